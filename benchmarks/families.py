@@ -14,7 +14,9 @@ window, as in a run, and counted for the round's share of it: `ahead` is that pa
 tokens a second they are computed for. The sentences of a window are read in it, too, where a run reads them beside the updates. Only
 real tokens count. The first configuration that can be measured is what the others are compared with.
 With --precisions, each configuration and PyTorch's LSTM take their turns in each of these precisions, the first of them first;
-without it, that LSTM is in float32.
+without it, that LSTM is in float32. With --torch-esn, the first configuration, an echo state network with a low-rank readout, also takes
+its turns in PyTorch: the states of all updates of a round side by side, by the fastest of PyTorch's products with W_rec, and the readout
+on real tokens only. With --compiled it does so with torch.compile, too. First losses are of the same sentences, before any update.
 The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
 also takes its turns without them. With --other-heaps it also takes its turns with a heap for each thread where `esnlm train` asks for
 one heap, and the other way round (esnlm/allocator.py).
@@ -24,6 +26,7 @@ Writes families.json and .md under --out, after each round.
 
 import argparse
 import dataclasses
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,6 +40,7 @@ from sentences import Text
 from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
+from esnlm.data.store import TokenStore
 from esnlm.errors import InputError, require
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout import padding
@@ -49,7 +53,7 @@ from esnlm.training.update import Updates
 if measure.torch is not None:
     import peers
 
-TORCH = "LSTM (torch)"
+TORCH, TORCH_ESN = "LSTM (torch)", "ESN (torch)"
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -61,6 +65,9 @@ def main(arguments: list[str] | None = None) -> dict:
         "--without-padding", action="store_true", help="measure each configuration without added rows, too"
     )
     parser.add_argument("--other-heaps", action="store_true", help="measure each with the other choice of heaps, too")
+    parser.add_argument("--torch-esn", action="store_true", help="the first configuration in PyTorch, too")
+    parser.add_argument("--compiled", action="store_true", help="and with torch.compile")
+    parser.add_argument("--patience", type=float, help="seconds after which a contender that is not ready is left out")
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
@@ -116,21 +123,33 @@ def measure_families(
     own = {name: measure.Apart(Family, *arguments, count) for name, arguments in families.items()}
     peer = {}
     if measure.torch is not None:
-        precisions = {f"{TORCH}, {p}": p for p in args.precisions} if args.precisions else {TORCH: "float32"}
-        peer = {name: measure.Apart(TorchLstm, vocab_size, windows, count, p) for name, p in precisions.items()}
+        first, chosen = next(iter(experiments.values())), args.precisions or ["float32"]
+        suffixes = {precision: f", {precision}" if args.precisions else "" for precision in chosen}
+        of_esn = [
+            (p, compiled) for compiled in (False, True)[: 1 + args.compiled] for p in chosen[: 1 if compiled else None]
+        ]
+        for precision, compiled in of_esn if args.torch_esn else []:
+            name = TORCH_ESN + suffixes[precision] + ", compiled" * compiled
+            given = first, text.store, vocab_size, windows, count, precision, compiled
+            peer[name] = measure.Apart(TorchEsn, *given)
+        for precision, suffix in suffixes.items():
+            peer[TORCH + suffix] = measure.Apart(TorchLstm, vocab_size, windows, count, precision)
     about, broken = {}, {}
-    for name, family in own.items():
+    until = None if args.patience is None else time.monotonic() + args.patience
+    for name, process in (own | peer).items():
         try:
-            about[name] = family.about()
-            print(f"{name}: compiled", flush=True)
+            about[name] = process.ask("about", until=until)
+            print(f"{name}: ready", flush=True)
         except RuntimeError as error:  # this one cannot be measured here, and the others can
             broken[name, "start"] = str(error)
     turns: dict = {}
     for name in about:
-        # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-        turns |= {(name, "warm"): partial(own[name].run, 1), (name, "ahead"): own[name].load}
-        turns[name, "updates"] = partial(own[name].run, count)
-    turns |= {(name, "updates"): process.updates for name, process in peer.items()}
+        if name in peer:
+            turns[name, "updates"] = peer[name].updates
+        else:
+            # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
+            turns |= {(name, "warm"): partial(own[name].run, 1), (name, "ahead"): own[name].load}
+            turns[name, "updates"] = partial(own[name].run, count)
     shape = {"updates_a_round": count, "batch_size": batch_size, "vocab_size": vocab_size}
 
     def tell(seconds: dict, failures: dict) -> None:
@@ -150,11 +169,12 @@ def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list
         windows: the sentences of each update of each round's window.
         count: updates of a round.
     """
-    compiled = [name for name in about if (name, "ahead") in seconds and (name, "updates") in seconds]
+    loads = {name for name in about if about[name]["ahead"] is not None}  # all but PyTorch's
+    compiled = [name for name in loads if (name, "ahead") in seconds and (name, "updates") in seconds]
     whole = {
         name: np.array(seconds[name, part])
         for name, part in seconds
-        if part == "updates" and (name in compiled or name not in about)
+        if part == "updates" and (name in compiled or name not in loads)
     }
     require(len(whole) > 0, "no model could be measured: " + "; ".join(failures.values()))
     rounds = min(map(len, whole.values()))
@@ -165,8 +185,8 @@ def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list
     tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows[:rounds]])
     for name, result in compared.items():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
+        result |= {key: value for key, value in about.get(name, {}).items() if key != "ahead"}
         if name in ahead:
-            result |= {key: about[name][key] for key in ("title", "trained", "rows")}
             result["ahead_s"] = float(np.median(ahead[name]))
             result["states_per_s"] = float(np.median(tokens / ahead[name])) if about[name]["ahead"] else None
     return {
@@ -235,13 +255,16 @@ class Family:
             self.made_by = PrecomputedUpdates(reads_ahead=False, **needed)
         else:
             self.made_by = EndToEndUpdates(**needed)
+        self.load(0)
+        self.first_loss = self.run(1)
         for i in reversed(range(len(text.windows))):
             self.load(i)
             self.run(count)
 
     def about(self) -> dict:
-        """Returns whether the model trains on what was computed ahead, its title, how much it trains, and its rows."""
-        return {"ahead": self.ahead, "title": self.title, "trained": self.trained, "rows": self.rows}
+        """Returns whether the model trains on what was computed ahead, its title, how much it trains, its rows and its first loss."""
+        said = {"title": self.title, "trained": self.trained, "rows": self.rows, "first_loss": self.first_loss}
+        return {"ahead": self.ahead} | said
 
     def load(self, i: int) -> None:
         """Takes up the i-th window: computes what is computed ahead, and packs the targets."""
@@ -250,10 +273,50 @@ class Family:
         if isinstance(self.made_by, PrecomputedUpdates):
             self.made_by.stream.buffer.block_until_ready()
 
-    def run(self, count: int, _: int = 0) -> None:
-        """Runs the first updates of the window that was loaded, in whatever round."""
-        self.params, self.state, _ = self.made_by.run(self.params, self.state, 0, count)
+    def run(self, count: int, _: int = 0) -> float:
+        """Runs the first updates of the window that was loaded, in whatever round, and returns the first loss."""
+        self.params, self.state, result = self.made_by.run(self.params, self.state, 0, count)
         jax.block_until_ready((self.params, self.state))
+        return float(result.losses[0])
+
+
+class TorchEsn:
+    """The model of an experiment in PyTorch, on the same windows."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        store: TokenStore,
+        vocab_size: int,
+        windows: list,
+        count: int,
+        precision: str,
+        compiled: bool,
+    ):
+        measure.set_up(one_heap=True)
+        self.windows, self.count = windows, count
+        device, config = "cuda" if measure.torch.cuda.is_available() else "cpu", experiment.model
+        frozen, _ = config.initialize_frozen(vocab_size, 0, store)
+        model = config.initialize(vocab_size, 0, frozen)
+        params = model.params["readout"]
+        layout, self.note = peers.fastest_layout(model.reservoir.w_rec, device, slots=512)
+        adamw, _ = peers.fastest_adamw(params, device)
+        onednn, _ = peers.fastest_products(device, precision, (640, params["b"].shape[0], vocab_size))
+        reservoir = peers.TorchReservoir(model.reservoir, device, layout)
+        self.esn = peers.AheadWay(reservoir, params, precision, adamw, compiled, onednn=onednn)
+        self.first_loss = float(self.esn.update(windows[0][0]))
+        self.updates(0)
+
+    def about(self) -> dict:
+        """Returns that its states are no turn of their own, how W_rec is multiplied, and the first loss."""
+        return {"ahead": None, "title": self.note, "first_loss": self.first_loss}
+
+    def updates(self, i: int) -> float:
+        """Makes the first updates of window i, and returns the last loss."""
+        return float(self.esn.updates(self.windows[i][: self.count]))  # waits
+
+    def close(self) -> None:
+        """Ends nothing here; see measure.Apart."""
 
 
 class TorchLstm:
@@ -267,6 +330,11 @@ class TorchLstm:
         adamw, _ = peers.fastest_adamw(arrays, device)
         onednn, _ = peers.fastest_products(device, precision, (640, 512, vocab_size))
         self.lstm = peers.Lstm(vocab_size, precision, adamw, device, onednn=onednn)
+        self.updates(0)
+
+    def about(self) -> dict:
+        """Returns that no part of it is computed ahead."""
+        return {"ahead": None, "title": "LSTM 512"}
 
     def updates(self, i: int) -> float:
         """Makes the first updates of window i, and returns the last loss."""

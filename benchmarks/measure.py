@@ -5,6 +5,7 @@ taken within each round, and medians over the rounds are reported.
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import multiprocessing
@@ -14,6 +15,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -104,32 +106,48 @@ class Apart:
     def __init__(self, make: Callable, *arguments):
         context = multiprocessing.get_context("spawn")
         self._pipe, far = context.Pipe()
-        self._process = context.Process(target=_serve, args=(far, make, arguments), daemon=True)
+        self._process = context.Process(target=_serve, args=(far,), daemon=True)
         self._process.start()
         far.close()
+        # Large arguments are taken when the process has imported what it needs. Others are started meanwhile.
+        self._sending = threading.Thread(target=self._send, args=((make, arguments),), daemon=True)
+        self._sending.start()
 
     def close(self) -> None:
         """Ends the process, which gives its memory back."""
         self._process.kill()
         self._process.join()
 
+    def _send(self, message) -> None:
+        with contextlib.suppress(OSError):  # The next call says that the process has ended.
+            self._pipe.send(message)
+
     def __getattr__(self, name):
-        def call(*arguments):
-            try:
+        return partial(self.ask, name)
+
+    def ask(self, name, *arguments, until: float | None = None):
+        """Calls a method. A process that has not answered at the time `until` (time.monotonic) is ended."""
+
+        def left() -> float | None:
+            return None if until is None else max(0.0, until - time.monotonic())
+
+        self._sending.join(left())
+        try:
+            if not self._sending.is_alive():
                 self._pipe.send((name, arguments))
-                error, answer = self._pipe.recv()
-            except (EOFError, OSError):
-                raise RuntimeError(
-                    f"the process that {name} was asked of has ended: was there memory enough?"
-                ) from None
-            if error is not None:
-                raise error
-            return answer
+            if self._sending.is_alive() or not self._pipe.poll(left()):
+                self.close()
+                raise RuntimeError(f"{name}: no answer in time")
+            error, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise RuntimeError(f"the process that {name} was asked of has ended: was there memory enough?") from None
+        if error is not None:
+            raise error
+        return answer
 
-        return call
 
-
-def _serve(pipe, make, arguments):
+def _serve(pipe):
+    make, arguments = pipe.recv()
     try:
         served, broken = make(*arguments), None
     except Exception as error:

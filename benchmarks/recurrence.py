@@ -29,6 +29,7 @@ import untrained
 from jax import lax
 
 import esnlm
+from esnlm.ops.matmul import matmul
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir
@@ -188,6 +189,19 @@ def plain_step(operands, h, tokens):
     return (1 - leak) * h + leak * jnp.tanh(w_rec @ h + w_in[:, tokens])
 
 
+def dense_operands(reservoir: Reservoir, precision: str) -> tuple:
+    """Returns (step, its operands) of a dense product in a precision."""
+    w_rec = reservoir.w_rec.todense()
+    if precision == "bf16":
+        w_rec = w_rec.astype(jnp.bfloat16)  # once, and not in each step
+    return partial(dense_step, precision=precision), (w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
+
+
+def dense_step(operands, h, tokens, precision):
+    w_rec, w_in, leak = operands
+    return (1 - leak) * h + leak * jnp.tanh(matmul(w_rec, h, (1, 0), precision) + w_in[:, tokens])
+
+
 def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type) -> Callable[[], np.ndarray]:
     w_rec, w_in = (as_scipy(matrix).astype(dtype) for matrix in (reservoir.w_rec, reservoir.w_in.todense()))
     leak, start = np.asarray(reservoir.leak[...], dtype)[:, None], h.astype(dtype)
@@ -201,12 +215,15 @@ def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: 
     return run
 
 
-def torch_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:
+def torch_steps(
+    reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, layout: str = "csr", precision: str = "float32"
+) -> Callable:
     device = "cuda" if measure.torch.cuda.is_available() else "cpu"
-    own = peers.TorchReservoir(reservoir, device)
+    own = peers.TorchReservoir(reservoir, device, layout)
     start, tokens = (measure.torch.from_numpy(x).to(device) for x in (h, tokens))
 
     def run():
+        measure.torch_precision(precision)
         h = start
         for now in tokens:
             h = own.fast_step(h, now)
@@ -244,6 +261,68 @@ def start_torch(size: int, degree: float) -> "TorchWay | measure.Apart | None":
     if measure.torch is None:
         return None
     return TorchWay(size, degree) if measure.torch.cuda.is_available() else measure.Apart(TorchWay, size, degree)
+
+
+class JaxWays:
+    """Steps of one library, for benchmarks/gpu_parts.py, which gives it a process of its own: esnlm's kernels, and dense products.
+
+    Args:
+        slots: B.
+        steps: in a row.
+    """
+
+    def __init__(self, slots: int, steps: int):
+        measure.set_up()
+        self.slots, self.steps = slots, steps
+
+    machine, copies = staticmethod(measure.machine), staticmethod(partial(measure.copy_peaks, rounds=5))
+
+    def products(self, precision: str, small: bool) -> dict:
+        """Returns the highest FLOP/s of a large square product and of logits."""
+        shapes = {"square": (128,) * 3, "logits": (733, 512, 500)}
+        if not small:
+            shapes = {"square": (8192,) * 3, "logits": (733, 512, 50304)}
+        return measure.gemm_peaks(shapes, 3, precision)
+
+    def turns(self, reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> dict[str, Callable]:
+        """Returns the contenders; dense float32 up to 16,384 units, for the memory."""
+        ways = {name: own for name, own in jax_operands(reservoir, 16384).items() if name != "jax BCOO"}
+        ways |= {f"dense {precision}": dense_operands(reservoir, precision) for precision in ("bf16", "tf32")}
+        return {name: jax_steps(*own, h, tokens, self.slots) for name, own in ways.items()}
+
+    def time(self, size: int) -> dict:
+        """Returns ms a step of each way, its error over the largest state, and the bytes that are read and written at least and gathered."""
+        reservoir = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=min(32, size // 4)).model.reservoir
+        h, tokens = start(size, self.slots, self.steps)
+        truth, final = scipy_steps(reservoir, h[:, :4], tokens[:, :4], np.float64)(), {}
+
+        def run(name: str, way: Callable, _: int) -> None:
+            final[name] = way()
+
+        turns = {name: partial(run, name, way) for name, way in self.turns(reservoir, h, tokens).items()}
+        seconds, failures = measure.interleave(turns, 3)
+        errors = {name: np.abs(as_numpy(final[name])[:, :4] - truth).max() / np.abs(truth).max() for name in seconds}
+        return {
+            "slots": self.slots,
+            "nonzeros": reservoir.w_rec.nse,
+            "once_bytes": floor_seconds(reservoir, self.slots, copy_bandwidth=1),
+            "gathered_bytes": 4 * reservoir.w_rec.nse * self.slots,
+            "ms": {name: 1e3 * float(np.median(own)) / self.steps for name, own in seconds.items()},
+            "error": {name: float(error) for name, error in errors.items()},
+            "failures": failures,
+        }
+
+    def close(self) -> None:
+        """Ends nothing here; see measure.Apart."""
+
+
+class TorchWays(JaxWays):
+    """PyTorch's CSR, which is cuSPARSE on a GPU, and its dense products."""
+
+    def turns(self, reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> dict[str, Callable]:
+        """Returns the contenders."""
+        ways = {"CSR": ("csr", "float32"), "dense bf16": ("dense bf16", "bf16"), "dense tf32": ("dense", "tf32")}
+        return {f"PyTorch {name}": torch_steps(reservoir, h, tokens, *way) for name, way in ways.items()}
 
 
 def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:

@@ -65,7 +65,6 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--store", type=Path, help="take the sentences from this token store")
     parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="float32", help="of the readout")
-    parser.add_argument("--compiled", action="store_true", help="also (b) with its readout under torch.compile")
     parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
     parser.add_argument("--copy-megabytes", type=int, default=512)
     args = parser.parse_args(arguments)
@@ -133,7 +132,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         del seconds["warm"]
         compared = measure.compare(seconds, BASELINE) | compared  # the first esnlm is the one that is shown
         if not suffix:
-            alone, failed, parts_rows, peers_bytes = measure_parts(own, count, process, turns, args.rounds)
+            alone, failed, parts_rows = measure_parts(own, count, process, turns, args.rounds)
             failures |= failed
         process.close()
     tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows])
@@ -163,7 +162,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "failures": failures,
         "notes": notes,
         "compile_s": compile_s,
-        "working_bytes": {BASELINE: working_bytes} | peers_bytes,
+        "working_bytes": working_bytes,
         "compute": {"kernel": compute.kernel, "slots": compute.batch_slots, "window_tokens": compute.window_tokens},
         "floor_s": floor,
         "share_of_floor": sum(floor.values()) * count / compared[BASELINE]["median_s"],
@@ -176,13 +175,13 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
 
 def measure_parts(
     own: "Esnlm", count: int, process, turns: dict, rounds: int
-) -> tuple[dict[str, list[float]], dict[str, str], int, dict[str, int]]:
-    """Returns seconds of the parts of an update, what failed, the rows of the update that some are of, and peers' memory on a GPU."""
+) -> tuple[dict[str, list[float]], dict[str, str], int]:
+    """Returns seconds of the parts of an update, what failed, and the rows of the update that some are of."""
     parts, rows = own.parts(count)
     if "torch (b)" in turns:
         parts["torch (b)'s states"] = partial(process.states, "torch (b)")
     alone, failures = measure.interleave(parts, rounds)
-    return alone, failures, rows, {name: held for name in turns if (held := process.working_bytes(name))}
+    return alone, failures, rows
 
 
 class Esnlm:
@@ -278,8 +277,6 @@ class Peers:
             return
         self.ways["torch (b), BOS once"] = packed(shares_first_row=True)
         self.ways["LSTM (c)"] = peers.Lstm(args.vocab, args.precision, adamw, device, onednn=onednn)
-        if args.compiled:
-            self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)
 
     def close(self) -> None:
         """Ends nothing here; see measure.Apart."""
@@ -303,16 +300,6 @@ class Peers:
         self.ways[name].features(self.windows[0][0])
         measure.torch_wait()
 
-    def working_bytes(self, name: str) -> int | None:
-        """Returns the bytes that an update takes beyond what was there before, on a GPU."""
-        if not measure.torch.cuda.is_available():
-            return None
-        measure.torch.cuda.reset_peak_memory_stats()
-        held = measure.torch.cuda.memory_allocated()
-        self.ways[name].update(self.windows[0][0])
-        measure.torch_wait()
-        return measure.torch.cuda.max_memory_allocated() - held
-
 
 class NoPeers:
     """Where torch is not installed."""
@@ -320,24 +307,15 @@ class NoPeers:
     def contenders(self) -> tuple[list[str], list[str]]:
         return [], ["torch is not installed: no peers"]
 
-    def working_bytes(self, name: str) -> None:
-        return None
-
     def close(self) -> None:
         pass
 
 
 def peers_by_suffix(size: int, args: argparse.Namespace, windows: list, count: int) -> dict[str, Callable]:
-    """Returns how peers are started, by the suffix of their names.
-
-    On a CPU they have processes of their own, one after the other since they are large. On a GPU they are here, where its
-    memory is.
-    """
+    """Returns how peers are started, by the suffix of their names: in processes of their own, one after the other since they are large."""
     arguments = size, args, windows, count
     if measure.torch is None:
         return {"": NoPeers}
-    if jax.default_backend() != "cpu":
-        return {"": partial(Peers, *arguments, as_it_comes=False)}
     return {
         "": partial(measure.Apart, Peers, *arguments, False),
         ", as it comes": partial(measure.Apart, Peers, *arguments, True),
@@ -373,7 +351,6 @@ def lines_of(row: dict) -> list[str]:
     parts = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in row["parts_s"].items())
     floor = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in row["floor_s"].items())
     losses = ", ".join(f"{name} {value:.6f}" for name, value in row["first_losses"].items())
-    memory = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in row["working_bytes"].items())
     return [
         f"## N = {row['size']:,}, {row['precision']}",
         "",
@@ -385,7 +362,7 @@ def lines_of(row: dict) -> list[str]:
         f"- the readout's products: {row['readout_flops_per_s'] / 1e9:,.0f} GFLOP/s over the whole gradient's time,"
         f" {row['readout_share_of_gemm']:.0%} of the GEMM peak",
         f"- first losses: {losses}",
-        f"- working memory of an update, MB: {memory}; esnlm compiled in {row['compile_s']:.0f} s, once a run",
+        f"- working memory of an update: {row['working_bytes'] / 1e6:,.0f} MB; compiled in {row['compile_s']:.0f} s, once a run",
         f"- esnlm: {compute['slots']} slots of {compute['kernel']}, {row['updates_a_window']:.0f} updates a window",
         *(f"- {note}" for note in row["notes"]),
         *(f"- {name} failed: {error}" for name, error in row["failures"].items()),

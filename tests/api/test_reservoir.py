@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from esnlm.api.reservoir import Reservoir
 
 import esnlm
+from esnlm.api.reservoir import Reservoir
 from esnlm.config import ComputeConfig, Experiment
 from esnlm.errors import InputError
 from esnlm.loaded_run import Run

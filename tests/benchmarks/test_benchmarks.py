@@ -5,6 +5,7 @@ Nothing here looks at a time.
 
 import json
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -122,6 +123,18 @@ def test_a_faster_peer_learns_the_same(ways: dict):
         assert float(faster.update(batch)) == pytest.approx(float(plain.update(batch)), rel=1e-6)
 
 
+def test_states_of_many_updates_side_by_side_teach_the_same():
+    pytest.importorskip("torch")
+    import peers
+
+    model = untrained.initialize(32, 60, 8).model
+    frozen, params = peers.TorchReservoir(model.reservoir, "cpu", "csr"), model.params["readout"]
+    batches = [sentences.draw(8, 60, seed) for seed in range(4)]
+    plain = peers.PackedWay(frozen, params, "float32", {})
+    losses = [float(plain.update(batch)) for batch in batches]
+    assert float(peers.AheadWay(frozen, params, "float32", {}).updates(batches)) == pytest.approx(losses[-1], rel=1e-6)
+
+
 def test_what_runs_apart_raises_here():
     far = measure.Apart(dict, {"a": 1})
     assert far.get("a") == 1
@@ -130,6 +143,9 @@ def test_what_runs_apart_raises_here():
     far.close()
     with pytest.raises(RuntimeError, match="has ended"):
         far.get("a")
+    hangs = measure.Apart(time.sleep, 60)
+    with pytest.raises(RuntimeError, match="no answer in time"):
+        hangs.ask("about", until=time.monotonic())
 
 
 def test_update_floor_counts_what_an_update_needs():
