@@ -42,13 +42,13 @@ def other_tokenizer():
     assert small.esnlm("prepare", "--input", "dev.txt", "--out", "dev", *how) == 0
 
 
-TRAIN = ("train", "--config", "new.yaml")
+TRAIN, GENERATE = ("train", "--config", "new.yaml", "--quiet"), ("generate", "--prompt", "The", "--run")
 # What is wrong: the command, what the line names, and what is done before. The folder has train.txt, the stores train/ and
 # dev/, the finished run done/ and new.yaml, a configuration of the run new/.
 MISTAKES = {
     "no such configuration": (("train", "--config", "none.yaml"), "none.yaml"),
     "no such text": (("prepare", "--input", "none.txt", "--out", "out"), "none.txt"),
-    "no such run": (("score", "--run", "none"), "none"),
+    "no such run": ((*GENERATE, "none"), "none"),
     "no such store": ((*TRAIN, "--data.train", "none"), "none"),
     "a setting misspelt in the file": (TRAIN, "sead", lambda: edit("new.yaml", sead=1)),
     "a setting misspelt on the command line": ((*TRAIN, "--training.epoch", "3"), "training.epoch"),
@@ -77,14 +77,14 @@ MISTAKES = {
         lambda: Path("p.jsonl").write_text('{"sentence_good": "He left."}\n'),
     ),
     "a scoring that is not there": (("blimp", "--run", "done", "--scoring", "blimp"), "scoring"),
-    "a step that was not saved": (("score", "--run", "done", "--step", "7"), "7"),
+    "a step that was not saved": ((*GENERATE, "done", "--step", "7"), "7"),
     "checkpoints with wrong bits": (
-        ("score", "--run", "done"),
+        (*GENERATE, "done"),
         "checkpoints",
         lambda: flip_all(*Path("done/checkpoints").iterdir()),
     ),
     "a run of another format": (
-        ("score", "--run", "done"),
+        (*GENERATE, "done"),
         "format",
         lambda: Path("done/format.json").write_text(Path("done/format.json").read_text().replace(":", ": 9", 1)),
     ),
@@ -125,8 +125,8 @@ def test_a_mistake_is_one_line_and_status_2(name, original, tmp_path, monkeypatc
     assert listing(tmp_path) == before
 
 
-def test_a_full_disk_is_told_of_before_training(original, tmp_path, monkeypatch, capsys):
-    """Whatever asks the system how much is free is told: nothing."""
+def test_a_full_disk_is_reported_before_training(original, tmp_path, monkeypatch, capsys):
+    """The system reports that nothing is free."""
     shutil.copytree(original, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     real = os.statvfs("/")

@@ -9,7 +9,6 @@ import esnlm
 from tests.golden import inside, small
 
 SIZE = {"state_size": 36, "mean_degree": 5}
-WIDE = {"state_size": 24, "connectivity": 0.5}
 
 
 def esn(**reservoir) -> dict:
@@ -18,10 +17,6 @@ def esn(**reservoir) -> dict:
 
 CONFIGURATIONS = {
     "sparse W_in": esn(),
-    "dense W_in, one leak": {
-        "reservoir": WIDE | {"input_connectivity": 1.0, "leak_min": 0.8, "leak_max": 0.8, "activation": "relu"},
-        "readout": {"rank": None},
-    },
     "counted W_in": esn(input_weights="counted", leak_min=0.1, leak_max=1.0, leak_spacing="log"),
     "embedding": esn(embedding=8, input_connectivity=1.0, update_rule="leaky_membrane"),
     "two layers": esn(layers=2, spectral_radius=1.2, input_scale=0.5),
@@ -32,7 +27,7 @@ CONFIGURATIONS = {
     "block diagonal": esn(topology={"kind": "block_diagonal", "blocks": 3, "mean_degree": 4}),
     "fixed in-degree": esn(topology={"kind": "fixed_in_degree", "degree": 5}),
     "antisymmetric": esn(topology={"kind": "antisymmetric", "mean_degree": 5}, update_rule="euler_state"),
-    "ESN+i": small.MODELS["esn_i"],
+    "dense W_in, trained, one leak": small.MODELS["esn_i"],
     "LSTM": small.MODELS["lstm"],
     "GPT-2": {"family": "gpt2", "layers": 2, "heads": 2, "width": 8, "positions": 16},
     "deep readout": small.MODELS["deep_readout"],
