@@ -4,7 +4,6 @@ import ast
 import json
 import shutil
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
