@@ -56,8 +56,7 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
                 _require_plain(path)
                 if content is not None:
-                    partial[path], lock = _create(path, Path.touch)
-                    stack.callback(_discard, partial[path], lock)
+                    partial[path] = stack.enter_context(_partial(path, Path.touch))
                     partial[path].write_bytes(content.encode() if isinstance(content, str) else content)
                     _sync(partial[path])
         for path in contents:
@@ -66,8 +65,6 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
                     os.replace(partial[path], path)
                 else:
                     path.unlink(missing_ok=True)
-        for path in contents:  # last: until then what a killed process left marks the group as incomplete
-            remove_abandoned(path.parent, path.name)
 
 
 class NewFolder:
@@ -85,15 +82,14 @@ class NewFolder:
         """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it cannot be made."""
         self.given, self.target = target, target.resolve()  # a link to a folder goes on pointing at it
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(self.target.parent, self.target.name)
-        self.path, self._lock = _create(self.target, Path.mkdir)
+        self._stack = contextlib.ExitStack()
+        self.path = self._stack.enter_context(_partial(self.target, Path.mkdir))
 
     def __enter__(self) -> "NewFolder":
         return self
 
     def __exit__(self, kind: Any = None, error: BaseException | None = None, traceback: Any = None) -> None:
-        _discard(self.path, self._lock)
-        self._lock = None
+        self._stack.close()
         if isinstance(error, InputError) and str(self.path) in str(error):
             raise InputError(str(error).replace(str(self.path), str(self.given))) from None
 
@@ -127,13 +123,18 @@ def remove_folder(folder: Path) -> None:
 
 def abandoned(path: Path) -> list[Path]:
     """Returns what processes that have ended left of unfinished writes to `path`."""
-    return _abandoned(path.parent, glob.escape(path.name))
+    found = []
+    for hidden in path.parent.glob(f".{glob.escape(path.name)}.partial-????????"):
+        with contextlib.suppress(OSError), _locked(hidden) as is_locked:
+            found += [hidden] if is_locked else []
+    return found
 
 
-def remove_abandoned(parent: Path, name: str | None = None) -> None:
-    """Removes what processes that have ended left of unfinished writes of a file or folder, or of any in `parent`."""
-    for hidden in _abandoned(parent, "*" if name is None else glob.escape(name)):
-        _discard(hidden, None)
+def remove_abandoned(folder: Path) -> None:
+    """Removes what processes that have ended left of unfinished writes in a folder."""
+    for name in {path.name[1:-17] for path in folder.glob(".*.partial-????????")}:
+        for hidden in abandoned(folder / name):
+            _remove(hidden)
 
 
 @contextlib.contextmanager
@@ -198,48 +199,38 @@ def _hidden(target: Path) -> Path:
     return target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
 
 
-def _create(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
-    """Makes a hidden sibling of `target` and locks it. Returns its path and the lock (None: there are no locks here)."""
-    while True:
-        hidden = _hidden(target)
-        make(hidden)
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # swept by another process before it was locked
-            lock = _lock(hidden)
-            if lock is None or hidden.exists():
-                return hidden, lock
-            os.close(lock)
-
-
-def _lock(path: Path) -> int | None:
-    """Locks a file or folder, and returns None on a file system without locks. Raises BlockingIOError if it is held."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+@contextlib.contextmanager
+def _partial(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """Yields a new hidden sibling of `target`, locked, and removes it at the end if it still has this name."""
+    hidden = _hidden(target)
+    make(hidden)
     try:
+        with _locked(hidden):
+            for left in abandoned(target):  # not before there is a new one: a group that was cut short stays marked
+                _remove(left)
+            yield hidden
+    finally:
+        _remove(hidden)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Yields whether a file or folder is locked within it: another process may hold it, and some file systems have no locks."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    is_locked = False
+    with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        is_locked = True
+    try:
+        yield is_locked
+    finally:
         os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise
-        return None
-    return descriptor
 
 
-def _abandoned(parent: Path, pattern: str) -> list[Path]:
-    found = []
-    for hidden in parent.glob(f".{pattern}.partial-????????"):
-        with contextlib.suppress(OSError):
-            lock = _lock(hidden)
-            if lock is not None:
-                os.close(lock)
-                found.append(hidden)
-    return found
-
-
-def _discard(hidden: Path, lock: int | None) -> None:
-    """Removes a hidden file or folder, if it still is there, and gives back its lock."""
-    if hidden.is_dir() and not hidden.is_symlink():
-        shutil.rmtree(hidden, ignore_errors=True)
+def _remove(path: Path) -> None:
+    """Removes a file or folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(OSError):
-            hidden.unlink()
-    if lock is not None:
-        os.close(lock)
+            path.unlink()

@@ -10,26 +10,26 @@ from esnlm.io.json_file import add_seal, read_small, remove_seal
 MANIFEST = "manifest.json"
 
 
-def write_manifest(folder: Path, without: tuple[str, ...] = (), **facts: Any) -> None:
-    """Writes the manifest of the files that are in a folder, but those named in `without`, and facts into it."""
-    files = {name: file for name, file in _files(folder).items() if name not in without}
+def write_manifest(folder: Path, **facts: Any) -> None:
+    """Writes the manifest of the files that are in a folder, and facts into it."""
+    files = _files(folder)
     digests = _digests(files)
     entries = {name: {"size": files[name].stat().st_size, "sha256": digests[name]} for name in files}
     (folder / MANIFEST).write_bytes(add_seal({"files": entries} | facts))
 
 
-def find_difference(folder: Path, without: tuple[str, ...] = ()) -> str | None:
+def find_difference(folder: Path) -> str | None:
     """Reads all of a folder. Returns None if it is as `write_manifest` saw it, else a line: the bad file and why."""
     try:
-        return _find_difference(folder, without)
+        return _find_difference(folder)
     except OSError as error:
         return f"{error.filename or folder}: {error.strerror}"
 
 
-def _find_difference(folder: Path, without: tuple[str, ...]) -> str | None:
+def _find_difference(folder: Path) -> str | None:
     if not folder.is_dir():
         return "no such folder"
-    found = {name: file for name, file in _files(folder).items() if name not in without}
+    found = _files(folder)
     if not found:
         return "the folder is empty"
     if irregular := [name for name, path in found.items() if path.is_symlink() or not path.is_file()]:

@@ -194,21 +194,6 @@ def test_a_link_that_the_user_named_is_followed(tmp_path):
     assert followed(tmp_path / "file") == tmp_path / "file"
 
 
-def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
-    lock, calls = fcntl.flock, []
-
-    def steal_the_first(descriptor, operation):
-        calls.append(descriptor)
-        if len(calls) == 1:
-            raise BlockingIOError  # another process has it, to remove it
-        lock(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", steal_the_first)
-    with NewFolder(tmp_path / "folder") as new:
-        new.commit()
-    assert len(calls) == 2 and (tmp_path / "folder").is_dir()
-
-
 def test_without_locks_nothing_is_swept_and_all_else_works(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", fail)
     (tmp_path / ".folder.partial-00000000").mkdir()
