@@ -110,7 +110,7 @@ def test_a_report_of_something_else_is_not_replaced_unasked(folder, tmp_path):
     diagnose(folder / "trained", out=tmp_path / "report")
     diagnose(folder / "trained", out=tmp_path / "report")  # The same report again needs no question.
     before = (tmp_path / "report" / "diagnostics.json").read_bytes()
-    line = "has a report of another reservoir or text; name another folder with --out, or give --overwrite"
+    line = "has a report of another reservoir or text, or a part of one; name another folder with --out, or give --overwrite"
     ring = ["--model.reservoir.topology.kind", "ring"]
     for options in (
         {"run": folder / "trained", "data": tmp_path / "text.txt"},
@@ -122,7 +122,7 @@ def test_a_report_of_something_else_is_not_replaced_unasked(folder, tmp_path):
     diagnose(folder / "trained", data=tmp_path / "text.txt", out=tmp_path / "report", overwrite=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diagnostics.md").write_text("my own")
-    line = "has files of a report without its diagnostics.json; name another folder with --out, or give --overwrite"
+    line = "has a report of another reservoir or text, or a part of one; name another folder with --out, or give --overwrite"
     assert refusal(folder / "trained", out=tmp_path / "mine") == f"{tmp_path / 'mine'}: {line}"
 
 
