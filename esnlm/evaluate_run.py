@@ -10,13 +10,13 @@ from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.loaded_run import Step
+from esnlm.provenance import provenance
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs import checkpoint
 from esnlm.runs.console import warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import results_copy
 from esnlm.runs.remote.results import uploads_results
-from esnlm.provenance import provenance
 
 
 @uploads_results
