@@ -37,6 +37,7 @@ class Input:
 
     @property
     def name(self) -> str:
+        """The input in messages."""
         return str(self.file or "standard input")
 
 

@@ -81,7 +81,8 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
         InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    oddities, read, chunks = Oddities(), hashlib.sha256(), []
+    oddities, read = Oddities(), hashlib.sha256()
+    chunks: list[Encoded] = []
     for text in read_chunks(file, read.update):
         if not chunks and not holds_documents(file):
             require_plain(str(file), text)

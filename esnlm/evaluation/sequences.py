@@ -19,7 +19,8 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
         InputError: it is no list, or one text, of which each character would be a sentence, or one of them is no text.
     """
     if isinstance(sentences, str) or not isinstance(sentences, Iterable):
-        raise InputError(f"sentences is {str(sentences)[:80]!r}: give a list of texts")
+        what = "one text" if isinstance(sentences, str) else repr(sentences)
+        raise InputError(f"sentences is {what}: give a list of texts")
     texts = list(sentences)
     for i, text in enumerate(texts):
         if not isinstance(text, str):

@@ -207,7 +207,8 @@ def test_bad_input_is_one_line_and_status_2(run, tmp_path, capsys, monkeypatch):
     )
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"sentence_good": "a"}\n')
-    assert refusal(capsys, "--run", run, "--data", bad) == f"error: {bad}:1: field 'sentence_bad' is missing"
+    missing = f"error: {bad}:1: field 'sentence_bad' is missing or empty: give at least one sentence"
+    assert refusal(capsys, "--run", run, "--data", bad) == missing
     assert refusal(capsys, "--run", run, "--out", tmp_path / "a.txt") == (
         f"error: {tmp_path}/a.txt: the report's name must be a file that ends in .json"
     )
@@ -266,30 +267,3 @@ def test_columns_of_a_table_are_named_on_the_command_line(run, tmp_path, capsys)
     assert call("--run", run, "--data", table, *names, "--compare", tmp_path / "sets.json") == 0
     capsys.readouterr()
     assert refusal(capsys, "--run", run, *names) == "error: --good, --bad, --group: for pairs that --data names"
-
-
-def test_a_test_suite_is_reported_with_the_surprisals_of_its_regions(run, tmp_path, capsys, monkeypatch):
-    def load(directory, step=None, untrained=False):
-        loaded = fake_load(directory, step, untrained)
-        loaded.tokenizer.decode_bytes = lambda ids: "".join(map(chr, ids)).encode()
-        return loaded
-
-    monkeypatch.setattr(loaded_run, "load", load)
-    regions = {"match": ["a", "b"], "mismatch": ["a", "z"]}
-    conditions = [
-        {"condition_name": name, "regions": [{"region_number": n, "content": c} for n, c in enumerate(its, 1)]}
-        for name, its in regions.items()
-    ]
-    suite = {
-        "meta": {"name": "number", "metric": "sum"},
-        "predictions": [{"type": "formula", "formula": "(2;%mismatch%) > (2;%match%)"}],
-        "items": [{"item_number": 1, "conditions": conditions}],
-    }
-    (tmp_path / "number.json").write_text(json.dumps(suite))
-    assert call("--run", run, "--data", tmp_path / "number.json", "--out", tmp_path / "report.json") == 0
-    assert "1 test of regions, paper scoring\n" in capsys.readouterr().out
-    assert (tmp_path / "report.png").exists() and accuracy(tmp_path / "report.json") == 100
-    line = json.loads((tmp_path / "report.pairs.jsonl").read_text())
-    assert line["conditions"] == {"match": "a b", "mismatch": "a z"} and line["formula"].startswith("(2;%mismatch%)")
-    space = 32 / np.log(2)  # the space belongs to the region that it begins
-    assert line["surprisals_bits"]["mismatch"]["2"] == pytest.approx(space + ord("z") / np.log(2))

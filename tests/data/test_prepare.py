@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import unicodedata
 
 import nltk.data
 import numpy as np
@@ -296,19 +295,6 @@ def test_the_summary(tmp_path, spelling, capfd):
     )
 
 
-def test_words_beyond_those_that_were_asked_for_are_warned_of(tmp_path, spelling, capfd):
-    """Each file gives its first sentence, which of many short files is more than their share."""
-    sources = [write(tmp_path / f"{i}.txt", "one two three four five six\n" * 4) for i in range(10)]
-    settings = {"tokenizer": spelling, "sentences": "line"}
-    prepare(sources, tmp_path / "store", max_words=20, **settings)
-    assert capfd.readouterr().err.splitlines()[-1] == (
-        f"warning: {tmp_path}/store: 60 words were kept, and --max-words asked for 20: each file with a share gives at least a sentence;"
-        " join short files"
-    )
-    prepare(sources, tmp_path / "other", max_words=60, **settings)
-    assert "warning" not in capfd.readouterr().err
-
-
 def test_files_without_a_share_of_the_words_are_told_of(tmp_path, spelling, capfd):
     sources = [write(tmp_path / f"{i}.txt", "one two three four five six\n") for i in range(10)]
     store = prepare(sources, tmp_path / "store", max_words=5, tokenizer=spelling, sentences="line")
@@ -317,24 +303,6 @@ def test_files_without_a_share_of_the_words_are_told_of(tmp_path, spelling, capf
         f"warning: {tmp_path}/store: 5 of 10 files gave nothing, because their share of --max-words 5"
         in capfd.readouterr().err
     )
-
-
-def test_a_few_tokens_that_are_cut_off_are_told_of_without_a_warning(tmp_path, spelling, capfd):
-    source = write(tmp_path / "a.txt", "one two three\n" * 9 + "one two three four\n")
-    prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", max_length=16)
-    told = capfd.readouterr().err
-    assert "cut        1 sentences to 16 tokens: 4 tokens left out, 2.6 % of all" in told and "warning" not in told
-
-
-def test_text_that_is_not_in_nfc_is_told_of(tmp_path, spelling, capfd):
-    """As where files come from an old Mac: it looks the same, and is spelled by other tokens."""
-    sources = [
-        write(tmp_path / f"{form}.txt", unicodedata.normalize(form, "Käthe schläft.\n")) for form in ("NFC", "NFD")
-    ]
-    stores = [prepare([source], tmp_path / source.stem, tokenizer=spelling, sentences="line") for source in sources]
-    assert stores[0].lengths[0] < stores[1].lengths[0]
-    warned = [line for line in capfd.readouterr().err.splitlines() if "NFC" in line and line.startswith("warning")]
-    assert len(warned) == 1 and warned[0].startswith("warning: NFD.txt: not in Unicode's form NFC")
 
 
 def test_marks_of_other_tools_are_told_of(tmp_path, spelling, capfd):
@@ -360,22 +328,6 @@ def refused(tmp_path, message: str, **settings):
         prepare(settings.pop("inputs", [tmp_path / "a.txt"]), tmp_path / "out" / "store", **settings)
     assert str(error.value).startswith(message)
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
-
-
-def test_inputs_that_are_not_there(tmp_path, spelling):
-    refused(tmp_path, f"{tmp_path}/a.txt: no such file or folder", tokenizer=spelling)
-    (tmp_path / "folder").mkdir()
-    write(tmp_path / "folder" / ".hidden", "hidden")
-    refused(tmp_path, f"{tmp_path}/folder: no files in this folder", tokenizer=spelling, inputs=[tmp_path / "folder"])
-    refused(tmp_path, "no input: name text files, or folders of them", tokenizer=spelling, inputs=[])
-
-
-@pytest.mark.parametrize("text", ["", " \n\t\r\n", "\ufeff"])
-def test_a_file_with_nothing_in_it(tmp_path, spelling, text):
-    good = write(tmp_path / "good.txt", random_text(0, 3))
-    empty = write(tmp_path / "a.txt", text)
-    message = f"{empty}: empty, or nothing but white space; leave it out"
-    refused(tmp_path, message, tokenizer=spelling, inputs=[good, empty])
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -282,20 +281,3 @@ def test_a_store_that_came_meanwhile_is_not_replaced(tmp_path):
         writer.finish(made="late")
     assert open_store(tmp_path / "store").manifest["made"] == "meanwhile"
     assert os.listdir(tmp_path) == ["store"]
-
-
-def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_has_is_not(tmp_path):
-    left = tmp_path / ".store.partial-00000000"
-    other = tmp_path / ".store2.partial-00000000"
-    for folder in (left, other):
-        folder.mkdir()
-        (folder / "tokens.bin").write_bytes(b"12")
-    with StoreWriter(tmp_path / "store", TOKENIZER) as living:
-        assert not left.exists()
-        assert other.exists()
-        write_store(tmp_path / "store", made="second")
-        shutil.rmtree(tmp_path / "store")
-        living.append(SENTENCES[0], [6], [3], [15])
-        living.finish(made="first")
-    assert open_store(tmp_path / "store").manifest["made"] == "first"
-    assert sorted(os.listdir(tmp_path)) == [".store2.partial-00000000", "store"]

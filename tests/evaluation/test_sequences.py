@@ -46,9 +46,7 @@ def test_empty_sentences_are_not_scored_without_eos():
 
 def test_lines_with_their_ends_are_warned_of():
     """As `readlines` gives them: the line end would be a token of each sentence."""
-    with pytest.warns(
-        UserWarning, match=r"^sentence 1 ends in a line end, which the model reads as a token: give sentence.strip"
-    ):
+    with pytest.warns(UserWarning, match=r"^sentence 1 ends in a line end, which the model reads as a token: strip it"):
         encode(["a", "b\n"], characters, "paper")
     with pytest.warns(
         UserWarning, match="^sentence 0 ends in a line end, and so do 1 more, which the model reads as a token"

@@ -78,10 +78,10 @@ def test_words_that_cannot_have_a_row_each_are_refused(run):
     assert column(joined.surprisal(["The cats sleep run"], eos=False), "word") == ["The", "cats sleep", "run"]
     for sentence, options, line in (
         ((["The", "cats", "sleep", "run"]), {}, "'cats sleep': a token stands in more than one of these words"),
-        ((["The", " "]), {}, r"the sentence \['The', ' '\] has an empty word: leave it out"),
+        ((["The", " "]), {}, r"the sentence \['The', ' '\] is no text, or a list with an empty word"),
         ((["The"]), {"punctuation": "separate"}, "punctuation is 'separate': the words of a sentence are given"),
-        ((["The", 1.5]), {}, r"the sentence \['The', 1.5\] is neither a text nor a list of words"),
-        (None, {}, "the sentence None is neither a text nor a list of words"),
+        ((["The", 1.5]), {}, r"the sentence \['The', 1.5\] is no text, or a list with an empty word"),
+        (None, {}, "the sentence None is no text, or a list with an empty word"),
     ):
         with pytest.raises(InputError, match=line):
             joined.surprisal([sentence], **options)

@@ -70,12 +70,12 @@ def test_regions_have_the_sum_of_their_tokens(tmp_path):
     formulas = [
         f"({i};%match%) {sign} {abs(bits + step):.6f}"
         for i, bits in sums.items()
-        for sign, step in (("<", 1e-3), (">", -1e-3))
+        for sign, step in (("<", 5e-3), (">", -5e-3))
     ]
-    assert TOLERANCE * sum(sums.values()) < 1e-3
+    assert TOLERANCE * sum(sums.values()) < 5e-3
     file = save(tmp_path, *formulas, match=["The cats", "", "cat.", "sleep"])
     accuracies = [result["accuracy"] for result in syntaxgym.score(run, file)]
-    assert accuracies == [100, 100, 100, 0, 100, 100, 100, 100]  # the empty region has 0, which is not above 0.001
+    assert accuracies == [100, 100, 100, 0, 100, 100, 100, 100]  # the empty region has 0, which is not above 0.005
     assert {result["items"] for result in syntaxgym.score(run, file)} == {1}
 
 
