@@ -114,26 +114,24 @@ def compare_all(runs: Sequence[RunFiles]) -> tuple[dict[str, dict[str, Any]], li
         By run, what `statistics.compare` finds; and notes about what cannot be compared.
     """
     name, alike, notes = _alike(runs)
-    if len(alike) < 2 or runs[0].reports[name]["status"] != "ok":
-        return {}, notes
-    report = runs[0].reports[name]
-    found: dict[str, dict[str, Any]] = {}
-    try:
-        lines = runs[0].pairs(name)
-        phenomenon_of = {uid: entry["phenomenon"] for uid, entry in report["paradigms"].items()}
-        right = np.array([line["right"] for line in lines], bool)  # (n,)
+    right: dict[str, np.ndarray] = {}  # by run (n,) bool
+    uids = np.array([])  # (n,) the same in all
+    for run in alike:
+        try:
+            if (status := run.reports[name]["status"]) != "ok":
+                raise InputError(f"{run.name}: its accuracy is {status}")
+            lines = run.pairs(name)
+        except InputError as error:
+            notes.append(note(f"{error}."))
+            continue
+        right[run.name] = np.array([line["right"] for line in lines], bool)
         uids = np.array([line["UID"] for line in lines])
-        rows_of = {str(uid): np.flatnonzero(uids == uid) for uid in dict.fromkeys(uids)}
-        for run in alike[1:]:
-            say(f"{run.name}: comparing with {runs[0].name}")
-            if run.reports[name]["status"] != "ok":
-                notes.append(note(f"{run.name}: its accuracy is {run.reports[name]['status']}."))
-                continue
-            its_right = np.array([line["right"] for line in run.pairs(name)], bool)
-            found[run.name] = statistics.compare(its_right, right, rows_of, phenomenon_of)
-    except InputError as error:  # pairs were not kept
-        notes.append(note(f"{error}."))
-    return found, notes
+    first = right.pop(runs[0].name, None)
+    if first is None:
+        return {}, notes
+    phenomenon_of = {uid: entry["phenomenon"] for uid, entry in runs[0].reports[name]["paradigms"].items()}
+    rows_of = {str(uid): np.flatnonzero(uids == uid) for uid in dict.fromkeys(uids)}
+    return {run: statistics.compare(its, first, rows_of, phenomenon_of) for run, its in right.items()}, notes
 
 
 def differences(runs: Sequence[RunFiles]) -> list[Block]:
