@@ -100,17 +100,18 @@ def _plot_lines(panel: "Axes", points: list[Point], lines: Sequence[str], label:
     """Plots each line, dashed if it is published; a mean without a place on the axis is level."""
     for number, line in enumerate(lines):
         its = [point for point in points if point.line == line]
-        style: dict[str, Any] = {"color": COLOURS[number], "linestyle": "--" if "published" in label else "-"}
+        ours = "published" not in label
+        style: dict[str, Any] = {"color": COLOURS[number], "linestyle": "-" if ours else "--"}
         style["label"] = label.format(line) if line else unnamed
         if its and its[0].x is None:
             panel.axhline(its[0].mean, linewidth=1.2, **style)
             panel.axhspan(its[0].low, its[0].high, color=COLOURS[number], alpha=0.12, linewidth=0)
         elif its:
             bars = [[p.mean - p.low for p in its], [p.high - p.mean for p in its]]
-            panel.errorbar(
-                [p.x for p in its], [p.mean for p in its], bars, marker="o", markersize=5, capsize=2, **style
-            )
-        _mark_diverged(panel, [(p.x, p.mean) for p in its if p.diverged and p.x is not None])
+            x: list[Any] = [point.x for point in its]
+            marks: dict[str, Any] = {"marker": "o", "markerfacecolor": COLOURS[number] if ours else "white"}
+            panel.errorbar(x, [p.mean for p in its], bars, markersize=5, capsize=2, **marks, **style)
+        _mark_diverged(panel, [(point.x, point.mean) for point in its if point.diverged and point.x is not None])
 
 
 def _plot_rows(panel: "Axes", points: list[Point], lines: Sequence[str], label: str) -> None:

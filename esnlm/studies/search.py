@@ -260,7 +260,8 @@ class _Search:
             told = {"run": name, "number": trial.number, "state": trial.state.name.lower(), "state_in_words": state}
             told |= {"values": trial.params, "measures": figures, "error": trial.user_attrs.get("error")}
             tree.append(told)
-        columns = [self.study.objective, *(name for name in BESIDE if name != self.study.objective)]
+        measured = [name for name in BESIDE if any(cell["means"][name]["n"] for cell in cells)]
+        columns = [self.study.objective, *(name for name in measured if name != self.study.objective)]
         title, notes = table.title(self.file.stem, self.out), table.notes_on(cells)
         best = next(
             (trial for trial in trials[:1] if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0)), None

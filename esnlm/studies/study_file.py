@@ -48,11 +48,14 @@ def find_base(file: Path, base: str | None) -> Path:
 
 def read_experiment(file: Path, name: str, base: Path, settings: Sequence[str], overrides: Sequence[str]) -> Experiment:
     """Returns the configuration of a run. A mistake in the study's own settings names the study file and the run."""
-    config_io.read(base)  # alone first, so that an error names the file in which the mistake stands
+    where = str(base)  # which is read alone first, so that an error names the file in which the mistake stands
     try:
+        config_io.read(base)
+        where = f"{file}: {name}"
         experiment = config_io.read(base, settings)
     except InputError as error:
-        raise InputError(f"{file}: {name}: {str(error).removeprefix('command line: ')}") from None
+        line = str(error).removeprefix("command line: ")
+        raise InputError(line if line.startswith(where) else f"{where}: {line}") from None
     return config_io.read(base, [*settings, *overrides]) if overrides else experiment
 
 

@@ -121,12 +121,13 @@ def _page(table: Table, plotted: bool) -> str:
                 )
         rows.append(line)
     every = [run for cell in table.cells for run in cell["runs"]]
+    legend = LEGEND if not table.settings else "Trials from the best to the worst. NLL is in nats per token."
     made_by = "\n".join([f"Made by `{table.command}`", *dict.fromkeys(f"on {run['origin']}" for run in every)])
     parts = [
         f"# {table.title}",
         table.note.strip(),
         made_from(every),
-        LEGEND,
+        legend,
         "\n".join(markdown_table(header, rows, "llr")),
     ]
     parts += [*table.notes, f"![{table.title}](table.png)" * plotted, f"Published: {table.source}" * bool(table.source)]
