@@ -1,6 +1,5 @@
 """A run of a study, the figures of a finished one, and whether it is the run that the study asks for."""
 
-import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,7 +116,6 @@ def find_difference(experiment: Experiment, settings: str, data: dict[str, str] 
     return next((f"{part} text" for part, sha256 in texts if (data or {}).get(part, sha256) != sha256), None)
 
 
-@functools.cache
 def text_sha256(data: DataSource) -> dict[str, str | None]:
     """Returns the sha256 of the training and the validation text; empty for a text that the run makes itself."""
     return data.text_sha256() or {}
