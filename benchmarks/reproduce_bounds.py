@@ -31,7 +31,8 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.devices import DEVICES
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.tables import markdown_table
-from esnlm.studies.grid import GridRun, make_runs, parse_grid
+from esnlm.studies.grid import make_runs
+from esnlm.studies.measures import Run
 from esnlm.studies.study import read_study
 from esnlm.training.bounds import bound_times
 
@@ -74,9 +75,9 @@ def read_figures(page: Path) -> Figures:
     return {row[0].removesuffix(" *"): float(row[column].replace(",", "")) for row in rows}
 
 
-def read_runs(file: Path) -> list[GridRun]:
+def read_runs(file: Path) -> list[Run]:
     """Returns the runs of a study, as `esnlm study` would train them."""
-    return make_runs(parse_grid(read_study(file), file))
+    return make_runs(read_study(file), file, Path("studies"))
 
 
 def bound(experiment: Experiment, precision: str, figures: Figures) -> float:

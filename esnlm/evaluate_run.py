@@ -16,8 +16,6 @@ from esnlm.provenance import provenance
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.copies import results_copy
-from esnlm.runs.remote.results import uploads_results
 
 
 @in_float32

@@ -32,7 +32,6 @@ COMMANDS = {
     "curve": "esnlm.commands.curve",
     "generate": "esnlm.commands.generate",
     "study": "esnlm.commands.study",
-    "claims": "esnlm.commands.claims",
     "lm-eval": "esnlm.commands.lm_eval",
     "babylm": "esnlm.commands.babylm",
     "diagnose": "esnlm.commands.diagnose",

@@ -13,10 +13,11 @@ had been sampled", not "what if the run had another seed".
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from scipy.special import bdtr, ndtri
+from scipy.special import bdtr, ndtri, stdtrit
 
 LEVEL = 0.95
 RESAMPLES = 10_000
+FEWEST_SEEDS = 3  # that an interval over seeds is of
 BOOTSTRAP_SEED = 0  # always the same, so that a report can be made again
 TAILS = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]  # percentiles
 COUNTS = ("pairs", "right", "wrong", "ties", "identical", "undefined")
@@ -185,6 +186,18 @@ def wilson(accuracy: float, n: int) -> list[float]:
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
     return [float(100 * max(low, 0.0)), float(100 * min(high, 1.0))]
+
+
+def seed_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
+    """Returns Student's t interval of a mean over seeds.
+
+    None for fewer than FEWEST_SEEDS values, whose interval says nothing, and if one is not finite.
+    """
+    n = len(values)
+    if n < FEWEST_SEEDS or not np.isfinite(values).all():
+        return None
+    half = stdtrit(n - 1, 0.5 + level / 2) * np.std(values, ddof=1) / np.sqrt(n)
+    return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
 def mcnemar(only_this: int, only_other: int) -> float:

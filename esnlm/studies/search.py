@@ -1,259 +1,311 @@
-"""Reads a study file of kind `search`: which settings are searched, where, and for what."""
+"""A study of kind `search`: Optuna proposes the settings of each run, a trial, by the results of those before."""
 
 import dataclasses
+import functools
+import importlib.util
+import io
 import math
-import typing
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from filelock import FileLock, Timeout
+from pydantic import Field, FiniteFloat, model_validator
 
 from esnlm import config_io
-from esnlm.config import Experiment, TrainingConfig, as_dict
-from esnlm.errors import InputError, require
-from esnlm.studies.grid import MOST_RUNS, find_base, find_out, overlap, require_known, short_names, spell, title
+from esnlm.config import Experiment, as_dict, flatten
+from esnlm.errors import InputError
+from esnlm.evaluation import minimal_pairs
+from esnlm.io.atomic import write_file
+from esnlm.io.console import clock, tell
+from esnlm.io.json_file import parse_json, spell_nonfinite
+from esnlm.runs.directory import RunDirectory
+from esnlm.studies import table
+from esnlm.studies.grid import spell
+from esnlm.studies.measures import MEASURES, Run, read_run, text_sha256
+from esnlm.studies.pool import Pool, Slot, Task, find_slots
+from esnlm.studies.study_file import Section, StudyFile, find_base, read_experiment, require_free, short_names
+from esnlm.training import plan
+from esnlm.training.settings import hash_settings
 
-KEYS = (
-    *("kind", "note", "base", "search", "trials", "objective", "direction", "seed"),
-    *("pruner", "prune_by", "out", "blimp"),
-)
-# What can be searched for, and whether more of it is better.
-OBJECTIVES = {
-    "val_nll": "minimize",
-    "val_bits_per_byte": "minimize",
-    "perplexity": "minimize",
-    "train_nll": "minimize",
-    "blimp": "maximize",
-}
-NEED_VALIDATION = ("val_nll", "val_bits_per_byte", "perplexity")
-DIRECTIONS = ("minimize", "maximize")
-PRUNERS = ("none", "median")
-PRUNE_BY = ("val_nll", "train_nll")
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial, Trial
 
-
-class Range(NamedTuple):
-    """The numbers from `low` to `high`, both among them."""
-
-    low: float
-    high: float
-    log: bool
-    whole: bool
-
-    @property
-    def ends(self) -> list[Any]:
-        return [self.low, self.high]
+STORAGE = "trials.log"
+BESIDE = ("train_nll", "val_nll", "val_bits_per_byte", "blimp", "trainable_params", "seconds")  # the objective
+SLOWEST_START = 4  # no trial is given up in this part of its updates: a low learning rate starts slowly [ours]
+MOST_FAILURES = 3  # in a row, as on a full disk, after which no further trial begins
 
 
-class Choices(NamedTuple):
-    """Values of any kind, without an order."""
+class Place(Section):
+    """Where a setting is searched: from low to high, both included, or among choices."""
 
-    values: tuple[Any, ...]
+    low: int | FiniteFloat | None = None
+    high: int | FiniteFloat | None = None
+    log: bool = False
+    choices: Annotated[list[str | int | float | bool | None], Field(min_length=2)] | None = None
 
-    @property
-    def ends(self) -> list[Any]:
-        return list(self.values)
+    @model_validator(mode="after")
+    def _check(self) -> "Place":
+        if (self.choices is None) == (self.low is None or self.high is None):
+            raise ValueError("give low and high, or choices")
+        if self.low is not None and self.high is not None and (self.low >= self.high or (self.log and self.low <= 0)):
+            raise ValueError("low must be below high, and above 0 on a logarithmic scale")
+        return self
 
+    def distribution(self, known: Any) -> "BaseDistribution":
+        """Returns the place as Optuna has it, of whole numbers if the base's own value, or else both ends, are whole."""
+        from optuna import distributions
 
-@dataclass(frozen=True)
-class Search:
-    """The content of a study file of kind `search`, with its configuration checked."""
-
-    file: Path
-    base: Path
-    space: dict[str, Range | Choices]  # by dotted key
-    trials: int
-    objective: str
-    direction: str
-    seed: int  # of the search; the runs have that of their configuration
-    pruner: str
-    prune_by: str
-    out: Path
-    blimp: Path | None
-    note: str
-    overrides: tuple[str, ...]
-    experiment: Experiment  # of the base
-
-    @property
-    def name(self) -> str:
-        return self.file.stem
-
-    @property
-    def title(self) -> str:
-        """The name of the study, and that of its folder where --out gave it another one."""
-        return title(self.name, self.out)
-
-    @property
-    def names(self) -> dict[str, str]:
-        """A short name of each searched setting, by its dotted key."""
-        return short_names(list(self.space))
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        """What must not change while trials are added: results under another definition cannot be compared."""
-        base = as_dict(self.experiment) | {"run": None, "tracking": None}
-        space = {key: place._asdict() for key, place in self.space.items()}
-        same = {"objective": self.objective, "direction": self.direction, "prune_by": self.prune_by, "seed": self.seed}
-        return {"base": base, "search": space} | same
-
-    def directory(self, number: int) -> Path:
-        """Returns the run directory of a trial."""
-        return self.out / "runs" / f"trial-{number:04}"
-
-    def make_experiment(self, values: dict[str, Any], run: Path) -> Experiment:
-        """Returns the configuration at a point of the search.
-
-        Args:
-            values: of the searched settings.
-            run: its run directory.
-
-        Raises:
-            InputError: these values cannot be used together.
-        """
-        settings = [f"--{key}={spell(value)}" for key, value in values.items()]
-        try:
-            experiment = config_io.read(self.base, [*settings, *self.overrides])
-        except InputError as error:
-            point = ", ".join(f"{self.names[key]}={spell(value)}" for key, value in values.items())
-            raise InputError(f"{self.file}: {point}: {str(error).removeprefix('command line: ')}") from None
-        return dataclasses.replace(experiment, run=str(run))
+        if self.low is None or self.high is None:
+            return distributions.CategoricalDistribution(self.choices or [])
+        if isinstance(known, int) or (known is None and isinstance(self.low, int) and isinstance(self.high, int)):
+            return distributions.IntDistribution(int(self.low), int(self.high), log=self.log)
+        return distributions.FloatDistribution(self.low, self.high, log=self.log)
 
 
-def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()) -> Search:
-    """Returns the search of a study file's tree. Each end and each choice of a setting is tried.
+class SearchFile(StudyFile):
+    """A study file of kind `search`."""
 
-    Args:
-        overrides: `--section.key value` of the command line, for all trials.
-
-    Raises:
-        InputError: a key is unknown, what it holds is not what it must be, or a configuration cannot be used.
-    """
-    require_known(file, "", tree, KEYS)
-    path = find_base(file, tree.get("base"))
-    axes = tree.get("search")
-    message = f"search is {axes!r}: it must hold settings, each with low and high, or with choices"
-    require(isinstance(axes, dict) and bool(axes), f"{file}: {message}")
-    assert isinstance(axes, dict)
-    for key in axes:
-        require(isinstance(key, str), f"{file}: search.{key}: name a setting, as section.key")
-        require(key not in ("run", "seed"), f"{file}: search.{key}: {key} cannot be searched: leave it out")
-        message = "losses on other validation text cannot be compared: leave it out"
-        require(not key.startswith("data.validation"), f"{file}: search.{key}: {message}")
-    for argument in overrides:
-        key = argument.partition("=")[0].removeprefix("--")
-        is_ours = argument.startswith("--") and any(overlap(key, each) for each in ("run", *axes))
-        require(not is_ours, f"command line: --{key} is for {file} to set: change it there")
-    experiment = config_io.read(path, overrides)
-    objective = _choose(file, tree, "objective", tuple(OBJECTIVES), "val_nll")
-    for key in ("out", "blimp", "note"):
-        require(isinstance(tree.get(key), str | None), f"{file}: {key} is {tree.get(key)!r}: it must be a text")
-    blimp, trials, seed = tree.get("blimp"), tree.get("trials"), tree.get("seed", 0)
-    right = type(trials) is int and 1 <= trials <= MOST_RUNS
-    require(right, f"{file}: trials is {trials!r}: it must be a whole number from 1 to {MOST_RUNS:,}")
-    require(type(seed) is int and seed >= 0, f"{file}: seed is {seed!r}: it must be an integer from 0 up")
-    if objective == "blimp" and not blimp and not experiment.data.has_minimal_pairs:
-        raise InputError(f"{file}: objective is blimp: name minimal pairs, with blimp or --blimp")
-    learns = isinstance(experiment.training, TrainingConfig) and "training.kind" not in axes
-    if objective == "train_nll" and not learns:
-        raise InputError(f"{file}: objective is train_nll: a readout by regression has none; choose val_nll")
-    stops = getattr(experiment.training, "stop_after", None) is not None or "training.stop_after" in axes
-    if objective == "train_nll" and stops:
-        reason = "training.stop_after may end a run within an epoch, whose train NLL is of a few updates"
-        raise InputError(f"{file}: objective is train_nll: {reason}; choose val_nll")
-    if objective in NEED_VALIDATION and getattr(experiment.data, "validation", "made with the corpus") is None:
-        raise InputError(f"{file}: objective is {objective}: name validation text, with data.validation")
-    search = Search(
-        file=file,
-        base=path,
-        space={key: _parse_place(file, str(key), place, experiment) for key, place in axes.items()},
-        trials=int(trials or 0),
-        objective=objective,
-        direction=_choose(file, tree, "direction", DIRECTIONS, OBJECTIVES[objective]),
-        seed=seed,
-        pruner=_choose(file, tree, "pruner", PRUNERS, "none"),
-        prune_by=_choose(file, tree, "prune_by", PRUNE_BY, "val_nll"),
-        out=find_out(file, tree),
-        blimp=Path(blimp) if blimp else None,
-        note=(tree.get("note") or "").strip(),
-        overrides=tuple(overrides),
-        experiment=experiment,
-    )
-    _check_ends(search)
-    return search
+    search: Annotated[dict[str, Place], Field(min_length=1)]
+    trials: Annotated[int, Field(ge=1)]
+    objective: Literal["val_nll", "val_bits_per_byte", "perplexity", "train_nll", "blimp"] = "val_nll"
+    direction: Literal["minimize", "maximize"] | None = None  # None: what is better for the objective
+    sampler: Literal["tpe", "random"] = "tpe"
+    seed: Annotated[int, Field(ge=0)] = 0
+    pruner: Literal["none", "median"] = "none"
+    prune_by: Literal["val_nll", "train_nll"] = "val_nll"
 
 
-def last_step(experiment: Experiment) -> int | None:
-    """Returns the last update of a run; None for a regression, which is not given up on the way.
-
-    Raises:
-        InputError: its data cannot be used.
-    """
-    training = experiment.training
-    if not isinstance(training, TrainingConfig):
-        return None
-    return training.epochs * math.ceil(experiment.data.size().sentences / training.batch_size)
-
-
-def _choose(file: Path, tree: dict[str, Any], key: str, choices: tuple[str, ...], default: str) -> str:
-    value = tree.get(key, default)
-    require(value in choices, f"{file}: {key} is {value!r}: choose {', '.join(choices)}")
-    return value
-
-
-def _parse_place(file: Path, key: str, place: Any, experiment: Experiment) -> Range | Choices:
-    """Returns where a setting is searched."""
-    message = f"search.{key} is {place!r}: give low and high (and log: true), or choices"
-    require(isinstance(place, dict), f"{file}: {message}")
-    if "choices" in place:
-        require_known(file, f"search.{key}.", place, ("choices",))
-        values = place["choices"]
-        right = isinstance(values, list) and len(values) > 1
-        right = right and all(isinstance(value, str | int | float | None) for value in values)
-        right = right and len({spell(value) for value in values}) == len(values)
-        require(right, f"{file}: search.{key}.choices is {values!r}: list two or more different values")
-        return Choices(tuple(values))
-    require_known(file, f"search.{key}.", place, ("low", "high", "log"))
-    require("low" in place and "high" in place, f"{file}: {message}")
-    low, high = (_parse_number(file, f"search.{key}.{end}", place[end]) for end in ("low", "high"))
-    log = place.get("log", False)
-    require(isinstance(log, bool), f"{file}: search.{key}.log is {log!r}: it must be true or false")
-    require(low < high, f"{file}: search.{key}: low is {low} and high {high}: high must be above low")
-    require(not log or low > 0, f"{file}: search.{key}: low is {low}: it must be above 0 on a logarithmic scale")
-    if _takes_whole(experiment, key, isinstance(low, int) and isinstance(high, int)):
-        message = f"search.{key}: the setting takes whole numbers: give whole ends"
-        require(float(low).is_integer() and float(high).is_integer(), f"{file}: {message}")
-        return Range(int(low), int(high), log, whole=True)
-    return Range(float(low), float(high), log, whole=False)
-
-
-def _parse_number(file: Path, key: str, value: Any) -> int | float:
-    """Returns a number. YAML takes 1e-4, without a point, for a text: it is a number here."""
+def run_search(
+    study: SearchFile,
+    file: Path,
+    out: Path,
+    only_plan: bool,
+    overrides: Sequence[str],
+    command: str,
+    jobs: str | None,
+) -> int:
+    """Runs what is left of a search, or says what that is; as `study.run_study`."""
+    if importlib.util.find_spec("optuna") is None:
+        raise InputError("a study of kind search needs Optuna: pip install 'esnlm[search]'")
+    table.require_own(out, file.stem, "search")
+    search = _Search(study, file, out, overrides, command)
+    flops = plan.flops(search.experiment)  # finds a token store that cannot be used
+    if only_plan:
+        left = study.trials - (search.open().count_done() if (out / STORAGE).exists() else 0)
+        seconds = flops / plan.matmul_speed(search.experiment.compute.precision)
+        print(
+            f"{study.trials - left} of {study.trials} trials are done; the rest takes {clock(left * seconds)} at best with"
+        )
+        print("the base's settings, by the speed of matrix products alone")
+        return 0
+    out.mkdir(parents=True, exist_ok=True)
     try:
-        number = float(value) if isinstance(value, str) else value
-        right = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-    except (ValueError, OverflowError):
-        right = False
-    require(right, f"{file}: {key} is {value!r}: it must be a number")
-    return number
+        with FileLock(out / ".lock", timeout=0):
+            return search.open().run(jobs)
+    except Timeout:
+        raise InputError(f"{out}: another process works on this search; wait for it, or choose another --out") from None
 
 
-def _takes_whole(experiment: Experiment, key: str, ends_are_whole: bool) -> bool:
-    """Returns whether a setting takes whole numbers: by its type, or where the base lacks its section, by the ends of its range."""
-    *sections, last = key.split(".")
-    section: Any = experiment
-    for name in sections:
-        section = getattr(section, name, None)
-    if not dataclasses.is_dataclass(section):
-        return ends_are_whole
-    hint = typing.get_type_hints(type(section)).get(last)
-    if hint is None:
-        return ends_are_whole
-    kinds = typing.get_args(hint) or (hint,)
-    return int in kinds and float not in kinds
+class _Search:
+    """A search in the process that runs it. What Optuna knows is in the study's folder."""
+
+    optuna_study: "Study"
+
+    def __init__(self, study: SearchFile, file: Path, out: Path, overrides: Sequence[str], command: str) -> None:
+        """Checks the file and the ends of all ranges."""
+        self.study, self.file, self.out, self.overrides, self.command = study, file, out, list(overrides), command
+        self.base, self.names = find_base(file, study.base), short_names(list(study.search))
+        if bad := [key for key in study.search if key in ("run", "seed") or key.startswith("data.validation")]:
+            raise InputError(f"{file}: search.{bad[0]}: losses could not be compared: leave it out")
+        require_free(file, self.overrides, {"run", *study.search})
+        self.experiment = config_io.read(self.base, self.overrides)
+        self.pairs = None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
+        data, of_text = self.experiment.data, ("val_nll", "val_bits_per_byte", "perplexity")
+        lacks_text = study.objective in of_text and getattr(data, "validation", "made with the corpus") is None
+        if lacks_text or (study.objective == "blimp" and not (self.pairs or data.has_minimal_pairs)):
+            needs = "data.validation" if lacks_text else "blimp"
+            raise InputError(f"{file}: objective is {study.objective}: name what it is measured on, with {needs}")
+        default = "maximize" if study.objective == "blimp" else "minimize"
+        self.sign = 1.0 if (study.direction or default) == "minimize" else -1.0
+        ends = {key: place.choices or [place.low, place.high] for key, place in study.search.items()}
+        for key, values in ends.items():
+            for value in values:
+                self.make_run(0, {name: its[0] for name, its in ends.items()} | {key: value})
+        self.failures = 0  # in a row
+
+    def make_run(self, number: int, values: dict[str, Any]) -> Run:
+        """Returns the run of a trial. Raises InputError if its settings cannot be used together."""
+        name, settings = f"trial-{number:04}", [f"--{key}={spell(value)}" for key, value in values.items()]
+        experiment = read_experiment(self.file, ", ".join(settings), self.base, settings, self.overrides)
+        experiment = dataclasses.replace(experiment, run=str(self.out / "runs" / name))
+        return Run(name, experiment.seed, experiment, self.base, [*settings, *self.overrides])
+
+    def open(self) -> "_Search":
+        """Opens Optuna's study. Raises InputError if it was begun with a definition that cannot be compared."""
+        import optuna
+        from optuna.storages.journal import JournalFileBackend
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        warmup = count_updates(self.experiment) // SLOWEST_START
+        median = optuna.pruners.MedianPruner(n_warmup_steps=warmup)
+        self.optuna_study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(JournalFileBackend(str(self.out / STORAGE))),
+            study_name=self.file.stem,
+            direction="minimize" if self.sign > 0 else "maximize",
+            pruner=median if self.study.pruner == "median" else optuna.pruners.NopPruner(),
+            load_if_exists=True,
+        )
+        now = self.study.model_dump(include={"search", "objective", "sampler", "seed", "prune_by"})
+        now |= {"base": hash_settings(self.experiment), "text": text_sha256(self.experiment.data)}
+        now = spell_nonfinite(now | {"pairs": self.pairs, "direction": self.sign})
+        begun = self.optuna_study.user_attrs.get("definition", now)
+        if other := [key for key in now if begun.get(key) != now[key]]:
+            line = f"the search was begun with another {other[0]}; choose another folder with --out"
+            raise InputError(f"{self.out}: {line}")
+        self.optuna_study.set_user_attr("definition", now)
+        return self
+
+    def count_done(self) -> int:
+        return sum(trial.state.is_finished() for trial in self.optuna_study.get_trials(deepcopy=False))
+
+    def run(self, jobs: str | None) -> int:
+        """Runs what is left of the trials and returns the exit status."""
+        import optuna
+
+        waiting = self.optuna_study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+        trials = [optuna.trial.Trial(self.optuna_study, trial._trial_id) for trial in waiting]
+        known = flatten(as_dict(self.experiment))
+        space = {key: place.distribution(known.get(key)) for key, place in self.study.search.items()}
+        sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[self.study.sampler]
+        done = self.count_done()
+        pool = Pool(self.out / "logs", done, self.study.trials, work=self.study.trials - done)
+
+        def take() -> Task | None:
+            """Goes on with trials that have no result, then proposes new ones, as late as possible."""
+            number = len(self.optuna_study.trials)
+            if trials:
+                return functools.partial(self.try_out, trials.pop(0), pool)
+            if number >= self.study.trials or self.failures >= MOST_FAILURES:
+                return None
+            # seeded by number, so that a search that was stopped goes on as an undisturbed one
+            seed = np.random.SeedSequence([self.study.seed, number]).generate_state(1)[0]
+            self.optuna_study.sampler = sampler(seed=int(seed))
+            return functools.partial(self.try_out, self.optuna_study.ask(space), pool)
+
+        self.write()
+        status = pool.work(find_slots(jobs), take) if done < self.study.trials else 0
+        if status == 0:
+            print((self.out / "table.md").read_text(), end="")
+        return status
+
+    def try_out(self, trial: "Trial", pool: Pool, slot: Slot) -> None:
+        """Runs a trial and tells Optuna how it ended. One that was stopped or failed goes on with the next command."""
+        import optuna
+
+        try:
+            run = self.make_run(trial.number, trial.params)
+        except InputError as error:  # settings that cannot be used together
+            tell(str(error))
+            trial.set_user_attr("error", str(error))
+            self.optuna_study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            return
+        metrics, last, size = RunDirectory(run.directory).metrics, count_updates(run.experiment), 0
+        known = set(self.optuna_study.trials[trial.number].intermediate_values)
+
+        def is_hopeless() -> bool:
+            """Reports to Optuna what the run has measured since the last time, and asks its pruner."""
+            nonlocal size
+            if self.study.pruner == "none" or not metrics.exists() or metrics.stat().st_size == size:
+                return False
+            size = metrics.stat().st_size
+            found = read_metrics(metrics, self.study.prune_by)
+            new = sorted(found.keys() - known)
+            for step in new:
+                trial.report(self.sign * found[step], step)  # Optuna compares these in the objective's direction
+            known.update(new)
+            return bool(new) and new[-1] < last and trial.should_prune()
+
+        ended = pool.run(run.name, run.commands(self.study.blimp), slot, is_hopeless=is_hopeless)
+        is_hopeless()  # reports the last values
+        with pool.lock:
+            if ended == "done" and (figures := read_run(run, self.pairs)) is not None:
+                value = figures[self.study.objective]
+                # a model that diverged may have a figure by chance, and one that collapsed has none
+                bad = value is None or math.isnan(value) or figures["status"] == "diverged"
+                self.optuna_study.tell(trial, self.sign * math.inf if bad else value)
+            elif ended == "given up":
+                self.optuna_study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            elif ended == "failed":
+                trial.set_user_attr("error", pool.reason(run.name))
+            self.failures = self.failures + 1 if ended == "failed" else 0
+            self.write()
+
+    def write(self) -> None:
+        """Writes the table, from the best trial to the worst, the picture, and best.yaml."""
+        trials = sorted(self.optuna_study.get_trials(deepcopy=False), key=self._rank)
+        cells, tree = [], []
+        for trial in trials:
+            name, complete = f"trial-{trial.number:04}", trial.state.name == "COMPLETE"
+            figures = read_run(self.make_run(trial.number, trial.params), self.pairs) if complete else None
+            states = {"COMPLETE": "finished", "PRUNED": f"given up after update {trial.last_step or 0}"}
+            state = states.get(trial.state.name, "failed" if trial.user_attrs.get("error") else "under way")
+            state = figures["status"] if figures else state
+            cells.append(table.row(name, [figures] if figures else [], trial.params, state))
+            told = {"run": name, "number": trial.number, "state": trial.state.name.lower(), "state_in_words": state}
+            told |= {"values": trial.params, "measures": figures, "error": trial.user_attrs.get("error")}
+            tree.append(told)
+        measured = [name for name in BESIDE if any(cell["means"][name]["n"] for cell in cells)]
+        columns = [self.study.objective, *(name for name in measured if name != self.study.objective)]
+        title, notes = table.title(self.file.stem, self.out), table.notes_on(cells)
+        best = next(
+            (trial for trial in trials[:1] if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0)), None
+        )
+        if best:
+            experiment = self.make_run(best.number, best.params).experiment
+            line = f"# {title}: trial-{best.number:04}, {self.study.objective} {best.value!r}\n"
+            experiment = dataclasses.replace(experiment, run=str(self.out / "best"))
+            write_file(self.out / "best.yaml", line + config_io.dump(experiment))
+            notes.append(f"The best one's configuration: `esnlm train --config {self.out / 'best.yaml'}`")
+        more = {"kind": "search", "objective": self.study.objective, "settings": self.names, "trials": tree}
+        made = table.Table(
+            self.file.stem, title, self.study.note, self.command, columns, cells, notes, settings=self.names
+        )
+        table.write(made, self.out, self._plot() if best else None, **more)
+
+    def _rank(self, trial: "FrozenTrial") -> tuple[int, float, int]:
+        place = ("COMPLETE", "PRUNED").index(trial.state.name) if trial.state.name in ("COMPLETE", "PRUNED") else 2
+        return place, self.sign * trial.value if place == 0 and trial.value is not None else 0.0, trial.number
+
+    def _plot(self) -> bytes | None:
+        """Returns the objective over each setting as a PNG, or None if matplotlib is missing."""
+        try:
+            import matplotlib
+            from optuna.visualization.matplotlib import plot_slice
+        except ImportError:
+            return None
+        matplotlib.use("Agg")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Optuna calls these plots experimental
+            made: Any = plot_slice(self.optuna_study, target_name=MEASURES[self.study.objective][0])
+        axes = np.ravel(made)
+        figure, content = axes[0].figure, io.BytesIO()
+        figure.set_size_inches(4.2 * len(axes) + 1, 4)
+        figure.savefig(content, dpi=150, format="png")
+        matplotlib.pyplot.close(figure)
+        return content.getvalue()
 
 
-def _check_ends(search: Search) -> None:
-    """Raises InputError where an end or a choice of a setting cannot be used beside the first ones of the others."""
-    first = {key: place.ends[0] for key, place in search.space.items()}
-    for key, place in search.space.items():
-        for value in place.ends:
-            search.make_experiment(first | {key: value}, search.out)
+def count_updates(experiment: Experiment) -> int:
+    return plan.count_updates(experiment.training, experiment.data.size().sentences)
+
+
+def read_metrics(file: Path, name: str) -> dict[int, float]:
+    """Returns the values of one name in metrics.jsonl, by update. The last line may be half written."""
+    lines = [parse_json(line) for line in file.read_text(errors="replace").split("\n")[:-1]]
+    return {int(line["step"]): float(line[name]) for line in lines if name in line}

@@ -41,7 +41,7 @@ NOT_RUN = {
     r"^esnlm import gpt2/": "no GPT-2 is here; tests/interchange has a small one",
     r"^esnlm babylm": "BabyLM's data is not here; tests/interchange has a small one",
     r"^esnlm lm-eval": "it needs all files of BLiMP, or the network; tests/interchange has some",
-    r"^esnlm claims": "it needs the results of studies; tests/studies/test_claims.py has some",
+    r"^python -m experiments.claims": "it needs the results of studies; tests/experiments/test_claims.py has some",
     r"--data number_prep.json": "the suite is not ours to ship; tests/evaluation has others",
     r"\bFILE\b": "a form, not a command",
     r"\{data: 2, vocabulary: 4\}": "eight devices",

@@ -6,7 +6,7 @@ import pytest
 
 from esnlm import config_io
 from esnlm.config import as_dict, flatten
-from esnlm.studies import grid
+from esnlm.studies.grid import make_cells, make_runs
 from esnlm.studies.study import read_study
 
 STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
@@ -89,10 +89,10 @@ SEEDS |= dict.fromkeys(("dense_frozen_table1", "radius_frozen_table2"), (0,))
 @pytest.mark.parametrize("name", STATED)
 def test_a_study_has_the_papers_settings(name):
     file = STUDIES / f"{name}.yaml"
-    its = grid.parse_grid(read_study(file), file)
-    assert its.seeds == SEEDS[name]
-    cells = {cell.name: cell for cell in its.cells}
-    for run in grid.make_runs(its):
+    its = read_study(file)
+    assert tuple(its.seeds) == SEEDS[name]
+    cells = {cell.name: cell for cell in make_cells(its, file)}
+    for run in make_runs(its, file, Path("out")):
         settings, cell = flatten(as_dict(run.experiment)), cells[run.cell]
         stated = {f"training.{key}": value for key, value in TRAINING.items()}
         stated |= {f"model.{key}": value for key, value in STATED[name][cell.case].items()}
@@ -105,7 +105,7 @@ def test_fujimaki_s_model_learns_by_the_delta_rule(file):
     """Slides, eq. 1 to 5: the leak is on the membrane potential, and y = W_out r learns online, without an intercept."""
     path = STUDIES.parent / file
     if path.parent == STUDIES:
-        every = [run.experiment for run in grid.make_runs(grid.parse_grid(read_study(path), path))]
+        every = [run.experiment for run in make_runs(read_study(path), path, Path("out"))]
     else:
         every = [config_io.read(path)]
     for experiment in every:
@@ -121,10 +121,10 @@ def test_fujimaki_s_model_learns_by_the_delta_rule(file):
 def test_a_study_for_two_cores_differs_in_scale_only(name):
     """Its cells have the paper's settings but for the size of the network, the text and what a search chose."""
     file = STUDIES / "two_cores" / f"{name}.yaml"
-    its = grid.parse_grid(read_study(file), file)
-    cells = {cell.name: cell for cell in its.cells}
+    its = read_study(file)
+    cells = {cell.name: cell for cell in make_cells(its, file)}
     own = {"training.learning_rate", "model.reservoir.state_size"}
-    for run in grid.make_runs(its):
+    for run in make_runs(its, file, Path("out")):
         settings, cell = flatten(as_dict(run.experiment)), cells[run.cell]
         if cell.case == "GPT-2":
             own = own | {"model.layers", "model.heads", "model.width", "model.positions"}
@@ -132,3 +132,46 @@ def test_a_study_for_two_cores_differs_in_scale_only(name):
         stated |= {f"model.{key}": value for key, value in STATED[name][cell.case].items()}
         stated = {key: value for key, value in (stated | cell.values).items() if key not in own or key in cell.values}
         assert {key: settings[key] for key in stated} == stated, run.cell
+
+
+GRIDS = [file for file in sorted(STUDIES.rglob("*.yaml")) if "\nkind: grid\n" in f"\n{file.read_text()}"]
+
+
+@pytest.mark.parametrize("file", GRIDS, ids=lambda file: str(file.relative_to(STUDIES)))
+def test_every_grid_of_the_repository_can_be_run(file):
+    its = read_study(file)
+    cells = {run.cell for run in make_runs(its, file, Path("out"))}
+    assert cells and its.published.keys() - cells <= {"GPT-2, as released"}
+
+
+@pytest.mark.parametrize(
+    "name, table, cell",
+    [
+        ("scale_table3", "scale_table3", lambda row: f"state_size={row['state_size']}"),
+        (
+            "connectivity_table4",
+            "scale_table4_connectivity",
+            lambda row: f"connectivity={2.0 ** int(row['log2_connectivity'])}",
+        ),
+        ("leak_table5", "scale_table5_leak", lambda row: f"leak_min={row['leak_min']}"),
+        ("dense_frozen_table1", "frozen_table1", lambda row: f"{row['model']},state_size={row['state_size']}"),
+        ("radius_frozen_table2", "frozen_table2_radius", lambda row: f"spectral_radius={row['spectral_radius']}"),
+        (
+            "online_ppl_s3",
+            "online_ppl",
+            lambda row: f"D_emb_{row['embedding_dim']},spectral_radius={float(row['spectral_radius'])}",
+        ),
+    ],
+)
+def test_published_values_are_the_papers(papers_table, name, table, cell):
+    """What stands in the study files stands so in the CSV files beside the data, and no row is missing."""
+    other = {"GPT2 Scratch": "GPT-2", "LSTM": "LSTM", "GPT2 OpenAI": "GPT-2, as released"}
+    expected = {
+        other.get(row.get("model"), cell(row)): {
+            measure: (float(row[measure]), float(row[f"{measure}_se"]) if row.get(f"{measure}_se") else None)
+            for measure in ("train_nll", "val_nll", "blimp", "perplexity")
+            if row.get(measure)
+        }
+        for row in papers_table(f"{table}.csv")
+    }
+    assert read_study(STUDIES / f"{name}.yaml").published == expected

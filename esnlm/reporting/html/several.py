@@ -7,7 +7,6 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import statistics
-from esnlm.io.console import say
 from esnlm.reporting import run_table
 from esnlm.reporting.blimp_text import readable
 from esnlm.reporting.html.blocks import Block, Cell, Section, block, note, table

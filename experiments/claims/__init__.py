@@ -1,0 +1,1 @@
+"""Whether studies bear out what papers, or others, claim."""

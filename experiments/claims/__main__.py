@@ -1,0 +1,156 @@
+"""Says of each claim in a file whether studies bear it out, as a page in Markdown.
+
+    python -m experiments.claims studies/two_cores --out claims.md
+
+DIR has a folder for each study that the claims name. A file of claims is a list of claims, each with `claim`, `source` and `parts`.
+A part is a sentence, `says`, perhaps with the numbers of a `paper`, and one check on a `measure` of a `study`:
+
+    falls: SELECTION               the measure falls from each cell to the next
+    rises: SELECTION               it rises
+    below: [SELECTION, SELECTION]  every cell of the first is below every cell of the second
+    above: [SELECTION, SELECTION]
+    under: {..., limit: L}         in every run of the selected cells it is finite and at most L
+    over: {..., limit: L}          in every run it is above L, or not a finite number
+    flat: {case: C, within: W}     all slopes of a case of a study of alignment lie between -W and W
+    steep: {case: C, within: W}    none does
+
+A SELECTION is `{cells: [NAME, ...]}`, or `{along: AXIS, case: C, from: X, to: Y}`: the cells on an axis, by their values. A part without
+a check says in `why` where it is tested instead.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from esnlm.errors import InputError
+from esnlm.evaluation.statistics import seed_interval
+from esnlm.process import exit_with
+from esnlm.reporting.tables import markdown_table
+from esnlm.studies.table import MADE_FROM
+from experiments.claims.verdicts import NOT_TESTED, Finding, combine, digits_of, examine, spell
+
+RULES = """\
+A difference is taken seed by seed, and its interval is Student's t over seeds, of 95 %. A sentence **holds** if each of its
+differences has its interval on the side that it says. It **does not hold** if one of k differences has an interval of
+100 - 5 / k percent (Bonferroni) on the other side. Otherwise it is **not resolved**, and always with fewer than three seeds.
+Runs that are counted must all be as the sentence says; if none of a cell is, it does not hold. **Not tested** is what no
+study here can say. Of the sentences of a claim that were tested, all must hold for it to hold; one that does not is enough for
+it not to. Sentences are judged one by one, without a correction over them. NLL here counts the EOS of each sentence, which is
+easily predicted{papers}. The tables of the studies have it without EOS, too."""
+OF_PAPERS = "; the papers do not say whether theirs does"
+
+
+def main() -> None:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.claims", description=__doc__, formatter_class=formatter
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where the folders of the studies lie")
+    default = Path(__file__).with_name("papers.yaml")
+    parser.add_argument(
+        "--claims", type=Path, default=default, metavar="FILE", help="the claims (default: the papers')"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there, too")
+    options = parser.parse_args()
+    try:
+        claims = yaml.safe_load(options.claims.read_text())["claims"]
+        page = render(claims, read_studies(options.folder, claims), f"{parser.prog} {shlex.join(sys.argv[1:])}")
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise error if isinstance(error, InputError) else InputError(f"{options.claims}: {error!r}") from None
+    print(page, end="")
+    if options.out is not None:
+        options.out.write_text(page)
+
+
+def read_studies(folder: Path, claims: Sequence[Any]) -> dict[str, Any]:
+    """Returns table.json, or alignment.json of experiments/bottleneck, of each study that the claims name and that is there."""
+    found = {}
+    for name in dict.fromkeys(part["study"] for claim in claims for part in claim["parts"] if "study" in part):
+        files = [folder / name / "alignment.json", folder / name / "table.json"]
+        for file in [file for file in files if file.is_file()][:1]:
+            tree = json.loads(file.read_bytes())
+            if "report" in tree or (file.stem == "table" and "trials" not in tree):  # at its end, and no search
+                found[name] = tree
+    if not found:
+        raise InputError(
+            f"{folder}: has none of the studies that the claims name; name the folder in which their folders lie"
+        )
+    return found
+
+
+def render(claims: Sequence[Any], studies: dict[str, Any], command: str) -> str:
+    """Returns the page: what the studies were made from, the verdicts, and each sentence with its numbers."""
+    findings = [[examine(part, studies.get(part.get("study"))) for part in claim["parts"]] for claim in claims]
+    papers = OF_PAPERS if any("paper" in part for claim in claims for part in claim["parts"]) else ""
+    lines = ["# Claims", "", *_describe(studies), "", RULES.format(papers=papers), ""]
+    rows = []
+    for i, (claim, its) in enumerate(zip(claims, findings, strict=True), start=1):
+        tested = sum(finding.verdict != NOT_TESTED for finding in its)
+        verdict = combine([finding.verdict for finding in its])
+        rows.append([i, claim["claim"].strip(), f"**{verdict}**", f"{tested} of {len(its)}"])
+    lines += markdown_table(["", "claim", "verdict", "sentences tested"], rows)
+    for i, (claim, its) in enumerate(zip(claims, findings, strict=True), start=1):
+        lines += ["", f"## Claim {i}", "", f"{claim['claim'].strip()} ({claim['source']})", ""]
+        parts, names = claim["parts"], [f"{i}{chr(ord('a') + k)}" for k in range(len(its))]
+        paper = any("paper" in part for part in parts)
+        told = list(zip(names, parts, its, strict=True))
+        lines += markdown_table(
+            ["", "sentence", *["the paper"] * paper, "here", "verdict"], [_row(*each, paper) for each in told]
+        )
+        differences = [row for name, part, finding in told for row in _differences(name, part, finding)]
+        if differences:
+            lines += ["", *markdown_table(["", "difference", "mean", "95 %", "seeds"], differences, align="llr")]
+    return "\n".join([*lines, "", f"Made by `{command}`"]) + "\n"
+
+
+def _describe(studies: dict[str, Any]) -> list[str]:
+    """Returns what the studies were made from: text, vocabulary, epochs, seeds, hours and machines."""
+    rows, notes, commands, origins = [], dict[str, list[str]](), [], dict[str, None]()
+    for name, tree in studies.items():
+        runs = [run for cell in tree["cells"] for run in cell["runs"]] if "report" not in tree else []
+        values = [sorted({run[key] for run in runs if run.get(key) is not None}) for key in MADE_FROM]
+        texts = [", ".join(f"{x:,}" if isinstance(x, int) else f"{x:.10g}" for x in its) for its in values]
+        hours = f"{sum(float(run['seconds']) for run in runs) / 3600:.1f}" if runs else ""
+        note = tree.get("note")
+        if "report" in tree:
+            texts[-1] = str(tree["study"]["seeds"])
+            note = tree["study"]["note"] + ("" if tree["study"]["images"]["folder"] else " The images are generated.")
+        rows.append([name, len(runs) or "", *texts, hours])
+        notes.setdefault(note or "", []).append(name)
+        commands += [f"- `{tree['command']}`"]
+        origins |= dict.fromkeys(f"- on {run['origin']}" for run in runs)
+    lines = markdown_table(["study", "runs", *MADE_FROM.values(), "hours of training"], rows, align="lr")
+    for note, names in notes.items():
+        lines += ["", f"{', '.join(names)}: {note}"] if note else []
+    return [*lines, "", "Made by", "", *commands, *origins]
+
+
+def _row(name: str, part: Any, finding: Finding, paper: bool) -> list[str]:
+    word = f"**{finding.verdict}**" + (f": {finding.reason}" if finding.reason else "")
+    study = f"{part['study']}: " if "measure" in part and finding.here else ""
+    of_paper = [part.get("paper", "").strip()] * paper
+    return [name, part["says"].strip(), *of_paper, study + "; ".join(finding.here), word]
+
+
+def _differences(name: str, part: Any, finding: Finding) -> list[list[str]]:
+    rows = []
+    for title, values in finding.differences:
+        digits, interval = digits_of(part["measure"]), seed_interval(values)
+        mean, *ends = [_signed(x, digits) for x in (sum(values) / max(1, len(values)), *(interval or ()))]
+        rows.append([name, title, mean, " .. ".join(ends), str(len(values))])
+    return rows
+
+
+def _signed(value: float, digits: int) -> str:
+    text = spell(value, digits)
+    return text if text.startswith(("-", "n")) else f"+{text}"
+
+
+if __name__ == "__main__":
+    sys.exit(exit_with(main))

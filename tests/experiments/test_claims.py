@@ -1,0 +1,173 @@
+"""The papers' claims: verdicts on made-up studies, the page, and the files of the repository."""
+
+import math
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from esnlm.studies.grid import make_cells
+from esnlm.studies.study import read_study
+from experiments.claims import __main__ as page
+from experiments.claims.verdicts import DOES_NOT_HOLD, HOLDS, NOT_RESOLVED, NOT_TESTED, combine, examine
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDIES, CLAIMS, RESULTS = ROOT / "configs" / "studies", ROOT / "experiments" / "claims", ROOT / "results"
+FALLS = {"says": "The NLL falls.", "study": "size", "measure": "val_nll", "falls": {"along": "state_size"}}
+FALLING = ([5.0, 5.1, 4.9], [4.8, 4.9, 4.7], [4.61, 4.70, 4.50])  # by 0.2 at each step, whatever the seed
+AGAINST = FALLING[::-1]
+
+
+def cell(values, name=None, case="", status="finished", **measures):
+    """Returns a row of table.json; each measure is a list of values, one a seed."""
+    name = name or ",".join(
+        [case] * bool(case) + [f"{key.rpartition('.')[2]}={value}" for key, value in values.items()]
+    )
+    runs = [
+        {"seed": seed, "status": status} | {measure: its[seed] for measure, its in measures.items()}
+        for seed in range(len(next(iter(measures.values()))))
+    ]
+    return {"cell": name, "case": case, "values": values, "runs": runs}
+
+
+def sizes(*nll, case=""):
+    """Returns a study of 512, 1,024, 2,048, ... units, each with its seeds' losses."""
+    cells = [cell({"model.reservoir.state_size": 512 * 2**i}, case=case, val_nll=its) for i, its in enumerate(nll)]
+    return {"cells": cells}
+
+
+@pytest.mark.parametrize(
+    "nll, expected",
+    [
+        (FALLING, HOLDS),
+        (AGAINST, DOES_NOT_HOLD),
+        (([5.0, 5.1, 4.9], [4.8, 5.2, 4.7], [4.6, 4.7, 4.5]), NOT_RESOLVED),
+        ([each[:2] for each in FALLING], NOT_RESOLVED),  # two seeds never resolve anything
+        ((FALLING[0], [4.0, "inf", 4.1]), NOT_RESOLVED),  # nor does a run that diverged
+        (([7.0] * 3, [6.0] * 3), HOLDS),
+        (([7.0] * 3, [7.0] * 3), NOT_RESOLVED),
+        (FALLING[:1], NOT_TESTED),
+    ],
+)
+def test_a_sweep_is_judged_by_the_differences_of_its_neighbours(nll, expected):
+    assert examine(FALLS, sizes(*nll)).verdict == expected
+
+
+def test_a_difference_is_paired_by_seed():
+    study = sizes([0.0, 1.0, -1.0], [-0.1, 0.9, -1.1])
+    found = examine(FALLS, study)
+    assert found.verdict == HOLDS and found.differences[0][0] == "1,024 - 512"
+    assert found.differences[0][1] == pytest.approx([-0.1] * 3)
+    study["cells"][1]["runs"][2]["seed"] = 7
+    assert examine(FALLS, study).reason == "two cells share 2 seeds only"
+
+
+def test_one_of_many_differences_contradicts_at_a_level_for_many_only():
+    """The interval of 95 % is above 0, that of 97.5 % is not."""
+    up = [0.0, 0.1, 0.26]
+    for rest, expected in (((), DOES_NOT_HOLD), (([-9.0, -9.2, -9.1],), NOT_RESOLVED)):
+        assert examine(FALLS, sizes([5.0] * 3, [5.3 + x for x in up], *rest)).verdict == expected
+
+
+def test_cells_are_compared_with_one_of_another_family_and_cases_keep_apart():
+    study = {"cells": [*sizes(*FALLING, case="ESN")["cells"], cell({}, "LSTM", val_nll=[4.0, 4.1, 4.05])]}
+    part = {"study": "size", "measure": "val_nll"}
+    part["above"] = [{"along": "state_size", "case": "ESN", "from": 1024}, {"cells": ["LSTM"]}]
+    found = examine(part, study)
+    assert found.verdict == HOLDS and len(found.differences) == 2
+    assert examine(part, {"cells": study["cells"][:-1]}).reason == "size has no cell LSTM"
+    assert examine(FALLS, study).reason == "size has 0 cells of state_size"
+    assert examine(FALLS, None).reason == "no study size"
+
+
+def test_cells_that_differ_in_another_setting_are_no_sequence():
+    study = sizes(*FALLING)
+    study["cells"][0]["values"]["training.learning_rate"] = 0.1
+    assert examine(FALLS, study).verdict == NOT_TESTED
+
+
+@pytest.mark.parametrize(
+    "losses, expected, here",
+    [
+        ([2e17, "inf", "nan", 1e5], HOLDS, "radius=1.6: 4 of 4 over 100, 1e+05 .. 2e+17"),
+        ([6.0, 6.1, 6.2, 6.3], DOES_NOT_HOLD, "radius=1.6: 0 of 4 over 100, 6 .. 6.3"),
+        ([6.0, 6.1, 6.2, 1e9], NOT_RESOLVED, "radius=1.6: 1 of 4 over 100, 6 .. 1e+09"),
+        (["inf", "inf"], NOT_RESOLVED, "radius=1.6: 2 of 2 over 100, none of them finite"),
+    ],
+)
+def test_runs_that_blow_up_are_counted(losses, expected, here):
+    part = {"study": "radius", "measure": "train_nll", "over": {"cells": ["radius=1.6"], "limit": 100}}
+    found = examine(part, {"cells": [cell({"radius": 1.6}, train_nll=losses)]})
+    assert (found.verdict, found.here) == (expected, [here])
+
+
+@pytest.mark.parametrize("seeds, flat, steep", [(30, HOLDS, DOES_NOT_HOLD), (2, NOT_RESOLVED, NOT_RESOLVED)])
+def test_slopes_of_alignment_are_flat_or_not(seeds, flat, steep):
+    slopes = [{"slope": x, "low": x - 0.05, "high": x + 0.05} for x in (-0.02, 0.01)]
+    study = {"study": {"seeds": seeds}, "report": {"dynamic": {"alignment": slopes}}}
+    for check, expected in (("flat", flat), ("steep", steep)):
+        found = examine({"study": "slopes", check: {"case": "dynamic", "within": 0.1}}, study)
+        assert found.verdict == expected and found.here[0] == "layer 1: -0.02 [-0.07, +0.03]"
+
+
+def test_of_the_sentences_that_were_tested_all_must_hold():
+    assert combine([HOLDS, NOT_TESTED]) == HOLDS and combine([HOLDS, NOT_RESOLVED]) == NOT_RESOLVED
+    assert combine([HOLDS, NOT_RESOLVED, DOES_NOT_HOLD]) == DOES_NOT_HOLD and combine([NOT_TESTED]) == NOT_TESTED
+
+
+def test_the_page_of_the_frontier_is_made_again(tmp_path, monkeypatch, capsys):
+    for name in ("rates", "sizes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "table.json").write_bytes((RESULTS / "frontier" / f"{name}.json").read_bytes())
+    out = tmp_path / "page.md"
+    words = ["claims", str(tmp_path), "--claims", str(CLAIMS / "frontier.yaml"), "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", words)
+    page.main()
+    assert capsys.readouterr().out == out.read_text()
+    made, kept = (
+        text.rpartition("\nMade by")[0] for text in (out.read_text(), (RESULTS / "frontier/claims.md").read_text())
+    )
+    assert made == kept
+    rules = page.RULES.format(papers=page.OF_PAPERS)
+    assert rules in (RESULTS / "two_cores" / "claims.md").read_text(), "the page of the papers has the same rules"
+
+
+def parts(name):
+    return [part for claim in yaml.safe_load((CLAIMS / name).read_text())["claims"] for part in claim["parts"]]
+
+
+def cells_of(part):
+    check = next(value for key, value in part.items() if isinstance(value, dict | list))
+    return {
+        name for selection in (check if isinstance(check, list) else [check]) for name in selection.get("cells", [])
+    }
+
+
+PAPERS = {"radius_512_tokens": "radius_frozen_table2"}
+
+
+def test_the_papers_numbers_in_the_claims_are_those_of_its_table():
+    """Every number that stands as the paper's is among the published values of the study and the measure."""
+    for part in parts("papers.yaml"):
+        if "measure" not in part or part["study"] in PAPERS:
+            continue
+        published = read_study(STUDIES / f"{part['study']}.yaml").published
+        known = {values[part["measure"]][0] for values in published.values() if part["measure"] in values}
+        text = re.sub(r"[\d,^-]+:", "", part["paper"])  # names of cells, such as 1,024: and 2^-8:
+        numbers = [float(number) for number in re.findall(r"\d+\.\d+(?:e\+\d+)?", text)]
+        assert numbers and set(numbers) <= known, f"{part['says']}: {set(numbers) - known}"
+
+
+@pytest.mark.parametrize("folder", [STUDIES, STUDIES / "two_cores", STUDIES / "frontier"])
+def test_the_claims_name_cells_of_the_studies(folder):
+    for part in parts("frontier.yaml" if folder.name == "frontier" else "papers.yaml"):
+        file = folder / f"{PAPERS.get(part.get('study'), part.get('study'))}.yaml"
+        if "measure" in part:
+            assert cells_of(part) <= {each.name for each in make_cells(read_study(file), file)}, part["says"]
+
+
+def test_a_mean_that_is_not_finite_is_shown():
+    found = examine(FALLS, sizes(FALLING[0], [math.inf, 4.0, 4.1]))
+    assert found.here[1] == "1,024: inf" and found.verdict == NOT_RESOLVED

@@ -1,0 +1,102 @@
+"""What the table and the picture of a grid say of runs that diverged, collapsed, or cannot be compared."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from esnlm.studies import table
+from esnlm.studies.measures import MEASURES
+from esnlm.studies.plot import find_axis, plot_grid
+
+
+def row(values, runs, case="", state="3"):
+    """Returns a row of a table; each run is its status and its figures."""
+    name = ",".join([case] * bool(case) + [f"{key.rpartition('.')[2]}={value}" for key, value in values.items()])
+    known = [
+        dict.fromkeys(MEASURES) | {"run": f"{name}-seed{i}", "seed": i, "status": status, "origin": "a CPU"} | figures
+        for i, (status, figures) in enumerate(runs)
+    ]
+    return table.row(name, known, values, state, case=case)
+
+
+def page_of(rows, tmp_path, **more):
+    made = table.Table("sweep", "sweep", "", "the command", ["val_nll", "blimp"], rows, table.notes_on(rows), **more)
+    table.write(made, tmp_path, plot_grid(made))
+    return (tmp_path / "table.md").read_text()
+
+
+def test_diverged_runs_count_and_a_collapsed_one_has_no_accuracy(tmp_path):
+    fine, blown = ("finished", {"val_nll": 5.0, "blimp": 57.0}), ("diverged", {"val_nll": 2.31e17, "blimp": None})
+    rows = [row({"radius": 0.5}, [fine] * 3), row({"radius": 0.9}, [fine, fine, blown], state="3, 1 diverged")]
+    page = page_of(rows, tmp_path)
+    assert "| radius=0.5 | 3 | 5.000 | 57.0 |" in page  # an interval without a width is not shown
+    assert "| radius=0.9 | 3, 1 diverged | 7.70e+16 [" in page and "| 57.0 of 2 |" in page
+    undefined = row({"radius": 1.5}, [fine, fine, ("diverged", {"val_nll": math.inf, "blimp": None})])
+    assert undefined["means"]["val_nll"] == {
+        "mean": math.inf,
+        "se": pytest.approx(math.nan, nan_ok=True),
+        "interval": None,
+        "n": 3,
+    }
+
+
+def test_two_seeds_have_no_interval(tmp_path):
+    found = row({"radius": 0.5}, [("finished", {"val_nll": 5.0}), ("finished", {"val_nll": 5.2})])["means"]["val_nll"]
+    assert found == {"mean": pytest.approx(5.1), "se": pytest.approx(0.1), "interval": None, "n": 2}
+
+
+@pytest.mark.parametrize(
+    "one, other, note",
+    [
+        (
+            {"tokenizer": "a", "validation": "b"},
+            {"tokenizer": "c", "validation": "d"},
+            "different tokenizers: compare bits",
+        ),
+        ({"tokenizer": "a", "validation": "b"}, {"tokenizer": "a", "validation": "d"}, "validated on different text"),
+        ({"tokenizer": "a", "validation": "b"}, {"tokenizer": "a", "validation": "b"}, None),
+    ],
+)
+def test_rows_that_cannot_be_compared_are_noted(one, other, note, tmp_path):
+    rows = [
+        row({"radius": i}, [("finished", {"val_nll": 5.0, "data_sha256": sha256, "pairs_sha256": str(note)})])
+        for i, sha256 in enumerate((one, other))
+    ]
+    page = page_of(rows, tmp_path)
+    assert (note in page) if note else "different" not in page
+    rows[0]["runs"][0]["pairs_sha256"] = "others"
+    assert "different minimal pairs" in page_of(rows, tmp_path)
+
+
+def test_minimal_pairs_stand_beside_length_and_word_frequency(tmp_path):
+    figures = {"blimp": 57.0, "blimp_length": 50.0, "blimp_unigram": 51.25}
+    page = page_of([row({"radius": 1}, [("finished", figures)])], tmp_path)
+    assert "On the same pairs, in percent: length only 50.0, a unigram model of the training text 51.2." in page
+
+
+def test_the_axis_is_the_numeric_setting_with_the_most_values():
+    cells = [
+        {"values": {"kind": kind, "rate": rate, "on": on}}
+        for kind in "ab"
+        for rate in ("1e-3", 2)
+        for on in (True, False)
+    ]
+    assert find_axis(cells) == "rate" and find_axis([{"values": {"kind": "a"}}, {"values": {"kind": "b"}}]) is None
+
+
+@pytest.mark.parametrize("cases", [1, 3, 12])
+def test_a_grid_has_a_picture_whether_it_has_few_lines_or_many(cases, rendered, tmp_path):
+    runs = [("finished", {"val_nll": 5.0 + i / 10, "blimp": 55.0 + i}) for i in range(3)]
+    rows = [row({"size": size}, runs, case=f"case{case}") for case in range(cases) for size in (256, 512, 4096)]
+    rows.append(row({}, runs, case="LSTM"))
+    published = {"case0,size=256": {"val_nll": (5.25, 0.125)}, "LSTM": {"val_nll": (4.1, None)}}
+    page = page_of(rows, tmp_path, published=published, source="a paper")
+    assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG") and "![sweep](table.png)" in page
+    assert "| 5.250 (0.125) |" in page and "| 4.100 |" in page
+
+
+def test_a_study_without_results_has_a_table_and_no_picture(tmp_path):
+    assert "| radius=1 | 0 of 3 |  |  |" in page_of([row({"radius": 1}, [], state="0 of 3")], tmp_path)
+    assert not (tmp_path / "table.png").exists()
+    assert Path(tmp_path / "table.json").exists()
