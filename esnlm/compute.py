@@ -14,7 +14,6 @@ from esnlm.reservoir.sparse import KERNELS
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
-CROSS_ENTROPIES = ("plain", "fused")  # readout/cross_entropy.py
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
 STATE_PRECISIONS = ("float32", "bf16")
 STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
@@ -26,26 +25,18 @@ class ComputeConfig:
 
     # Of the matrix products of what is trained: float32, tf32 or bf16. A reservoir is computed in float32.
     precision: str = "float32"
-    # Of the loss over the vocabulary: plain, or fused, which keeps no logits in memory (GPUs only); auto: chosen for the device.
-    cross_entropy: str = "auto"
     # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.
     kernel: str = "auto"
     state_precision: str = "float32"  # of the states that W_rec reads: float32, or bf16, which halves what a GPU moves
     batch_slots: int | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
     window_tokens: int | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
     chunk_tokens: int = 1024  # C, tokens whose logits exist at once
-    # The devices as {data: D, vocabulary: M}; null: all, along vocabulary. `units: U` beside them, which divides M, lets U devices
-    # share a copy of the reservoir, cut by unit; without it 1, or as few as have room for one (docs/many_devices.md).
+    # The devices as {data: D, vocabulary: M} (docs/many_devices.md); null: all, along vocabulary.
     mesh: dict[str, int] | None = None
 
     def check(self) -> None:
         require(
             self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}"
-        )
-        choices = ("auto", *CROSS_ENTROPIES)
-        require(
-            self.cross_entropy in choices,
-            f"compute.cross_entropy is {self.cross_entropy!r}: choose {', '.join(choices)}",
         )
         kernels = ("auto", *KERNELS)
         require(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
@@ -94,11 +85,6 @@ class DeviceChoices(Protocol):
 
     def kernel(self, backend: str) -> str: ...
 
-    def cross_entropy(self, backend: str, precision: str) -> str: ...
-
-    @property
-    def why_not_fused(self) -> str | None: ...
-
     def batch_slots(self, backend: str) -> int: ...
 
 
@@ -116,31 +102,12 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
     """
     if compute.precision == "tf32" and backend != "gpu":
         raise InputError(f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16")
-    if compute.cross_entropy == "fused":
-        why = model.why_not_fused
-        require(why is None, f"compute.cross_entropy is fused: {why}; choose auto")
-        require(
-            backend == "gpu",
-            f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
-        )
-        require(
-            devices == 1,
-            f"compute.cross_entropy is fused: it is for one device, and the vocabulary is cut over {devices}; choose auto",
-        )
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.ahead_size)))
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
-        cross_entropy=_cross_entropy(compute, model, backend, devices),
         batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
         window_tokens=compute.window_tokens or window * devices,
     )
-
-
-def _cross_entropy(compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int) -> str:
-    """Returns the kernel of the cross-entropy. Where the vocabulary is cut over devices, there is the plain one only."""
-    if compute.cross_entropy != "auto":
-        return compute.cross_entropy
-    return model.cross_entropy(backend, compute.precision) if devices == 1 else "plain"

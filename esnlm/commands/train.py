@@ -21,8 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parent = "go on from this finished run in another directory, which --run names (docs/continue.md)"
     add("--from", dest="parent", metavar="RUN", help=parent)
     add("--plan", action="store_true", help="show parameters, memory, disk and time, and train nothing")
-    on = "of --plan: devices that need not be there, such as h100:8, tpu-v5e:4x4 or a100; what is shown is then a bound"
-    add("--on", metavar="DEVICE[:COUNT]", help=on)
     traced = "write a trace of these updates, counted from 1, into the run directory (for Perfetto, XProf, TensorBoard)"
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"
@@ -40,7 +38,6 @@ def run(options: argparse.Namespace) -> int | None:
     from esnlm.training.profile import parse_span
     from esnlm.workflows.train import train_run
 
-    require(options.plan or options.on is None, f"--on {options.on}: nothing is trained there; give --plan too")
     for before, word in zip(["", *options.settings], options.settings, strict=False):
         is_value = before.startswith("--") and "=" not in before
         is_file = word.endswith((".yaml", ".yml")) and not word.startswith("--") and not is_value
@@ -49,7 +46,7 @@ def run(options: argparse.Namespace) -> int | None:
     experiment = read(*_configuration(options))
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
-        return plan.show(experiment, options.on)
+        return plan.show(experiment)
     return train_run(experiment, options.allow_change, traced)
 
 
@@ -63,7 +60,7 @@ def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
     chosen = [f"--parent.run={_spell_path(options.parent)}"]
     if options.config is None:
         # What the parent's own configuration says of its directory, device and parent is not for this run.
-        chosen += ["--run=", "--compute.kernel=auto", "--compute.cross_entropy=auto"]
+        chosen += ["--run=", "--compute.kernel=auto"]
         chosen += ["--compute.batch_slots=null", "--compute.window_tokens=null", "--compute.mesh=null"]
         chosen += ["--parent.step=null", "--parent.keep_optimizer=false", "--parent.config_sha256=null"]
     config = parent.config if options.config is None else options.config

@@ -293,30 +293,28 @@ class Reservoir(nnx.Module):
         carry: fused.Carry,
         buffer: jax.Array,
         t: jax.Array,
-        first_rows: jax.Array,
-        tokens: jax.Array,
-        starts: jax.Array | None,
+        steps: Any,
         start: tuple[jax.Array, jax.Array],
-        parents: jax.Array | None,
         x: jax.Array | None = None,
     ) -> tuple[fused.Carry, jax.Array]:
         """Computes time step t of `recurrence.run` and writes its features into the buffer, both updated in place.
 
         Args:
             carry, buffer: of the time step before.
-            t, first_rows, tokens, starts, parents: as in `recurrence.run`, but `starts` as int32.
-            start: of `start_of`; it is not read where `parents` is given, since sentences start from 0 then.
+            t: the number of the time step.
+            steps: a features.layout.Steps, but with `starts` as int32.
+            start: of `start_of`; it is not read where `steps` has parents, since sentences start from 0 then.
             x: W_in u, (N, B), with dropout's mask on it; None: the kernel adds it.
         """
         w_in = None if isinstance(self.input, TrainedInput) else self.input.get_value()
         columns = w_in if x is None and isinstance(w_in, sparse.Columns) and w_in.buckets is not None else None
         if x is None and columns is None:
-            x = self.embed(tokens[t])
+            x = self.embed(steps.tokens[t])
         operand: Any = self.recurrent.get_value()
-        table: Any = None if columns is None else tuple(columns)
         return fused.step(
-            *(operand, self._rule, self.leak[...], carry, buffer, t, first_rows, tokens, table, x),
-            *(starts, None if starts is None else start, parents),
+            *(operand, self._rule, self.leak[...], carry, buffer, t, steps.first_rows, steps.tokens),
+            *(None if columns is None else tuple(columns), x),
+            *(steps.starts, None if steps.starts is None else start, steps.parents),
         )
 
     @property

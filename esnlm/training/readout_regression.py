@@ -204,14 +204,15 @@ class ReadoutRegression:
         sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
         settings = self.precision, self.window_tokens, self.chunk_tokens
         if self.stream.placement is not None:
-            readout = self.stream.placement.place({"readout": readout})["readout"]
+            placement = self.stream.placement
+            readout = placement.masked(placement.place({"readout": readout})["readout"])
         nats, tokens = 0.0, 0
         for window in scoring.total_nll(self.stream, readout, sample, *settings):
             nats, tokens = nats + window.nats, tokens + window.tokens
         return nats, tokens
 
     def _read(self, sentences: np.ndarray) -> Window:
-        """Computes the features of sentences, by number; the next call overwrites them."""
+        """Computes the features of sentences, by number."""
         given = batches.read_sentences(self.store, sentences)
         features, rows = self.stream.read(given.inputs)
         # The delta rule, which the device computes, diverges on these like any training by gradients.
@@ -222,8 +223,6 @@ class ReadoutRegression:
         )
         if group.count() > 1:  # every process fits all of the readout
             features = jax.numpy.asarray(meshes.fetch(features))
-        if self.stream.placement is not None and self.stream.placement.units > 1:
-            features = self.stream.placement.without_padding(features)
         return Window(features, rows, np.concatenate(given.targets))
 
 

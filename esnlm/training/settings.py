@@ -15,7 +15,7 @@ from esnlm.runs.remote.address import is_url
 from esnlm.training import parent
 
 # What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
-DEVICE_CHOICES = ("compute.kernel", "compute.cross_entropy", "compute.batch_slots", "compute.window_tokens")
+DEVICE_CHOICES = ("compute.kernel", "compute.batch_slots", "compute.window_tokens")
 # What is found out of a parent, likewise.
 FOUND_OUT = ("step", "config_sha256")
 # What may change within a run where it is asked for: how it is computed and logged, and where the same text lies.
@@ -77,7 +77,7 @@ def require_same(
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
     # A fused kernel is for GPUs, and a fused cross-entropy for one of them. Nobody asked for it, so the run goes on with what is there.
     no_gpu = backend() != "gpu"
-    for key, has_none in (("compute.kernel", no_gpu), ("compute.cross_entropy", no_gpu or _devices(experiment) > 1)):
+    for key, has_none in (("compute.kernel", no_gpu), (no_gpu or _devices(experiment) > 1)):
         if key in left_open and begun[key] == "fused" and has_none:
             left_open.remove(key)
             allowed = [*allowed, key]
@@ -87,8 +87,6 @@ def require_same(
         found = {key: begun[f"parent.{key}"] for key in FOUND_OUT if asked[f"parent.{key}"] is None}
         experiment = dataclasses.replace(experiment, parent=dataclasses.replace(experiment.parent, **found))
     now = flatten(as_dict(experiment))
-    if begun["compute.cross_entropy"] == "auto":  # a run that was begun before there was a choice
-        begun["compute.cross_entropy"] = now["compute.cross_entropy"]
     changes = {
         key: f"{key} {begun.get(key)} -> {now.get(key)}"
         for key in sorted(begun | now)
