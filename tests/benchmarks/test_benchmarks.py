@@ -24,10 +24,10 @@ import sentences
 import start_up
 import training
 import untrained
+from esnlm.readout.padding import VocabularyPadding
 
 import esnlm
 from esnlm.errors import InputError
-from esnlm.readout.padding import VocabularyPadding
 
 TINY = ["--square", "32", "--copy-megabytes", "1", "--rounds", "1"]
 

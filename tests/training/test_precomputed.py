@@ -15,9 +15,9 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.parallel.placement import Placement
 from esnlm.training import batches, log, precomputed
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
