@@ -61,7 +61,6 @@ import jax.numpy as jnp
 import measure
 import numpy as np
 import targets
-from esnlm.reservoir.by_unit import OwnUnits
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from targets import Target
@@ -78,6 +77,7 @@ from esnlm.readout import fused_cross_entropy, padding
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen
+from esnlm.reservoir.by_unit import OwnUnits
 from esnlm.reservoir.cell import Reservoir
 from esnlm.reservoir.topology.base import largest_poisson_count
 from esnlm.reservoir.weights import ReservoirConfig

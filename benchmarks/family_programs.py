@@ -34,7 +34,6 @@ from compile_for import (
     integers,
     shape,
 )
-from esnlm.readout.padding import VocabularyPadding
 from flax import nnx
 from targets import Target
 
@@ -47,6 +46,7 @@ from esnlm.features.layout import PackedBatch
 from esnlm.models.base import RecurrentModel
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout import padding
+from esnlm.readout.padding import VocabularyPadding
 from esnlm.training import end_to_end, update
 from esnlm.training.batches import WindowTargets
 from esnlm.training.loop import optimizer_of

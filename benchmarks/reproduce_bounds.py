@@ -25,15 +25,15 @@ from pathlib import Path
 import compile_for
 import measure
 import targets
-from esnlm.devices import DEVICES
-from esnlm.training.bounds import bound_times
 
 from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.config import Experiment, TrainingConfig
+from esnlm.devices import DEVICES
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.tables import markdown_table
 from esnlm.studies.grid import GridRun, make_runs, parse_grid
 from esnlm.studies.study import read_study
+from esnlm.training.bounds import bound_times
 
 FOLDER = Path(__file__).parents[1] / "configs" / "studies"
 STUDIES = ("scale_table3", "connectivity_table4", "leak_table5", "dense_frozen_table1", "radius_frozen_table2")

@@ -33,7 +33,6 @@ import measure
 import numpy as np
 import targets
 from compile_for import RANK, ROWS, SENTENCES, SMALLER_BUCKET, STEPS, UPDATES, VOCAB_SIZE, Program, integers, shape
-from esnlm.features.sharded_stream import BY_SENTENCE, OF_BUFFER
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from targets import Target
 
@@ -42,6 +41,7 @@ from esnlm.evaluation import sharded_scoring
 from esnlm.features import dropout, sharded_stream
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import BY_SLOT
+from esnlm.features.sharded_stream import BY_SENTENCE, OF_BUFFER
 from esnlm.models.base import ModelConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel import mesh as meshes

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.devices import DEVICES
-
 from esnlm.errors import require
 
 FOLDERS = "ESNLM_AOT"  # the environment variable: folders with plugins, as PATH has them
