@@ -1,6 +1,7 @@
 """Features of many sentences at once, without a gradient, packed into the rows of a buffer."""
 
 import heapq
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import jax
@@ -11,7 +12,7 @@ from jax.sharding import NamedSharding
 from esnlm.compute import backend
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
-from esnlm.features.layout import Steps
+from esnlm.features.layout import Layout, Steps
 from esnlm.features.recurrence import BY_DEVICE, Cell
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
@@ -110,7 +111,8 @@ class FeatureStream:
         drops = self.dropout > 0 and corpus_positions is not None
         firsts = {int(sentence[0]) for sentence in sentences}
         first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree and not drops else None
-        shares, laid = self._shares([len(sentence) for sentence in sentences], in_order=prefix_tree), []
+        shares = self._shares([len(sentence) for sentence in sentences], in_order=prefix_tree)
+        laid: list[Layout] = []
         for share in shares:
             read = share if len(share) else [0]  # A device without a share reads a sentence, too. Nothing comes of it.
             own, slots = [sentences[s] for s in read], self._slots_for(len(sentences))
@@ -121,7 +123,8 @@ class FeatureStream:
         longest = max(layout.steps for layout in laid)
         padded = 1 << max(0, longest - 1).bit_length()  # few sizes, so few compilations
         own_rows = self._own_rows(max(layout.total for layout in laid), full)
-        by_device, rows = [], [np.empty(0, np.int32)] * len(sentences)
+        by_device: list[Steps] = []
+        rows = [np.empty(0, np.int32)] * len(sentences)
         for device, (share, layout) in enumerate(zip(shares, laid, strict=True)):
             positions = None
             if drops and corpus_positions is not None:
@@ -155,9 +158,8 @@ class FeatureStream:
 
     def _own_rows(self, needed: int, full: bool) -> int:
         """Returns the rows of a device's part of a buffer, with those that its last time steps may overwrite."""
-        usual = (
-            self.capacity if self.devices == 1 else 9 * self.capacity // (8 * self.devices)
-        )  # shares are not quite equal
+        # The shares of several devices are not quite equal.
+        usual = self.capacity if self.devices == 1 else 9 * self.capacity // (8 * self.devices)
         if needed > usual:
             return -(-needed // 1024) * 1024 + self.own_slots
         few = max(1024, 1 << (needed - 1).bit_length())  # few sizes, so few compilations
@@ -167,13 +169,14 @@ class FeatureStream:
         shape = rows, self.cell.output_size
         if self.mesh is None:
             return jnp.zeros(shape, jnp.float32)
-        return jax.jit(lambda: jnp.zeros(shape, jnp.float32), out_shardings=NamedSharding(self.mesh, BY_DEVICE))()
+        return _zeros_on(shape, NamedSharding(self.mesh, BY_DEVICE))
 
     def _shares(self, lengths: list[int], in_order: bool) -> list[np.ndarray]:
         """Returns the numbers of each device's sentences: neighbours, or about equally many tokens for each."""
         if self.devices == 1 or in_order:
             return np.array_split(np.arange(len(lengths)), self.devices)
-        queue, shares = [(0, device) for device in range(self.devices)], [[] for _ in range(self.devices)]
+        queue = [(0, device) for device in range(self.devices)]
+        shares: list[list[int]] = [[] for _ in range(self.devices)]
         for s in np.argsort([-length for length in lengths], kind="stable"):  # the longest first, to who has the fewest
             load, device = queue[0]
             shares[device].append(int(s))
@@ -190,3 +193,8 @@ class FeatureStream:
             return self.own_slots
         fits = 1 << (sentences - 1).bit_length()  # few sizes, so few compilations
         return min(self.own_slots, max(FEWEST_CPU_SLOTS, fits))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _zeros_on(shape: tuple[int, int], sharding: NamedSharding) -> jax.Array:
+    return jax.lax.with_sharding_constraint(jnp.zeros(shape, jnp.float32), sharding)

@@ -1,7 +1,7 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -155,8 +155,8 @@ def _train_by_gradients(
         validate_every=training.validate_every,
     )
     updates_in_all = count_updates(training, len(text))
-    kind = PrecomputedUpdates if model.config.trains_ahead else EndToEndUpdates
-    updates: Updates = kind(
+    make: Callable[..., Updates] = PrecomputedUpdates if model.config.trains_ahead else EndToEndUpdates
+    updates = make(
         model=model,
         compute=compute,
         seed=experiment.seed,

@@ -9,7 +9,7 @@ from esnlm import config_io
 from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig, as_dict, flatten
 from esnlm.data.corpus import Corpus
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.address import is_url
 from esnlm.training import parent
@@ -131,10 +131,8 @@ def require_validation(experiment: Experiment, corpus: Corpus) -> None:
     if not isinstance(training, TrainingConfig) or corpus.validation is not None:
         return
     for name in ("stop_after", "validate_every"):
-        value = getattr(training, name)
-        require(
-            value is None, f"training.{name} is {value}: there is no validation text; name some with data.validation"
-        )
+        if (value := getattr(training, name)) is not None:
+            raise InputError(f"training.{name} is {value}: there is no validation text; name some with data.validation")
 
 
 def _with_device_choices(experiment: Experiment) -> Experiment:

@@ -4,6 +4,7 @@ From top to bottom: the optimizer, the loss and its gradient in the readout, the
 training loop sees (training/precomputed.py and training/end_to_end.py).
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial, reduce
@@ -251,7 +252,7 @@ class Updates(ABC):
         self.rates, self.going = placement.everywhere((jnp.asarray(rates), jnp.bool(True)))
         step = make_step(placement.hold(optimizer), on_nonfinite)
 
-        def placed_step(*given: Any) -> tuple[dict, optax.OptState, jax.Array, Outcome]:
+        def placed_step(*given: Any) -> tuple:
             params, optimizer_state, *others = step(*given)
             return placement.constrain(params), placement.constrain(optimizer_state), *others
 
@@ -292,9 +293,11 @@ class Updates(ABC):
             parts: the sentences of the update.
             given: from a part to what `loss_and_gradient` reads beside the params.
         """
-        if len(parts) == 1:
-            params, state, self.going, outcome = self._update(params, state, self.going, self.rates, *given(parts[0]))
-        else:
-            loss, gradient = reduce(add_trees, (self._gradient(params, *given(part)) for part in parts))
-            params, state, self.going, outcome = self._step(params, state, self.going, loss, gradient, self.rates)
+        with contextlib.nullcontext() if self.placement.mesh is None else jax.set_mesh(self.placement.mesh):
+            if len(parts) == 1:
+                found = self._update(params, state, self.going, self.rates, *given(parts[0]))
+            else:
+                loss, gradient = reduce(add_trees, (self._gradient(params, *given(part)) for part in parts))
+                found = self._step(params, state, self.going, loss, gradient, self.rates)
+        params, state, self.going, outcome = found
         return params, state, outcome

@@ -14,7 +14,7 @@ from esnlm.memory import memory_use
 # Operations a second in matrix products of float32, tf32 and bf16, in TFLOP/s without sparsity, by what JAX calls the device: NVIDIA's
 # data sheets and Google Cloud's documentation. A float32 product of a TPU is six products of bf16 (JAX's precision "highest").
 HOPPER, AMPERE = (66.9, 494.7, 989.4), (19.5, 156, 312)
-TFLOPS = {
+TFLOPS: dict[str, tuple[float, float, float]] = {
     "NVIDIA B200": (75, 1125, 2250),
     "NVIDIA H200": HOPPER,
     "NVIDIA H100 80GB HBM3": HOPPER,
