@@ -54,8 +54,14 @@ class Layout:
                 return None
             return np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
 
-        by_step = map(pad, (self.tokens, self.starts, self.parents, self.first_rows))
-        return Steps(*by_step, np.int32(self.steps), pad(corpus_positions))
+        return Steps(
+            tokens=pad(self.tokens),
+            starts=pad(self.starts),
+            parents=pad(self.parents),
+            first_rows=pad(self.first_rows),
+            count=np.int32(self.steps),
+            corpus_positions=pad(corpus_positions),
+        )
 
     def spread(self, values: list[np.ndarray]) -> np.ndarray:
         """Returns a number for each token, (T, B) uint32, laid out as the tokens are.
