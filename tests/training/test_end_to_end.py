@@ -292,9 +292,9 @@ def test_training_helps_and_changes_what_is_trained_only(finished):
 
 @pytest.mark.slow
 def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch):
-    """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
+    """Stopped after every few updates, at no checkpoint in particular, and resumed each time."""
     path = write_config(tmp_path, finished[1])
-    assert train_with_stops(path, monkeypatch, every=12) > 1
+    assert train_with_stops(path, monkeypatch, every=6) > 1
     same_run(finished[0], tmp_path / "run")
 
 

@@ -210,9 +210,9 @@ def test_what_a_run_counts_of_its_text(finished):
     assert list(store.bytes) == [len(text.encode()) for text in texts]
 
 
-@pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.slow), 10])
+@pytest.mark.parametrize("every", [pytest.param(6, marks=pytest.mark.slow), 20])
 def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch, every):
-    """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
+    """Stopped after every few updates, at no checkpoint in particular, and resumed each time."""
     path = write_config(tmp_path, tmp_path / "stopped")
     assert train_with_stops(path, monkeypatch, every=every) > 1
     same_run(finished[0], tmp_path / "stopped")
