@@ -338,11 +338,10 @@ class Reservoir(nnx.Module):
         if x is None and columns is None:
             x = self.embed(steps.tokens[t])
         operand: Any = self.recurrent.get_value()
-        return fused.step(
-            *(operand, self._rule, self.leak[...], carry, buffer, t, steps.first_rows, steps.tokens),
-            *(None if columns is None else tuple(columns), x),
-            *(steps.starts, None if steps.starts is None else start, steps.parents),
-        )
+        of_columns: Any = None if columns is None else tuple(columns)
+        given = steps.starts, None if steps.starts is None else start, steps.parents
+        moving = carry, buffer, t, steps.first_rows, steps.tokens
+        return fused.step(operand, self._rule, self.leak[...], *moving, of_columns, x, *given)
 
     @property
     def _rule(self) -> fused.Rule:

@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class TrainingLog:
         self.pending.append(Pushed(outcome, state.step, state.tokens, state.words, log))
         ahead = FEWEST_AHEAD if self.pace is None else SECONDS_AHEAD / max(self.pace, 1e-6)
         ahead = min(MOST_AHEAD, max(FEWEST_AHEAD, int(ahead)))
-        while self.pending and (len(self.pending) > ahead or self.pending[0].outcome.loss.is_ready()):
+        while self.pending and (len(self.pending) > ahead or _is_there(self.pending[0].outcome.loss)):
             self._record(self.pending.popleft())
 
     def flush(self) -> None:
@@ -143,3 +143,8 @@ class TrainingLog:
         what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"
         done = "applied all the same" if applied else "left out"
         warn(f"update {step}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only")
+
+
+def _is_there(loss: Any) -> bool:
+    """Returns whether the device has computed an array; jax.Array's own type leaves `is_ready` out."""
+    return loss.is_ready()

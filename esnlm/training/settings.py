@@ -75,12 +75,10 @@ def require_same(
     begun = flatten(as_dict(config_io.read_begun(directory.config)))
     asked = flatten(as_dict(experiment))
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
-    # A fused kernel is for GPUs, and a fused cross-entropy for one of them. Nobody asked for it, so the run goes on with what is there.
-    no_gpu = backend() != "gpu"
-    for key, has_none in (("compute.kernel", no_gpu), (no_gpu or _devices(experiment) > 1)):
-        if key in left_open and begun[key] == "fused" and has_none:
-            left_open.remove(key)
-            allowed = [*allowed, key]
+    # The fused kernel is for GPUs. Nobody asked for it, so the run goes on with what is there.
+    if "compute.kernel" in left_open and begun["compute.kernel"] == "fused" and backend() != "gpu":
+        left_open.remove("compute.kernel")
+        allowed = [*allowed, "compute.kernel"]
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})
     experiment = _with_device_choices(dataclasses.replace(experiment, compute=compute))
     if experiment.parent.run is not None:
