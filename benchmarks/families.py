@@ -17,7 +17,7 @@ With --precisions, each configuration and PyTorch's LSTM take their turns in eac
 without it, that LSTM is in float32. With --torch-esn, the first configuration, an echo state network with a low-rank readout, also takes
 its turns in PyTorch: the states of all updates of a round side by side, by the fastest of PyTorch's products with W_rec, and the readout
 on real tokens only. With --compiled it does so with torch.compile, too. First losses are of the same sentences, before any update.
-The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
+The readout has the rows that a run adds to it on this device (esnlm/parallel/placement.py). With --without-padding, each configuration
 also takes its turns without them. With --other-heaps it also takes its turns with a heap for each thread where `esnlm train` asks for
 one heap, and the other way round (esnlm/allocator.py).
 
@@ -43,7 +43,6 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError, require
 from esnlm.ops.matmul import PRECISIONS
-from esnlm.readout import padding
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.loop import optimizer_of
@@ -234,11 +233,12 @@ class Family:
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
         model = config.initialize(vocab_size, 0, frozen)
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
-        can_be_padded = can_be_padded and config.readout_can_be_padded
-        padded = padding.choose(vocab_size, jax.default_backend(), can_be_padded=can_be_padded)
-        optimizer = padded.hold(optimizer_of(experiment, training, vocab_size))
-        self.text, self.params = text, padded.pad_params(model.params)
-        self.state, self.rows = optimizer.init(self.params), padded.rows
+        placement = config.placement(compute, vocab_size)
+        if not can_be_padded:
+            placement = dataclasses.replace(placement, rows=vocab_size)
+        optimizer = optimizer_of(experiment, training, vocab_size)
+        self.text, self.params = text, placement.place(model.params)
+        self.state, self.rows = optimizer.init(self.params), placement.rows
         self.ahead, self.title, self.trained = config.trains_ahead, config.title, model.counts().trainable
         needed = {
             "model": model.for_device(compute),
@@ -249,6 +249,7 @@ class Family:
             "optimizer": optimizer,
             "rates": learning_rates(training, len(words), words),
             "on_nonfinite": training.on_nonfinite,
+            "placement": placement,
         }
         self.made_by: Updates
         if self.ahead:
@@ -271,13 +272,16 @@ class Family:
         epoch, window = self.text.windows[i]
         self.made_by.load(epoch, window)
         if isinstance(self.made_by, PrecomputedUpdates):
-            self.made_by.stream.buffer.block_until_ready()
+            self.made_by.buffer.block_until_ready()
 
     def run(self, count: int, _: int = 0) -> float:
         """Runs the first updates of the window that was loaded, in whatever round, and returns the first loss."""
-        self.params, self.state, result = self.made_by.run(self.params, self.state, 0, count)
+        first = None
+        for u in range(count):
+            self.params, self.state, result = self.made_by.run(self.params, self.state, u)
+            first = result if first is None else first
         jax.block_until_ready((self.params, self.state))
-        return float(result.losses[0])
+        return float(first.loss)
 
 
 class TorchEsn:

@@ -2,7 +2,7 @@
 
     python benchmarks/readout_rows.py
 
-Where V is a round number, the numbers of a column of the logits share a few places of a CPU's cache; esnlm/readout/padding.py says
+Where V is a round number, the numbers of a column of the logits share a few places of a CPU's cache; esnlm/parallel/placement.py says
 more. One turn is the loss, the gradient of Z (C, r) and that of A (V, r), C tokens at once, as an update of a full readout on features that
 are trained has them (esnlm/readout/cross_entropy.py). Both contenders have the same V tokens; no added row is a token.
 
@@ -16,8 +16,9 @@ import measure
 import numpy as np
 
 from esnlm.errors import require
+from esnlm.models.base import READOUT_ARRAYS
 from esnlm.ops.matmul import PRECISIONS
-from esnlm.readout import padding
+from esnlm.parallel.placement import Placement, rows_on
 from esnlm.readout.cross_entropy import weighted_nll
 
 
@@ -43,8 +44,8 @@ def main(arguments: list[str] | None = None) -> dict:
 
 def measure_size(vocab_size: int, args) -> dict:
     """Returns the figures of both contenders at one V; those of `padded` are missing where nothing is added."""
-    added = padding.choose(vocab_size, jax.default_backend())
-    rows = {"V rows": padding.VocabularyPadding(vocab_size, vocab_size)}
+    added = Placement(None, vocab_size, rows_on(jax.default_backend(), vocab_size), READOUT_ARRAYS)
+    rows = {"V rows": Placement(None, vocab_size, vocab_size, READOUT_ARRAYS)}
     rows |= {"padded": added} if added.rows > vocab_size else {}
     contenders = {name: partial(gradient, *problem(each, args), args.precision) for name, each in rows.items()}
     seconds, failures = measure.interleave(contenders, args.rounds)
@@ -53,13 +54,14 @@ def measure_size(vocab_size: int, args) -> dict:
     return measure.compare(seconds, "V rows") | {"rows": added.rows, "failures": failures}
 
 
-def problem(padded: padding.VocabularyPadding, args) -> tuple:
+def problem(padded: Placement, args) -> tuple:
     """Returns Z, A, b_out, targets and weights, drawn at random but for b_out and the weights."""
     rng = np.random.default_rng(0)
     bound = args.rank**-0.5
     z = rng.normal(size=(args.tokens, args.rank)).astype(np.float32)
     w = rng.uniform(-bound, bound, (padded.vocab_size, args.rank)).astype(np.float32)
-    readout = padded.pad_params({"readout": {"w": w, "bias": np.zeros(padded.vocab_size, np.float32)}})["readout"]
+    readout = padded.place({"readout": {"w": w, "bias": np.zeros(padded.vocab_size, np.float32)}})["readout"]
+    readout = padded.masked(readout)
     targets = rng.integers(0, padded.vocab_size, args.tokens).astype(np.int32)
     return jax.device_put(
         (z, readout["w"], readout["bias"], targets, np.full(args.tokens, 1 / args.tokens, np.float32))

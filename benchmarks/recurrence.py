@@ -29,6 +29,7 @@ import untrained
 from jax import lax
 
 import esnlm
+from esnlm.features.layout import Steps
 from esnlm.ops.matmul import matmul
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_scipy
@@ -170,10 +171,11 @@ def _fused_steps(cell, h, tokens):
     """Returns the states after all steps of the kernel `fused`, which writes the features of each too, as in a run."""
     steps, slots = tokens.shape
     none = jnp.zeros((steps, slots), jnp.int32)
-    first_rows, start = jnp.zeros(steps, jnp.int32), cell.start_of(cell.initial_state(1))
+    read_by_slot = Steps(tokens, none, None, jnp.zeros(steps, jnp.int32), np.int32(steps))
+    start = cell.start_of(cell.initial_state(1))
 
     def write(t, carry):
-        return cell.write_step(*carry, t, first_rows, tokens, none, start, None)
+        return cell.write_step(*carry, t, read_by_slot, start)
 
     carry = cell.first_carry(slots)._replace(read=jnp.stack([h, h]))
     (read, _), _ = lax.fori_loop(0, steps, write, (carry, jnp.zeros((slots, len(h)))))

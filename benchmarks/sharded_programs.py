@@ -33,6 +33,7 @@ import measure
 import numpy as np
 import targets
 from compile_for import RANK, ROWS, SENTENCES, SMALLER_BUCKET, STEPS, UPDATES, VOCAB_SIZE, Program, integers, shape
+from esnlm.features.sharded_stream import BY_SENTENCE, OF_BUFFER
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from targets import Target
 
@@ -40,13 +41,11 @@ from esnlm.config import TrainingConfig
 from esnlm.evaluation import sharded_scoring
 from esnlm.features import dropout, sharded_stream
 from esnlm.features.layout import PackedBatch
-from esnlm.features.packed_stream import BY_SLOT
-from esnlm.features.sharded_stream import BY_SENTENCE, OF_BUFFER
 from esnlm.models.base import ModelConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.mesh import EVERYWHERE, UNITS
-from esnlm.parallel.placement import BY_UNIT, Placement
+from esnlm.parallel.placement import BY_SLOT, BY_UNIT, Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import fused
 from esnlm.reservoir.weights import ReservoirConfig

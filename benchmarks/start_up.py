@@ -86,7 +86,7 @@ def padded_sizes(store: TokenStore, part: int) -> dict:
         batches.row_count(count, len(update), True) for count, update in zip(predictions, epoch.updates, strict=True)
     ]
     finest = [batches.bucket_size(count) for count in rows]
-    buckets = batches.window_shapes([epoch], WINDOW_TOKENS, shares_first_row=True, backend="cpu").buckets
+    buckets = batches.update_shapes([epoch], WINDOW_TOKENS, shares_first_row=True, backend="cpu").buckets
     chosen = [buckets[bisect_left(buckets, count)] for count in rows]
     found = {"updates": len(rows), "sizes": [len(set(finest)), len(buckets)]}
     return found | {"padded": [sum(padded) / sum(rows) - 1 for padded in (finest, chosen)]}

@@ -43,7 +43,6 @@ from sentences import Text
 import esnlm
 from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
-from esnlm.readout import padding
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer
 
@@ -192,11 +191,9 @@ class Esnlm:
 
     def __init__(self, run: esnlm.Run, text: Text):
         training, compute = TrainingConfig(), run.config.compute
-        can_be_padded = run.config.model.readout_can_be_padded
-        vocab_size = len(run.model.params["readout"]["bias"])
-        padded = padding.choose(vocab_size, jax.default_backend(), can_be_padded=can_be_padded)
-        optimizer = padded.hold(make_optimizer(training))
-        self.text, self.params = text, padded.pad_params(run.model.params)
+        placement = run.config.model.placement(compute, len(run.model.params["readout"]["bias"]))
+        optimizer = make_optimizer(training)
+        self.text, self.params = text, placement.place(run.model.params)
         self.state = optimizer.init(self.params)
         self.made_by = PrecomputedUpdates(
             model=run.model.for_device(compute),
@@ -207,6 +204,7 @@ class Esnlm:
             optimizer=optimizer,
             rates=np.full(1000, training.learning_rate, np.float32),
             on_nonfinite=training.on_nonfinite,
+            placement=placement,
             reads_ahead=False,
         )
 
@@ -214,43 +212,54 @@ class Esnlm:
         """Reads the sentences of the i-th window, which a run does beside the updates, computes their features, and packs the targets."""
         epoch, window = self.text.windows[i]
         self.made_by.load(epoch, window)
-        self.made_by.stream.buffer.block_until_ready()
+        self.made_by.buffer.block_until_ready()
 
     def run(self, _: int, count: int) -> np.ndarray:
         """Runs the first updates of the window that was loaded, and returns their losses."""
-        self.params, self.state, outcome = self.made_by.run(self.params, self.state, 0, count)
+        losses = []
+        for u in range(count):
+            self.params, self.state, outcome = self.made_by.run(self.params, self.state, u)
+            losses.append(outcome.loss)
         jax.block_until_ready((self.params, self.state))
-        return np.asarray(outcome.losses)[:count]
+        return np.array([float(loss) for loss in losses])
 
     def compile(self) -> tuple[float, int]:
         """Compiles for all windows, and loads the first one.
 
         Returns:
-            The seconds that the updates took to compile, and the bytes that they need beyond what is there before.
+            The seconds that the largest update took to compile, and the bytes that it needs beyond what is there before.
         """
         for i in reversed(range(len(self.text.windows))):
             self.load(i)
-        began, own = time.perf_counter(), self.made_by
-        given = self.params, self.state, own.buffer, own.targets, own.key, own.rates, 0, 1
-        program = own.update_loop.lower(*given).compile()
-        return time.perf_counter() - began, program.memory_analysis().temp_size_in_bytes
+        own, largest = self.made_by, max(self.made_by.window.packed, key=lambda packed: len(packed.rows))
+        began, given = time.perf_counter(), (largest, own.key, own.frozen)
+        program = own._update.lower(self.params, self.state, own.going, own.rates, own.features, *given).compile()
+        seconds, sizes = time.perf_counter() - began, set()
+        for i in reversed(range(len(self.text.windows))):
+            self.load(i)
+            for u, packed in enumerate(self.made_by.window.packed):
+                if len(packed.rows) not in sizes:  # each size is compiled when it is first met
+                    sizes.add(len(packed.rows))
+                    self.params, self.state, _ = self.made_by.run(self.params, self.state, u)
+        jax.block_until_ready((self.params, self.state))
+        return seconds, program.memory_analysis().temp_size_in_bytes
 
     def parts(self, count: int) -> tuple[dict[str, measure.Contender], int]:
         """Returns the gradient and AdamW as contenders, on the update of median size among the first ones, and its rows."""
         self.load(0)
         own = self.made_by
-        sizes = (own.targets.packed.weights[:count] > 0).sum(1)
+        sizes = [int((packed.weights > 0).sum()) for packed in own.window.packed[:count]]
         u = int(np.argsort(sizes)[len(sizes) // 2])
-        packed = own.targets.of_update(u, own.shapes.buckets[own.targets.bucket[u]])
+        packed = own.window.packed[u]
 
         def loss_and_gradient(_: int = 0) -> tuple[jax.Array, dict]:
-            return jax.block_until_ready(own.loss_and_gradient(self.params, own.buffer, packed, own.key))
+            return jax.block_until_ready(own._gradient(self.params, own.features, packed, own.key, own.frozen))
 
         loss, gradient = loss_and_gradient()
 
         def adamw(_: int) -> None:
-            self.params, self.state, _ = jax.block_until_ready(
-                own.step(self.params, self.state, loss, gradient, own.rates)
+            self.params, self.state, *_ = jax.block_until_ready(
+                own._step(self.params, self.state, own.going, loss, gradient, own.rates)
             )
 
         return {"gradient": loss_and_gradient, "AdamW": adamw}, int(sizes[u])

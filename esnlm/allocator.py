@@ -28,9 +28,8 @@ def keep_freed_memory() -> bool:
 def share_one_heap() -> bool:
     """Lets all threads have one heap, in which malloc keeps whatever is freed. Call it before other threads allocate.
 
-    An update whose gradient goes through the whole model takes and frees large arrays in every call, and is faster for it. One whose
-    features were computed ahead is part of a call that makes many updates. It takes and frees many small arrays, and is slower for it:
-    all threads then look for room in the same heap (results/heaps.md).
+    A training whose updates take and free large arrays is faster for it. One of small arrays is slower: all threads then look for room
+    in the same heap (results/heaps.md).
 
     Returns:
         As `keep_freed_memory`.

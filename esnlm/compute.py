@@ -1,13 +1,12 @@
 """How a run is computed: settings that change no result beyond rounding, and what a device chooses for them."""
 
 import dataclasses
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.extend.backend
 
-from esnlm.errors import InputError, require
-from esnlm.parallel import mesh
+from esnlm.errors import InputError
 from esnlm.settings import Count, settings
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
@@ -22,24 +21,16 @@ class ComputeConfig:
 
     # Of the matrix products of what is trained: float32, tf32 or bf16. A reservoir is computed in float32.
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    # Of the loss over the vocabulary: plain, or fused, which keeps no logits in memory (GPUs only); auto: chosen for the device.
-    cross_entropy: Literal["auto", "plain", "fused"] = "auto"
     # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.
     kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
     state_precision: Literal["float32", "bf16"] = (
-        "float32"  # of the states that W_rec reads: float32, or bf16, which halves what a GPU moves
+        "float32"  # of the states that W_rec reads; bf16 halves what a GPU moves
     )
     batch_slots: Count | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
     window_tokens: Count | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
     chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
-    # The devices as {data: D, vocabulary: M}; null: all, along vocabulary. `units: U` beside them, which divides M, lets U devices
-    # share a copy of the reservoir, cut by unit; without it 1, or as few as have room for one (docs/many_devices.md).
-    mesh: dict[str, Count] | None = None
-
-    def __post_init__(self) -> None:
-        for axis in self.mesh or {}:
-            if axis not in mesh.SETTINGS:
-                raise ValueError(f"mesh has the axis {axis!r}: choose from {', '.join(mesh.SETTINGS)}")
+    # The devices as {data: D, vocabulary: M} (docs/many_devices.md); null: all, along vocabulary.
+    mesh: dict[Literal["data", "vocabulary"], Count] | None = None
 
 
 # For functions whose caller may have set jax_enable_x64 for computations of its own. A run computes in float32, whose
@@ -77,11 +68,6 @@ class DeviceChoices(Protocol):
 
     def kernel(self, backend: str) -> str: ...
 
-    def cross_entropy(self, backend: str, precision: str) -> str: ...
-
-    @property
-    def why_not_fused(self) -> str | None: ...
-
     def batch_slots(self, backend: str) -> int: ...
 
 
@@ -99,31 +85,12 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
     """
     if compute.precision == "tf32" and backend != "gpu":
         raise InputError(f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16")
-    if compute.cross_entropy == "fused":
-        why = model.why_not_fused
-        require(why is None, f"compute.cross_entropy is fused: {why}; choose auto")
-        require(
-            backend == "gpu",
-            f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
-        )
-        require(
-            devices == 1,
-            f"compute.cross_entropy is fused: it is for one device, and the vocabulary is cut over {devices}; choose auto",
-        )
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.ahead_size)))
-    return dataclasses.replace(
-        compute,
-        kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
-        cross_entropy=_cross_entropy(compute, model, backend, devices),
-        batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
-        window_tokens=compute.window_tokens or window * devices,
-    )
-
-
-def _cross_entropy(compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int) -> str:
-    """Returns the kernel of the cross-entropy. Where the vocabulary is cut over devices, there is the plain one only."""
-    if compute.cross_entropy != "auto":
-        return compute.cross_entropy
-    return model.cross_entropy(backend, compute.precision) if devices == 1 else "plain"
+    chosen: dict[str, Any] = {
+        "kernel": model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
+        "batch_slots": compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
+        "window_tokens": compute.window_tokens or window * devices,
+    }
+    return dataclasses.replace(compute, **chosen)

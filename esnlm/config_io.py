@@ -15,7 +15,7 @@ from esnlm.runs.trackers import find_tracker
 from esnlm.settings import CommandLine, build, choice_of, spell
 
 # What a run that goes on from another one does not take over from its section `compute`.
-OF_DEVICE = ("kernel", "cross_entropy", "batch_slots", "window_tokens", "mesh")
+OF_DEVICE = ("kernel", "batch_slots", "window_tokens", "mesh")
 
 
 def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:

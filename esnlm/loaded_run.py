@@ -40,7 +40,6 @@ from esnlm.io.console import Progress, Shown
 from esnlm.io.remote import is_url, run_copy
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
-from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.rng import check_seed
@@ -147,7 +146,6 @@ class Run:
             window_tokens=compute.window_tokens,
             on_progress=on_progress if progress else None,
             with_likeliest=with_likeliest,
-            cross_entropy=compute.cross_entropy,
         )
 
     @in_float32
@@ -397,7 +395,9 @@ class Run:
 
     @cached_property
     def _placement(self) -> Placement | None:
-        return self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
+        """Where the arrays lie on several devices; None if one device does all."""
+        found = self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
+        return None if found.mesh is None else found
 
     @cached_property
     def _ready(self) -> LanguageModel:
@@ -406,15 +406,13 @@ class Run:
 
     @cached_property
     def _stream(self) -> SentenceFeatures:
-        compute, placement = self.config.compute, self._placement
-        ready = self._ready if placement is None else self.model.for_device(compute, placement)
-        return ready.stream(compute, placement)
+        return self._ready.stream(self.config.compute, self._placement)
 
     def _read_in_windows(self, sequences: list[np.ndarray]) -> Iterator[tuple[jax.Array, list[np.ndarray]]]:
         """Reads all ids of sequences, and yields of some of them at a time the (buffer, rows) of FeatureStream.read."""
         model, compute = self.config.model, self.config.compute
         assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        # With half a window the last sequence, which reaches beyond it, still has room in the buffer of the stream.
+        # With half a window the last sequence, which reaches beyond it, still has room in a buffer of the usual size.
         tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
         windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
         for number in np.unique(windows):
@@ -425,7 +423,6 @@ class Run:
         total = len(rows)
         size = min(1 << (total - 1).bit_length(), total + -total % 1024)  # few sizes, so few compilations
         features = buffer[np.pad(rows, (0, size - total))]
-        features = features if self._placement is None else self._placement.without_padding(features)
         return np.asarray(features)[:total]
 
     def _next_ids(self, sequences: list[np.ndarray]) -> np.ndarray:
@@ -451,7 +448,8 @@ class Run:
         """The arrays of the readout, on all devices."""
         if self._placement is None:
             return self._readout_here
-        return self.model.readout_arrays(self._placement.place(self.model.params))
+        placed = self._placement.place(self.model.params)
+        return self._placement.masked(self.model.readout_arrays(placed))
 
     @cached_property
     def _readout_here(self) -> dict:
@@ -549,9 +547,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
                 f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
             )
         frozen, _ = checkpoint.restore(directory.frozen)
-    placement = experiment.model.placement(experiment.compute, vocab_size)
-    with in_host_memory(placement is not None and placement.units > 1):
-        model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
+    model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
         line = f"{directory.path}: this model was imported: how it was before its training is not known"
         require(experiment.data.has_corpus, line)
@@ -676,7 +672,6 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
         experiment.compute,
         precision="float32" if device != "gpu" and precision == "tf32" else precision,
         kernel="auto",
-        cross_entropy="auto",
         batch_slots=None,
         window_tokens=None,
         mesh=None,

@@ -38,29 +38,3 @@ def test_tf32_is_for_gpus(backend):
     line = f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16"
     assert str(refused.value) == line
     assert choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, "gpu").precision == "tf32"
-
-
-def test_the_cross_entropy_is_chosen_for_the_device():
-    model = experiment(4096).model
-    found = [
-        choose_compute(ComputeConfig(precision="bf16"), model, backend, devices).cross_entropy
-        for backend, devices in (("cpu", 1), ("gpu", 1), ("gpu", 8), ("tpu", 1))
-    ]
-    assert found == ["plain", "fused", "plain", "plain"]
-
-
-@pytest.mark.parametrize(
-    ("backend", "devices", "line"),
-    [
-        ("cpu", 1, "compute.cross_entropy is fused: it is for GPUs, and JAX computes on a cpu here; choose auto"),
-        (
-            "gpu",
-            8,
-            "compute.cross_entropy is fused: it is for one device, and the vocabulary is cut over 8; choose auto",
-        ),
-    ],
-)
-def test_the_fused_cross_entropy_is_for_one_gpu(backend, devices, line):
-    with pytest.raises(InputError) as caught:
-        choose_compute(ComputeConfig(cross_entropy="fused"), experiment(4096).model, backend, devices)
-    assert str(caught.value) == line

@@ -21,8 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parent = "go on from this finished run in another directory, which --run names (docs/continue.md)"
     add("--from", dest="parent", metavar="RUN", help=parent)
     add("--plan", action="store_true", help="show parameters, memory, disk and time, and train nothing")
-    on = "of --plan: devices that need not be there, such as h100:8, tpu-v5e:4x4 or a100; what is shown is then a bound"
-    add("--on", metavar="DEVICE[:COUNT]", help=on)
     traced = "write a trace of these updates, counted from 1, into the run directory (for Perfetto, XProf, TensorBoard)"
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"
@@ -36,17 +34,15 @@ def run(options: argparse.Namespace) -> int | None:
     if not options.plan:
         join(options)
     from esnlm import config_io
-    from esnlm.errors import require
     from esnlm.training import plan
     from esnlm.training.profile import parse_span
     from esnlm.workflows.train import train_run
 
-    require(options.plan or options.on is None, f"--on {options.on}: nothing is trained there; give --plan too")
     read = config_io.read if options.parent is None or options.config is not None else config_io.read_of_parent
     experiment = read(*_configuration(options))
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
-        return plan.show(experiment, options.on)
+        return plan.show(experiment)
     return train_run(experiment, options.allow_change, traced, upload=options.upload)
 
 

@@ -84,7 +84,7 @@ def of_model(
     assert compute.window_tokens is not None, "choose_compute decides it"
     nats, eos_nats, tokens = 0.0, 0.0, 0
     sizes = compute.window_tokens, compute.chunk_tokens
-    windows = scoring.total_nll(stream, readout, text, compute.precision, *sizes, compute.cross_entropy)
+    windows = scoring.total_nll(stream, readout, text, compute.precision, *sizes)
     for window in windows:
         nats, eos_nats, tokens = nats + window.nats, eos_nats + window.eos_nats, tokens + window.tokens
         if on_progress(nats, tokens):

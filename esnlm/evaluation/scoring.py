@@ -16,10 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.evaluation import sharded_scoring
-from esnlm.features.sharded_stream import by_unit
 from esnlm.features.stream import SentenceFeatures
 from esnlm.ops import xla
+from esnlm.parallel.mesh import fetch
 from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about so many sizes. Each size is compiled once.
@@ -41,7 +40,6 @@ def total_nll(
     precision: str,
     window_tokens: int,
     chunk: int,
-    cross_entropy: str = "plain",
 ) -> Iterator[WindowNll]:
     """Computes the negative log-likelihood of sentences, a window at a time.
 
@@ -52,16 +50,14 @@ def total_nll(
         precision: of the products.
         window_tokens: states that exist at once, unless one sentence alone has more.
         chunk: states whose logits exist at once.
-        cross_entropy: its kernel, plain or fused.
 
     Yields:
         The sums of each window, in float64.
     """
-    readout = _readout_of(stream, cross_entropy)
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        launched = _launch(params, readout.features(buffer), rows, window, precision, chunk, readout.pair_log_probs)
-        by_sentence = _collect(launched)
+        by_sentence = _collect(_launch(params, buffer, rows, window, precision, chunk, _pair_log_probs))
+        del buffer  # before the next one is made
         log_probs = np.concatenate(by_sentence)
         eos_nats = -float(np.sum([sentence[-1] for sentence in by_sentence], dtype=np.float64))
         yield WindowNll(-float(log_probs.sum(dtype=np.float64)), len(log_probs), eos_nats)
@@ -76,7 +72,6 @@ def token_log_probs(
     on_progress: Callable[[int, int], None] | None = None,
     window_tokens: int = 1 << 16,
     with_likeliest: bool = False,
-    cross_entropy: str = "plain",
 ) -> list[np.ndarray]:
     """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
 
@@ -89,13 +84,12 @@ def token_log_probs(
         on_progress: called with the number of distinct sequences done so far and of all.
         window_tokens: states that exist at once, unless one sequence alone has more.
         with_likeliest: whether to say, too, which of the tokens are those that the model finds likeliest.
-        cross_entropy: its kernel, plain or fused.
 
     Returns:
         One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
         that no other one is more probable than (the first of several), and 0 otherwise.
     """
-    readout = _readout_of(stream, cross_entropy, with_likeliest)
+    score = partial(_pair_log_probs, with_likeliest=with_likeliest)
     shape = (0, 2) if with_likeliest else (0,)
     keys = [tuple(np.asarray(sequence).tolist()) for sequence in sequences]
     distinct = sorted(key for key in set(keys) if len(key) > 1)
@@ -107,8 +101,8 @@ def token_log_probs(
         if block is not None:
             ids = [np.array(key, np.int32) for key in block]
             buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-            features = readout.features(buffer)
-            launched = block, _launch(params, features, rows, ids, precision, chunk, readout.pair_log_probs)
+            launched = block, _launch(params, buffer, rows, ids, precision, chunk, score)
+            del buffer
         if previous is not None:
             found |= zip(previous[0], _collect(previous[1]), strict=True)
             done += len(previous[0])
@@ -136,17 +130,15 @@ def group_log_probs(
     Returns:
         One float32 array (T - 1,) a sequence.
     """
-    readout, found = _readout_of(stream), [np.empty(0, np.float32)] * len(sequences)
+    found = [np.empty(0, np.float32)] * len(sequences)
     numbers = [n for n, sequence in enumerate(sequences) if len(sequence) > 1]
     to_fill = iter(numbers)
     for window in _groups([sequences[n] for n in numbers], window_tokens):
         buffer, rows = stream.read([sequence[:-1] for sequence in window])
-        buffer = readout.features(buffer)
         every = np.concatenate(rows)
         size = _chunk_size(len(every), chunk)
         chunks = [_pad(every[first : first + size], size) for first in range(0, len(every), size)]
-        log_probs_of = partial(readout.group_log_probs, params, buffer)
-        values = np.concatenate([log_probs_of(rows, group, precision) for rows in chunks])
+        values = np.concatenate([fetch(_group_log_probs(params, buffer, rows, group, precision)) for rows in chunks])
         for log_probs in np.split(values[: len(every)], np.cumsum([len(each) for each in rows])[:-1]):
             found[next(to_fill)] = log_probs
     return found
@@ -164,30 +156,6 @@ def _groups(sequences: Iterable, size: int, most: int = sys.maxsize) -> Iterator
         filled += len(sequence)
     if group:
         yield group
-
-
-class _Readout(NamedTuple):
-    """What the readout computes of features, on one device or on several."""
-
-    features: Callable[[jax.Array], jax.Array]  # makes of a stream's buffer what the others read
-    pair_log_probs: Callable[..., jax.Array]
-    group_log_probs: Callable[..., jax.Array]
-
-
-def _readout_of(stream: SentenceFeatures, cross_entropy: str = "plain", with_likeliest: bool = False) -> _Readout:
-    """Returns the functions for the devices of a stream."""
-    if stream.placement is None:
-        return _Readout(
-            features=lambda buffer: buffer,
-            pair_log_probs=partial(_pair_log_probs, cross_entropy=cross_entropy, with_likeliest=with_likeliest),
-            group_log_probs=_group_log_probs,
-        )
-    placement = stream.placement
-    return _Readout(
-        features=partial(by_unit, mesh=placement.mesh),
-        pair_log_probs=partial(sharded_scoring.pair_log_probs, placement=placement, with_likeliest=with_likeliest),
-        group_log_probs=partial(sharded_scoring.group_log_probs, placement=placement),
-    )
 
 
 class _Launched(NamedTuple):
@@ -242,7 +210,7 @@ def _chunk_size(rows: int, chunk: int) -> int:
     return min(chunk, -(-even // step) * step)
 
 
-@partial(jax.jit, static_argnames=("precision", "cross_entropy", "with_likeliest"))
+@partial(jax.jit, static_argnames=("precision", "with_likeliest"))
 def _pair_log_probs(
     params: dict,
     buffer: jax.Array,
@@ -250,12 +218,11 @@ def _pair_log_probs(
     sources: jax.Array,
     targets: jax.Array,
     precision: str,
-    cross_entropy: str = "plain",
     with_likeliest: bool = False,
 ) -> jax.Array:
     """Returns the log-probabilities (P,); with `with_likeliest` (P, 2), as `token_log_probs` has them."""
     features = xla.gathered(buffer, rows)
-    log_probs = linear.pair_log_probs(params, features, sources, targets, precision, cross_entropy)
+    log_probs = linear.pair_log_probs(params, features, sources, targets, precision)
     if not with_likeliest:
         return log_probs
     likeliest = linear.logits(params, features, precision).argmax(axis=1)  # (C,)
@@ -269,7 +236,7 @@ def _group_log_probs(params: dict, buffer: jax.Array, rows: jax.Array, group: ja
 
 def _collect(launched: _Launched) -> list[np.ndarray]:
     """Waits for the device, and returns one float32 array (T - 1,) a sequence, or (T - 1, 2)."""
-    values = np.concatenate([np.asarray(log_probs)[:real] for log_probs, real in launched.chunks])
+    values = np.concatenate([fetch(log_probs)[:real] for log_probs, real in launched.chunks])
     return np.split(values[launched.place], launched.bounds)
 
 

@@ -14,6 +14,22 @@ import numpy as np
 FEWEST_STEPS = 12  # of a packed batch
 
 
+class Steps(NamedTuple):
+    """What the slots read at each time step.
+
+    A slot reads one token. With `starts` it goes on from its own state, or begins a sentence; with `parents` it goes on from the
+    state of another slot. Slots that are still running come first, so that time step t fills the rows first_rows[t],
+    first_rows[t] + 1, ... of a buffer; what it writes beyond them is overwritten by the next time step.
+    """
+
+    tokens: Any  # (T, B) int32
+    starts: Any  # (T, B) bool, whether a sentence starts with the token; None if there are `parents`
+    parents: Any  # (T, B) int32, the slot from whose state a slot goes on, -1 if a sentence starts; None if there are `starts`
+    first_rows: Any  # (T,) int32
+    count: Any  # () int32, how many of the T time steps to run: one compilation serves all
+    corpus_positions: Any = None  # (T, B) uint32, where each token stands in the corpus; None: nothing is dropped
+
+
 @dataclass(frozen=True)
 class Layout:
     """Tokens by time step and slot, and the row of a packed buffer in which the state after each one will lie.
@@ -29,6 +45,23 @@ class Layout:
     steps: int  # T
     total: int  # rows in use
     rows: list[np.ndarray]  # one int32 array a sentence
+
+    def padded(self, steps: int, corpus_positions: np.ndarray | None) -> Steps:
+        """Returns what the device reads, with so many time steps, of which the last ones are not run."""
+
+        def pad(array: np.ndarray | None) -> np.ndarray | None:
+            if array is None:
+                return None
+            return np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+        return Steps(
+            tokens=pad(self.tokens),
+            starts=pad(self.starts),
+            parents=pad(self.parents),
+            first_rows=pad(self.first_rows),
+            count=np.int32(self.steps),
+            corpus_positions=pad(corpus_positions),
+        )
 
     def spread(self, values: list[np.ndarray]) -> np.ndarray:
         """Returns a number for each token, (T, B) uint32, laid out as the tokens are.

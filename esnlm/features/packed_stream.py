@@ -5,14 +5,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from esnlm.features.layout import FEWEST_STEPS, PackedBatch, pack_batch
-from esnlm.parallel import mesh as meshes
-from esnlm.parallel.mesh import ALL
 from esnlm.parallel.placement import Placement
 
-BY_SLOT = PartitionSpec(None, ALL)  # how a batch is cut over a mesh of devices
 TOKENS = 2048  # in a packed batch, about
 
 
@@ -46,15 +42,10 @@ class PackedStream:
             slots = TOKENS * devices // (2 * max(longest, FEWEST_STEPS))
             batch, own_rows = pack_batch(own, nowhere, slots, devices)
             if self.placement is not None:
-                batch = place_batch(batch, self.placement)
+                batch = self.placement.by_slots(batch)
             parts.append(self.features(batch)[np.concatenate(own_rows)])
             for s, sentence in zip(here, own, strict=True):
                 rows[s] = np.arange(filled, filled + len(sentence), dtype=np.int32)
                 filled += len(sentence)
         missing = -filled % (1024 * devices)  # few sizes, so few compilations
         return jnp.concatenate([*parts, jnp.zeros((missing, parts[0].shape[1]), jnp.float32)]), rows
-
-
-def place_batch(batch: PackedBatch, placement: Placement) -> PackedBatch:
-    """Returns a batch cut by slot over the devices of a mesh."""
-    return PackedBatch(*(meshes.place(array, placement.mesh, BY_SLOT) for array in batch))

@@ -5,14 +5,19 @@ Each sentence is in a batch slot. What runs is a `Cell`, a Flax module that read
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 
 from esnlm.features import dropout
+from esnlm.features.layout import Steps
 from esnlm.ops import xla
+from esnlm.parallel.mesh import ALL, EVERYWHERE
+
+BY_DEVICE = PartitionSpec(ALL)
 
 State = Any  # a pytree of (units, slots) arrays
 
@@ -44,43 +49,53 @@ class Cell(Protocol):
         """Returns the features after the last token, (F, B)."""
 
 
+@runtime_checkable
+class FusesSteps(Protocol):
+    """A cell that can have a kernel for whole time steps, as a reservoir on a GPU."""
+
+    @property
+    def fuses_steps(self) -> bool:
+        """Whether the kernel serves this cell."""
+
+    def first_carry(self, slots: int) -> Any:
+        """Returns what is carried from one time step to the next, before the first one."""
+
+    def start_of(self, state: State) -> Any:
+        """Returns what `write_step` needs of the state with which sentences start."""
+
+    def write_step(
+        self, carry: Any, buffer: jax.Array, t: jax.Array, steps: Steps, start: Any, x: Any = None
+    ) -> tuple[Any, jax.Array]:
+        """Computes time step t and writes its features into the buffer. `x` is what `embed` gave; None: it is not computed yet."""
+
+
+@runtime_checkable
+class ThroughTime(Protocol):
+    """A cell with a gradient through time that is faster than autodiff's (features/through_time.py)."""
+
+    def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
+        """Returns every output, (T, F, B), of what `embed` gave, with T in front, and the positions (T, B)."""
+
+
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
 def run(
-    cell: Cell,
-    tokens: jax.Array,
-    starts: Any,
-    parents: Any,
-    first_rows: jax.Array,
-    steps: int,
-    buffer: jax.Array,
-    first_token: jax.Array | None = None,
-    corpus_positions: Any = None,
-    key: Any = None,
-    rate: float = 0.0,
+    cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any = None, key: Any = None, rate: float = 0.0
 ) -> jax.Array:
     """Runs slots of tokens and writes every output into its row of a packed buffer.
 
-    At each time step a slot reads one token. With `starts` it goes on from its own state, or begins a sentence; with
-    `parents` it goes on from the state of another slot. Slots that are still running come first, so that time step t fills
-    the rows first_rows[t], first_rows[t] + 1, ...; what it writes beyond them is overwritten by the next time step.
-
     Args:
         cell: ready for the device. Two cells of one structure share one compiled program.
-        tokens: (T, B) int32.
-        starts: (T, B) bool, whether a sentence starts with the token; None where `parents` is given.
-        parents: (T, B) int32, the slot from whose state a slot goes on, -1 where a sentence starts; None where `starts` is.
-        first_rows: (T,) int32.
-        steps: how many of the T time steps to run (a traced number: one compilation serves all).
+        steps: what the slots read.
         buffer: (rows + B, F) float32, overwritten.
-        first_token: () int32, the token with which all sentences begin and which `tokens` therefore leaves out. It is read
+        first_token: () int32, the token with which all sentences begin and which `steps` therefore leaves out. It is read
             once, its output is row 0, and sentences start from the state after it. It needs `starts`, and no dropout.
-        corpus_positions: (T, B) uint32, where each token stands in the corpus, for dropout on the input.
         key: the epoch's, of dropout; see features/dropout.py.
         rate: of dropout; 0: nothing is dropped.
 
     Returns:
         The buffer.
     """
+    tokens, starts, parents, first_rows, count, corpus_positions = steps
     start = cell.initial_state(1)
     if first_token is not None:
         start = cell.step(start, first_token[None])
@@ -91,35 +106,53 @@ def run(
         keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, rate)  # (B, E)
         return cell.embed(tokens[t], keep.T)
 
-    fusing: Any = cell
-    if getattr(cell, "fuses_steps", False):
-        begins, sentence_start = None if starts is None else starts.astype(jnp.int32), fusing.start_of(start)
+    if isinstance(cell, FusesSteps) and cell.fuses_steps:
+        fusing, sentence_start = cell, cell.start_of(start)
+        by_number = steps._replace(starts=None if starts is None else starts.astype(jnp.int32))
 
-        def write(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
-            x = dropped_input(t) if rate else None
-            return fusing.write_step(*carry, t, first_rows, tokens, begins, sentence_start, parents, x)
+        def write(t: jax.Array, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+            return fusing.write_step(*carry, t, by_number, sentence_start, dropped_input(t) if rate else None)
 
-        return lax.fori_loop(0, steps, write, (fusing.first_carry(tokens.shape[1]), buffer))[1]
+        return lax.fori_loop(0, count, write, (fusing.first_carry(tokens.shape[1]), buffer))[1]
 
     def advance(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         state, buffer = carry
-        token = tokens[t]
         if parents is None:
             state = jax.tree.map(lambda first, x: jnp.where(starts[t], first, x), start, state)
         else:
             state = jax.tree.map(lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state)
-        state = cell.advance(state, dropped_input(t)) if rate else cell.step(state, token)
+        state = cell.advance(state, dropped_input(t)) if rate else cell.step(state, tokens[t])
         output = xla.laid_out(cell.output(state).T)  # (B, F)
         return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
 
-    return lax.fori_loop(0, steps, advance, (cell.initial_state(tokens.shape[1]), buffer))[1]
+    return lax.fori_loop(0, count, advance, (cell.initial_state(tokens.shape[1]), buffer))[1]
+
+
+@partial(jax.jit, static_argnames=("mesh", "rate"), donate_argnames="buffer")
+def run_on_mesh(
+    cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any, mesh: Mesh, rate: float
+) -> jax.Array:
+    """Does what `run` does on every device of a mesh, each with its own slots and its own rows of the buffer.
+
+    In a plain program XLA would gather the buffer at each time step, whose rows begin anywhere, and it cannot divide a kernel
+    of Pallas.
+
+    Args:
+        cell, first_token, key: the same on all devices.
+        steps: with a leading axis for the device.
+        buffer: (devices * rows, F), cut by row; overwritten.
+    """
+
+    def here(cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:
+        return run(cell, jax.tree.map(lambda part: part[0], steps), buffer, first_token, key, rate)
+
+    specs = EVERYWHERE, BY_DEVICE, BY_DEVICE, EVERYWHERE, EVERYWHERE
+    divided = jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=BY_DEVICE, check_vma=False)
+    return divided(cell, steps, buffer, first_token, key)
 
 
 def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
     """Returns every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays.
-
-    A cell may have a method `through_time(x, positions)`, which then takes the place of the scan: it returns the same outputs, (T, F, B),
-    with a faster gradient (features/through_time.py).
 
     Args:
         cell: ready for the device.
@@ -134,9 +167,8 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
         return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], *tokens.shape), -2, 0)  # (T, units, B)
 
     x = jax.tree.map(by_step, every)
-    through_time = getattr(cell, "through_time", None)
-    if through_time is not None:
-        return through_time(x, positions).mT
+    if isinstance(cell, ThroughTime):
+        return cell.through_time(x, positions).mT
 
     def advance(state: State, x: Any) -> tuple[State, jax.Array]:
         state = cell.advance(state, x)

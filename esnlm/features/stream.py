@@ -1,17 +1,20 @@
-"""Features of many sentences at once, without a gradient, in one buffer that is used again and again."""
+"""Features of many sentences at once, without a gradient, packed into the rows of a buffer."""
 
-import dataclasses
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+import heapq
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from esnlm.compute import backend
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
-from esnlm.features.layout import Layout
+from esnlm.features.layout import Layout, Steps
+from esnlm.features.recurrence import BY_DEVICE, Cell
+from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 
 # The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
@@ -31,51 +34,43 @@ class SentenceFeatures(Protocol):
     """What computes the features of many sentences at once: a FeatureStream, or another class of this folder."""
 
     placement: Placement | None  # of the model's arrays on a mesh of devices; None: there is one device
-    slots: int  # sentences that a caller should give at once where it has many
+    slots: int  # sentences that a caller should give at once if it has many
 
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Returns (buffer, rows) as FeatureStream.read does."""
 
 
-class Reading(NamedTuple):
-    """Sentences to read, and how."""
+class LaidOut(NamedTuple):
+    """Sentences in their batch slots, ready for the device."""
 
-    sentences: list[np.ndarray]
-    prefix_tree: bool  # whether each distinct prefix is read once
-    first_token: np.int32 | None  # what all sentences begin with, where that is read once
-    corpus_positions: list[np.ndarray] | None  # None: nothing is dropped
+    steps: Steps  # on a mesh with a leading axis for the device
+    first_token: np.int32 | None  # what all sentences begin with, if that is read once
     rate: float  # of dropout
-
-    def only(self, which: Iterable[int]) -> "Reading":
-        """Returns the same for some of the sentences."""
-        sentences = [self.sentences[s] for s in which]
-        positions = None if self.corpus_positions is None else [self.corpus_positions[s] for s in which]
-        return self._replace(sentences=sentences, corpus_positions=positions)
-
-    def lay_out(self, slots: int) -> tuple[Layout, np.ndarray | None]:
-        """Returns the sentences in slots, and the corpus positions in the same places."""
-        if self.prefix_tree:
-            layout = layouts.as_prefix_tree(self.sentences, slots)
-        else:
-            layout = layouts.in_sequence(self.sentences, slots, int(self.first_token is not None))
-        return layout, None if self.corpus_positions is None else layout.spread(self.corpus_positions)
+    size: int  # rows of the buffer
+    rows: list[np.ndarray]  # in which of them the features of each sentence will lie
 
 
 class FeatureStream:
-    """Runs a recurrent network's cell over sentences, into one buffer, which the next call overwrites.
+    """Runs a recurrent network's cell over sentences. It keeps nothing of a call, so several threads may use it.
+
+    On a mesh each device reads a share of the sentences in batch slots of its own.
 
     Args:
         cell: see features/recurrence.py.
-        slots: sentences that run side by side (B).
-        capacity: rows of the buffer to begin with; it grows where a call needs more.
-        dropout: rate on the input, where a call gives the corpus positions of the tokens.
+        slots: sentences that run side by side on a device (B).
+        capacity: rows that a buffer usually has at most; it has more if a call needs more.
+        dropout: rate on the input, if a call gives the corpus positions of the tokens.
+        placement: of the model's arrays; None: there is one device.
     """
 
-    placement: Placement | None = None  # on a mesh of devices: of a features/sharded_stream.py
-
-    def __init__(self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float = 0.0) -> None:
-        self.cell, self.slots, self.dropout = cell, slots, dropout
-        self.buffer: Any = jnp.zeros((capacity + slots, cell.output_size), jnp.float32)
+    def __init__(
+        self, cell: Cell, slots: int, capacity: int, dropout: float = 0.0, placement: Placement | None = None
+    ) -> None:
+        self.placement, self.capacity, self.dropout = placement, capacity, dropout
+        self.mesh = None if placement is None else placement.mesh
+        self.devices = 1 if placement is None else placement.devices
+        self.cell = cell if placement is None else placement.everywhere(cell)
+        self.own_slots, self.slots = slots, slots * self.devices
 
     def read(
         self,
@@ -86,7 +81,7 @@ class FeatureStream:
     ) -> tuple[jax.Array, list[np.ndarray]]:
         """Computes the features after each token of each sentence.
 
-        A first token that all sentences share is read once, where nothing is dropped.
+        A first token that all sentences share is read once, if nothing is dropped.
 
         Args:
             sentences: int arrays of the tokens to read, each at least one long.
@@ -95,64 +90,98 @@ class FeatureStream:
             key: the epoch's, of dropout.
 
         Returns:
-            (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32. The next call
-            overwrites the buffer.
+            (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32.
         """
-        return self.run(self.lay_out(sentences, prefix_tree, corpus_positions), key)
+        laid_out = self.lay_out(sentences, prefix_tree, corpus_positions)
+        return self.run(laid_out, key), laid_out.rows
 
     def lay_out(
         self,
         sentences: list[np.ndarray],
         prefix_tree: bool = False,
         corpus_positions: list[np.ndarray] | None = None,
-    ) -> Any:
-        """Does the part of `read` that is the host's, and returns what `run` takes.
+        full: bool = False,
+    ) -> LaidOut:
+        """Does the part of `read` that is the host's.
 
-        It changes nothing here, so that another thread may lay sentences out while a device computes.
+        Args:
+            sentences, prefix_tree, corpus_positions: as in `read`.
+            full: the buffer is that of `new_buffer`, also if few of its rows are needed: programs that read it are compiled once.
         """
-        if self.dropout > 0 and corpus_positions is not None:
-            return self._lay_out(Reading(sentences, prefix_tree, None, corpus_positions, self.dropout))
+        drops = self.dropout > 0 and corpus_positions is not None
         firsts = {int(sentence[0]) for sentence in sentences}
-        first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree else None
-        return self._lay_out(Reading(sentences, prefix_tree, first_token, None, 0.0))
+        first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree and not drops else None
+        shares = self._shares([len(sentence) for sentence in sentences], in_order=prefix_tree)
+        laid: list[Layout] = []
+        for share in shares:
+            read = share if len(share) else [0]  # A device without a share reads a sentence, too. Nothing comes of it.
+            own, slots = [sentences[s] for s in read], self._slots_for(len(sentences))
+            if prefix_tree:
+                laid.append(layouts.as_prefix_tree(own, slots))
+            else:
+                laid.append(layouts.in_sequence(own, slots, int(first_token is not None)))
+        longest = max(layout.steps for layout in laid)
+        padded = 1 << max(0, longest - 1).bit_length()  # few sizes, so few compilations
+        own_rows = self._own_rows(max(layout.total for layout in laid), full)
+        by_device: list[Steps] = []
+        rows = [np.empty(0, np.int32)] * len(sentences)
+        for device, (share, layout) in enumerate(zip(shares, laid, strict=True)):
+            positions = None
+            if drops and corpus_positions is not None:
+                positions = layout.spread([corpus_positions[s] for s in (share if len(share) else [0])])
+            by_device.append(layout.padded(padded, positions))
+            for s, of_sentence in zip(share, layout.rows, strict=False):
+                rows[s] = of_sentence + np.int32(device * own_rows)
+        steps = by_device[0] if self.mesh is None else jax.tree.map(lambda *parts: np.stack(parts), *by_device)
+        return LaidOut(steps, first_token, self.dropout if drops else 0.0, own_rows * self.devices, rows)
 
-    def run(self, laid_out: Any, key: jax.Array | None = None) -> tuple[jax.Array, list[np.ndarray]]:
-        """Does the rest of `read`: it hands the sentences to the device, and returns before their features are there.
+    def run(self, laid_out: LaidOut, key: jax.Array | None = None, into: jax.Array | None = None) -> jax.Array:
+        """Does the rest of `read`: it hands the sentences to the device, and returns the buffer before the features are there.
 
         Args:
             laid_out: from `lay_out`.
             key: the epoch's, of dropout.
+            into: a buffer to overwrite, which the caller no longer uses, if it has the right size; None: a new one is made.
         """
-        reading, layout, corpus_positions = laid_out
-        if layout.total + self.slots > len(self.buffer):
-            self.buffer = None  # freed before its successor is made
-            rows = -(-layout.total // 1024) * 1024 + self.slots
-            self.buffer = jnp.zeros((rows, self.cell.output_size), jnp.float32)
-        self.buffer = recurrence.run(
-            self.cell,
-            layout.tokens,
-            layout.starts,
-            layout.parents,
-            layout.first_rows,
-            layout.steps,
-            self.buffer,
-            reading.first_token,
-            corpus_positions,
-            key if reading.rate else None,
-            reading.rate,
-        )
-        return self.buffer, layout.rows
+        steps, first_token, rate, size, _ = laid_out
+        buffer = into if into is not None and len(into) == size else self._zeros(size)
+        key = key if rate else None
+        if self.mesh is None:
+            return recurrence.run(self.cell, steps, buffer, first_token, key, rate)
+        mesh = self.mesh
+        steps = jax.tree.map(lambda array: meshes.place(array, mesh, BY_DEVICE), steps)
+        return recurrence.run_on_mesh(self.cell, steps, buffer, first_token, key, mesh, rate)
 
-    def _lay_out(self, reading: Reading) -> Any:
-        """Does what `lay_out` promises, for the devices of the stream."""
-        layout, corpus_positions = reading.lay_out(self._slots_for(len(reading.sentences)))
-        steps = 1 << max(0, layout.steps - 1).bit_length()  # few sizes, so few compilations
+    def new_buffer(self) -> jax.Array:
+        """Returns a buffer of the usual size, for `run`."""
+        return self._zeros(self._own_rows(0, full=True) * self.devices)
 
-        def pad(array: np.ndarray | None) -> Any:
-            return None if array is None else np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
+    def _own_rows(self, needed: int, full: bool) -> int:
+        """Returns the rows of a device's part of a buffer, with those that its last time steps may overwrite."""
+        # The shares of several devices are not quite equal.
+        usual = self.capacity if self.devices == 1 else 9 * self.capacity // (8 * self.devices)
+        if needed > usual:
+            return -(-needed // 1024) * 1024 + self.own_slots
+        few = max(1024, 1 << (needed - 1).bit_length())  # few sizes, so few compilations
+        return (usual if full else min(usual, few)) + self.own_slots
 
-        by_step = {name: pad(getattr(layout, name)) for name in ("tokens", "starts", "parents", "first_rows")}
-        return reading, dataclasses.replace(layout, **by_step), pad(corpus_positions)
+    def _zeros(self, rows: int) -> jax.Array:
+        shape = rows, self.cell.output_size
+        if self.mesh is None:
+            return jnp.zeros(shape, jnp.float32)
+        return _zeros_on(shape, NamedSharding(self.mesh, BY_DEVICE))
+
+    def _shares(self, lengths: list[int], in_order: bool) -> list[np.ndarray]:
+        """Returns the numbers of each device's sentences: neighbours, or about equally many tokens for each."""
+        if self.devices == 1 or in_order:
+            return np.array_split(np.arange(len(lengths)), self.devices)
+        queue = [(0, device) for device in range(self.devices)]
+        shares: list[list[int]] = [[] for _ in range(self.devices)]
+        for s in np.argsort([-length for length in lengths], kind="stable"):  # the longest first, to who has the fewest
+            load, device = queue[0]
+            shares[device].append(int(s))
+            heapq.heapreplace(queue, (load + lengths[s], device))
+        return [np.array(share, np.int64) for share in shares]
 
     def _slots_for(self, sentences: int) -> int:
         """Returns the slots for so many sentences: few on a CPU, where a time step takes longer the more slots there are, empty ones too.
@@ -160,7 +189,12 @@ class FeatureStream:
         A GPU or TPU computes all of them at once. The product of a sparse W_rec has the same bits in any number of slots, and that of a
         dense matrix may be rounded otherwise (seen with AVX-512).
         """
-        if backend() != "cpu":
-            return self.slots
+        if backend() != "cpu" or self.devices > 1:
+            return self.own_slots
         fits = 1 << (sentences - 1).bit_length()  # few sizes, so few compilations
-        return min(self.slots, max(FEWEST_CPU_SLOTS, fits))
+        return min(self.own_slots, max(FEWEST_CPU_SLOTS, fits))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _zeros_on(shape: tuple[int, int], sharding: NamedSharding) -> jax.Array:
+    return jax.lax.with_sharding_constraint(jnp.zeros(shape, jnp.float32), sharding)

@@ -24,22 +24,26 @@ class TrunkStream:
         params: the trained arrays.
     """
 
-    placement: Placement | None = None  # there is one device
-
     def __init__(self, ahead: FeatureStream, trunk: Callable[[dict, jax.Array], jax.Array], params: dict) -> None:
         self.ahead, self.trunk, self.params, self.slots = ahead, trunk, params, ahead.slots
+        self.placement: Placement | None = ahead.placement
 
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Computes the features after each token of each sentence: (buffer, rows) as FeatureStream.read returns them."""
         buffer, rows = self.ahead.read(sentences, prefix_tree)
-        used = 1 + max(int(own.max()) for own in rows)
+        devices = self.ahead.devices
+        own = len(buffer) // devices  # rows of each device
+        used = 1 + max(int((each % own).max()) for each in rows)
         blocks = 1 << (-(-used // ROWS) - 1).bit_length()  # few numbers, so few compilations
-        return _apply(self.trunk, self.params, buffer, blocks), rows
+        found = _apply(self.trunk, self.params, buffer, devices, blocks)
+        return found, [each // own * (ROWS * blocks) + each % own for each in rows]
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def _apply(trunk: Callable, params: dict, buffer: jax.Array, blocks: int) -> jax.Array:
-    """Returns the features of the first ROWS * blocks rows of a buffer, of which the last block may be cut short."""
-    rows = jnp.pad(buffer[: ROWS * blocks], ((0, max(0, ROWS * blocks - len(buffer))), (0, 0)))
-    found = lax.map(partial(trunk, params), rows.reshape(blocks, ROWS, -1))  # (blocks, ROWS, F)
-    return found.reshape(ROWS * blocks, -1)
+@partial(jax.jit, static_argnums=(0, 3, 4))
+def _apply(trunk: Callable, params: dict, buffer: jax.Array, devices: int, blocks: int) -> jax.Array:
+    """Returns the features of the first ROWS * blocks rows of each device, of which the last block may be cut short."""
+    rows = buffer.reshape(devices, -1, buffer.shape[1])[:, : ROWS * blocks]
+    rows = jnp.pad(rows, ((0, 0), (0, max(0, ROWS * blocks - rows.shape[1])), (0, 0)))
+    by_block = rows.reshape(devices, blocks, ROWS, -1).swapaxes(0, 1).reshape(blocks, devices * ROWS, -1)
+    found = lax.map(partial(trunk, params), by_block)  # (blocks, devices ROWS, F)
+    return found.reshape(blocks, devices, ROWS, -1).swapaxes(0, 1).reshape(devices * blocks * ROWS, -1)

@@ -6,6 +6,7 @@ A family is one file of this folder with a frozen dataclass that is a ModelConfi
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,24 +18,18 @@ from flax import nnx, traverse_util
 from jax.experimental.sparse import BCSR
 from jax.sharding import Mesh
 
-from esnlm.compute import ComputeConfig
+from esnlm.compute import ComputeConfig, backend
 from esnlm.data.store import TokenStore
-from esnlm.devices import find_device
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
-from esnlm.features.sharded_stream import ShardedStream
 from esnlm.features.stream import FeatureStream, SentenceFeatures
 from esnlm.features.trunk_stream import TrunkStream
 from esnlm.parallel import mesh as meshes
-from esnlm.parallel.placement import Placement, columns_of_each, rows_of_each
-from esnlm.readout import fused_cross_entropy
+from esnlm.parallel.mesh import VOCABULARY
+from esnlm.parallel.placement import Placement, rows_on
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.reservoir.sparse import for_columns
-
-# Of a device's memory, by default, a copy of the reservoir may take this much. The rest is for two copies of the features of a
-# window, which are 8 GB each on a GPU, for the readout with its optimizer, and for logits.
-RESERVOIR_SHARE = 0.5
 
 READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # those with a row for each token
 
@@ -141,30 +136,6 @@ class ModelConfig(ABC):
         """Returns the kernel of the sparse product for a backend; "auto" where there is no such product."""
         return "auto"
 
-    @property
-    def readout_width(self) -> int:
-        """The columns of the readout's last matrix: its rank, or the features where it is of full rank."""
-        return self.readout_rank or self.feature_size
-
-    @property
-    def widest_fused(self) -> int:
-        """The columns that readout/fused_cross_entropy.py takes."""
-        return fused_cross_entropy.WIDEST
-
-    @property
-    def why_not_fused(self) -> str | None:
-        """Why the cross-entropy of this readout cannot be computed by readout/fused_cross_entropy.py; None: it can."""
-        if self.readout_width <= self.widest_fused:
-            return None
-        return (
-            f"the readout of this model has {self.readout_width:,} columns, and the kernel takes at most"
-            f" {self.widest_fused}"
-        )
-
-    def cross_entropy(self, backend: str, precision: str) -> str:
-        """Returns the kernel of the cross-entropy for a backend and a precision of the products: plain or fused."""
-        return fused_cross_entropy.choose(self.readout_width, precision) if backend == "gpu" else "plain"
-
     def batch_slots(self, backend: str) -> int:
         """Returns how many sentences should run side by side on a backend."""
         return 256 if backend == "cpu" else 4096
@@ -208,93 +179,42 @@ class ModelConfig(ABC):
         """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
 
     def mesh(self, compute: ComputeConfig) -> Mesh | None:
-        """Returns the mesh of devices that the model is computed on; None where it is one device.
+        """Returns the mesh of devices that the model is computed on; None if it is one device.
 
         Raises:
-            InputError: the devices that are asked for are not there, or cannot divide the model's units, or the model can be
-                computed on one device only, and several or the devices of several processes are asked for.
+            InputError: the devices that are asked for are not there, or the model can be computed on one device only, and
+                several or the devices of several processes are asked for.
         """
-        self.require_mesh(compute)
         if self.token_arrays is not None:
             return meshes.make_mesh(compute.mesh)
+        if math.prod((compute.mesh or {}).values()) > 1:
+            raise InputError(
+                f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
+            )
         meshes.require_one_process(f"{self.title} is computed on one device only")
         return None
 
-    def require_mesh(self, compute: ComputeConfig) -> None:
-        """Raises InputError where the model cannot be computed on the mesh that is asked for, whichever devices there are."""
-        shape = meshes.Shape(**(compute.mesh or {}))
-        if self.token_arrays is not None:
-            why = None if shape.units == 1 else self.why_not_cut(shape.units)
-            require(why is None, f"compute.mesh.units is {shape.units}: {why}; leave it out")
-            return
-        line = f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
-        require(shape.devices == 1, line)
+    def placement(self, compute: ComputeConfig, vocab_size: int) -> Placement:
+        """Returns where the arrays lie on the devices of `compute`, and how many rows of tokens they have there."""
+        mesh = self.mesh(compute)
+        if mesh is None:
+            rows = rows_on(backend(), vocab_size) if self.readout_can_be_padded else vocab_size
+            return Placement(None, vocab_size, rows, READOUT_ARRAYS)
+        rows = rows_on(backend(), vocab_size, mesh.shape[VOCABULARY])
+        is_cut = self.feature_size % mesh.size == 0 and (self.features_are_frozen or not self.trains_ahead)
+        by_unit = ("readout.b",) if is_cut else ()
+        return Placement(mesh, vocab_size, rows, self.token_arrays or (), by_unit)
 
     def trained_entries(self, vocab_size: int) -> int:
         """Returns how many numbers the trained arrays have, in memory and in a checkpoint. Some may be padding or zeros."""
         return self.expected_counts(vocab_size).trainable
 
-    def trained_on_each(self, vocab_size: int, shape: meshes.Shape) -> int:
-        """Returns how many trained numbers each device of a mesh has, with padding: as parallel/placement.py cuts them.
-
-        Args:
-            vocab_size: V.
-            shape: of the mesh.
-        """
-        # What does not grow with V is no array by token.
-        whole, others = (self.trained_entries(size) for size in (vocab_size, 0))
-        if shape.devices == 1:
-            return whole
-        rank = self.readout_rank or 0  # B (r, F), where there is one, is by unit
-        by_token = (whole - others) * rows_of_each(vocab_size, shape.vocabulary) / vocab_size
-        by_unit = rank * columns_of_each(self.feature_size, shape.devices)
-        return round(by_token) + by_unit + others - rank * self.feature_size
-
-    def placement(self, compute: ComputeConfig, vocab_size: int) -> Placement | None:
-        """Returns where the arrays lie on the mesh of `compute`; None where there is one device."""
-        mesh = self.mesh(compute)
-        if mesh is None:
-            return None
-        if "units" not in (compute.mesh or {}):
-            # By the table and not by what the devices say of their memory: all processes must come to the same mesh.
-            device = find_device(mesh.devices.flat[0].device_kind)
-            most = meshes.describe(mesh)["vocabulary"]
-            units = 1 if device is None else self.shared_by(most, device.memory, compute, device.backend, vocab_size)
-            mesh = meshes.cut_by_unit(mesh, units)
-        return Placement(mesh, vocab_size, self.feature_size, self.token_arrays or (), ("readout.b",))
-
-    def shared_by(self, most: int, memory: int, compute: ComputeConfig, backend: str, vocab_size: int) -> int:
-        """Returns how many devices share a copy of the reservoir where nobody says so: as few as have room for it.
-
-        Args:
-            most: devices along `vocabulary`.
-            memory: of each of them.
-            compute: the settings, `auto` and null among them.
-            backend: of the devices.
-            vocab_size: V.
-        """
-        needed = self.reservoir_bytes(compute, backend, vocab_size)
-        found = 1
-        for units in range(2, most + 1):
-            if needed > RESERVOIR_SHARE * memory * found and most % units == 0 and self.why_not_cut(units) is None:
-                found = units
-        return found
-
-    def why_not_cut(self, units: int) -> str | None:
-        """Returns why so many devices cannot share a copy of the reservoir, each with some of its units; None: they can."""
-        return f"{self.title} has no frozen reservoir, which alone is cut by unit"
-
-    def reservoir_bytes(self, compute: ComputeConfig, backend: str, vocab_size: int) -> int:
-        """Returns the memory that a copy of the reservoir and its states take on a device; 0 where it is never cut by unit."""
-        return 0
-
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The arrays with a row for each token, by name: several devices divide those that are trained among each other.
+        """The trained arrays with a row for each token, by name: several devices divide them among each other.
 
-        None where the model can only be computed on one device. A family whose features are trained says here, beside
-        READOUT_ARRAYS, what its features look up by token, trained or frozen; nothing else may read the tokens themselves, for
-        each device knows its own rows of these tables only, under other numbers (training/sharded_end_to_end.py).
+        None if the model can only be computed on one device. A family whose features are trained names here, beside
+        READOUT_ARRAYS, the trained tables that its features look up by token.
         """
         return READOUT_ARRAYS if self.features_are_frozen else None
 
@@ -318,8 +238,7 @@ class LanguageModel(nnx.Module):
     """
 
     config: ModelConfig
-    precision: str = "float32"  # of the products with trained matrices; `for_device` sets it, and the next
-    cross_entropy: str = "plain"  # of the readout, where it is trained with the features
+    precision: str = "float32"  # of the products with trained matrices; `for_device` sets it
 
     @abstractmethod
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
@@ -360,17 +279,15 @@ class LanguageModel(nnx.Module):
     def counts(self) -> Counts:
         """Returns the parameters of this model. It does not read trained arrays, which may be donated."""
 
-    def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> Self:
+    def for_device(self, compute: ComputeConfig) -> Self:
         """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it.
 
         Args:
             compute: resolved settings of the device.
-            placement: on a mesh of devices. Where some of them share a copy of the reservoir, each gets its part, and the model
-                serves for `stream` only.
         """
         graphdef, *state = nnx.split(self)
         ready = nnx.merge(graphdef, *state)
-        ready.precision, ready.cross_entropy = compute.precision, compute.cross_entropy
+        ready.precision = compute.precision
         return ready
 
     @property
@@ -455,8 +372,7 @@ class RecurrentModel(LanguageModel):
         The arguments are those of `stream`.
         """
         assert compute.batch_slots is not None and compute.window_tokens is not None, "choose_compute decides them"
-        settings = self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout
-        return FeatureStream(*settings) if placement is None else ShardedStream(*settings, placement)
+        return FeatureStream(self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement)
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:

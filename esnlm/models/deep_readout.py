@@ -24,10 +24,9 @@ from esnlm.errors import InputError
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
 from esnlm.models import counted_bigram
-from esnlm.models.base import Counts, ModelConfig, RecurrentModel, merge
+from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
 from esnlm.models.counted_bigram import CountedBigram
 from esnlm.models.echo_state import record_of_reservoir, reservoir_nonzeros
-from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import FullRankReadout
 from esnlm.reservoir import cell, sparse, weights
 from esnlm.reservoir.cell import Reservoir, Stack
@@ -116,15 +115,6 @@ class DeepReadoutConfig(ModelConfig):
         return not self.readout.is_counted  # The counted model has no padded rows.
 
     @property
-    def why_not_fused(self) -> str | None:
-        if self.readout.is_counted:
-            return "the kernel adds no counted model to the logits"
-        return super().why_not_fused
-
-    def cross_entropy(self, backend: str, precision: str) -> str:
-        return "plain" if self.readout.is_counted else super().cross_entropy(backend, precision)
-
-    @property
     def trains_ahead(self) -> bool:
         return True
 
@@ -168,8 +158,8 @@ class DeepReadoutConfig(ModelConfig):
         return default_batch_slots(self.frozen_size, backend)
 
     @property
-    def token_arrays(self) -> None:
-        return None  # The trunk looks tokens up by itself, so all of it must lie on one device.
+    def token_arrays(self) -> tuple[str, ...]:
+        return (*READOUT_ARRAYS, "layers.recent_tokens.embedding")
 
     def expected_counts(self, vocab_size: int) -> Counts:
         trained = self.readout.parameters(self.frozen_size, self.attention.heads, vocab_size)
@@ -288,7 +278,7 @@ class DeepReadout(RecurrentModel):
     def output(self, state: State) -> jax.Array:
         return self.layers(self.frozen.output(state).T, self.readout.w[...], self.precision).T
 
-    def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "DeepReadout":
+    def for_device(self, compute: ComputeConfig) -> "DeepReadout":
         ready = super().for_device(compute)
         ready.frozen = _for_device(self.frozen, compute)
         ready.counted = None if self.counted is None else self.counted.for_device()

@@ -15,10 +15,9 @@ from esnlm.data.store import TokenStore
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
-from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
-from esnlm.reservoir import by_unit, cell, functions, sparse, weights
+from esnlm.reservoir import cell, sparse, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.settings import Rate, settings
@@ -61,33 +60,13 @@ class EchoStateConfig(ModelConfig):
     @property
     def token_arrays(self) -> tuple[str, ...]:
         layer = "layers.0." if self.reservoir.layers > 1 else ""
-        of_input = (f"reservoir.{layer}input.{name}" for name in ("values", "rows", "connected"))
-        return (*READOUT_ARRAYS, *of_input)
+        return (*READOUT_ARRAYS, f"reservoir.{layer}input.values")
 
     def kernel(self, backend: str) -> str:
         reservoir, size = self.reservoir, self.reservoir.state_size
         return sparse.choose_kernel(
             size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row
         )
-
-    def why_not_cut(self, units: int) -> str | None:
-        if self.train_input:
-            return super().why_not_cut(units)
-        if (rule := self.reservoir.update_rule) not in functions.BY_UNIT:
-            reads = "reads" if functions.is_built_in(rule) else "is a program's own, and may read"
-            return f"the update rule {rule} {reads} other units"
-        if self.reservoir.state_size % units:
-            return f"it does not divide model.reservoir.state_size, which is {self.reservoir.state_size:,}"
-        return None
-
-    def reservoir_bytes(self, compute: ComputeConfig, backend: str, vocab_size: int) -> int:
-        size, kernel = self.reservoir.state_size, self.kernel(backend) if compute.kernel == "auto" else compute.kernel
-        matrices = 0.0
-        for rows, columns, share in self.reservoir.matrices(vocab_size):
-            is_dense = share >= weights.DENSE_FROM or (kernel == "dense" and (rows, columns) == (size, size))
-            matrices += 4 * rows * columns if is_dense else 8 * rows * columns * share  # a value, and an index
-        slots = compute.batch_slots or self.batch_slots(backend)
-        return round(matrices + 2 * 4 * self.feature_size * slots)  # states before and after a time step
 
     def batch_slots(self, backend: str) -> int:
         return default_batch_slots(self.reservoir.state_size, backend)
@@ -200,14 +179,11 @@ class EchoState(RecurrentModel):
     def output(self, state: State) -> jax.Array:
         return self.reservoir.output(state)
 
-    def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "EchoState":
-        ready, precision = super().for_device(compute), compute.state_precision
-        if placement is not None and placement.units > 1:
-            ready.reservoir = by_unit.cut(self.reservoir, placement.mesh, compute.kernel, precision)
-        else:
-            ready.reservoir = self.reservoir.for_device(
-                compute.kernel, state_precision=precision, differentiable=self.config.train_input
-            )
+    def for_device(self, compute: ComputeConfig) -> "EchoState":
+        ready = super().for_device(compute)
+        ready.reservoir = self.reservoir.for_device(
+            compute.kernel, state_precision=compute.state_precision, differentiable=self.config.train_input
+        )
         return ready
 
     def counts(self) -> Counts:

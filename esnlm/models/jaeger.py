@@ -35,7 +35,6 @@ from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.models.echo_state import EchoState, EchoStateConfig
 from esnlm.ops.matmul import matmul
-from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
@@ -218,7 +217,7 @@ class Jaeger(RecurrentModel):
     def output(self, state: State) -> jax.Array:
         return state[1]
 
-    def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "Jaeger":
+    def for_device(self, compute: ComputeConfig) -> "Jaeger":
         """Returns the same model with kernels' operands. What is frozen runs in float32, whatever the precision."""
         ready = super().for_device(compute)
         ready.reservoir = self.reservoir.for_device(compute.kernel, state_precision=compute.state_precision)

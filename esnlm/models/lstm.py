@@ -45,9 +45,8 @@ class LstmConfig(ModelConfig):
         return self.width
 
     @property
-    def token_arrays(self) -> tuple[str, ...] | None:
-        # The tables of n-grams look tokens up by themselves, so all of the model must then lie on one device.
-        return None if self.ngrams.orders else ("embedding", *READOUT_ARRAYS)
+    def token_arrays(self) -> tuple[str, ...]:
+        return ("embedding", *READOUT_ARRAYS)
 
     @property
     def readout_can_be_padded(self) -> bool:

@@ -1,154 +1,169 @@
-"""Where the arrays of a model lie on a mesh, while a run goes on.
+"""Where the arrays of a model lie while a run computes, and how many rows they have there.
 
-What has a row for each token of the vocabulary is cut along `vocabulary`; B, which has a column for each unit, is cut over all
-devices; everything else is on every device. So that all parts are equally long, an array that is cut is padded with zeros on
-the devices. Its padding has no gradient and stays 0. Nothing of this is saved: a checkpoint has the arrays as one device has them.
+On a mesh of devices, what has a row for each token of the vocabulary is cut along `vocabulary`, and B, which has a column for
+each unit, over all devices if they divide the units. Everything else is on every device. Features are computed by batch
+slot, and each device has the slots of its own sentences. XLA finds the exchanges from this.
 
-Where U devices share a copy of the reservoir, units are dealt out to them like cards: device u has the units u, u + U, u + 2 U ...
-The columns of B then stand in the order in which the devices have the units (`deal`).
+Arrays that have a row for each token may get more rows than the vocabulary has tokens, so that devices have equally many,
+or because a device wants a multiple of something. GPT-2's vocabulary has V = 50,257 tokens, an odd number: on a GPU each row of the
+logits then begins somewhere else in a line of memory, and XLA pads copies of the logits and of A at every update. On a CPU it
+is the round numbers of tokens that are slow. The gradient of A reads the exponentials (C, V) of readout/cross_entropy.py column by
+column. If V is a multiple of 1,024, the numbers of a column lie a multiple of 4,096 bytes apart, and all of them want the same few
+places of the cache (results/readout_rows.md).
+
+An added row is no token. All its numbers are 0, and `masked` gives it a bias of PADDING_BIAS, so that its probability is
+exactly 0 in every softmax, and so are its gradients and the moments of an optimizer. Nothing of this is saved: a checkpoint
+has the arrays without added rows.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, KeyPath
 
 from esnlm.parallel import mesh as meshes
-from esnlm.parallel.mesh import ALL, COPIES, EVERYWHERE, UNITS, VOCABULARY
+from esnlm.parallel.mesh import ALL, EVERYWHERE, VOCABULARY
 
-BY_UNIT = PartitionSpec(None, ALL)
-ALIGNMENT = 128  # a device has a multiple of so many tokens: rows of logits that begin there are the fast ones
+MULTIPLE = 128  # rows: whole tiles of a GPU's products, and the lanes of a TPU
+ON_CPU = 16  # rows that are added there: a line of the cache, so that each row of the logits begins at one
+SMALLEST_ON_CPU = 2048  # tokens; below, the exponentials of some hundred tokens lie in the cache however they are read
+PADDING_BIAS = -1e30  # far below any logit; finite, or 0 times it were not a number
+
+BY_TOKEN, BY_UNIT, BY_SLOT = PartitionSpec(VOCABULARY), PartitionSpec(None, ALL), PartitionSpec(None, ALL)
+
+Tree = Any  # the trained arrays, their gradient, or the state of an optimizer
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The mesh of a run, and which arrays are cut.
+    """The devices of a run, and which arrays are cut and padded.
 
     Arrays are named as LanguageModel.params has them, "readout.a". Those of an optimizer's state have the names of the
     arrays that they belong to.
+
+    Example:
+        params = placement.place(params)    # whole arrays, as they are saved
+        ...                                 # any number of updates
+        params = placement.fetch(params)
     """
 
-    mesh: Mesh
+    mesh: Mesh | None  # None: one device does all
     vocab_size: int  # V
-    feature_size: int  # F
-    by_token: tuple[str, ...]  # arrays whose first axis is V
-    by_unit: tuple[str, ...]  # arrays whose second axis is F
+    rows: int  # of an array by token, with those that are added
+    by_token: tuple[str, ...] = ()  # arrays whose first axis is V
+    by_unit: tuple[str, ...] = ()  # arrays whose second axis is F, which the devices divide
 
     @property
     def devices(self) -> int:
-        return self.mesh.size
-
-    @property
-    def units(self) -> int:
-        """U, the devices that share a copy of the reservoir."""
-        return self.mesh.shape[UNITS]
-
-    @property
-    def padded_vocab_size(self) -> int:
-        """V on the devices."""
-        vocabulary = self.mesh.shape[COPIES] * self.units
-        return vocabulary * rows_of_each(self.vocab_size, vocabulary)
-
-    @property
-    def padded_feature_size(self) -> int:
-        """F on the devices."""
-        return self.devices * columns_of_each(self.feature_size, self.devices)
+        return 1 if self.mesh is None else self.mesh.size
 
     def spec(self, name: str) -> PartitionSpec:
         """Returns how an array is cut."""
         if name in self.by_token:
-            return PartitionSpec(VOCABULARY)
+            return BY_TOKEN
         return BY_UNIT if name in self.by_unit else EVERYWHERE
 
-    def specs(self, tree: Any) -> Any:
-        """Returns how each array of a tree is cut, as a tree."""
-        return jax.tree_util.tree_map_with_path(lambda path, array: self._of_leaf(path, array)[0], tree)
+    # ---- on the way to the devices and back ----
 
-    def readout_specs(self, readout: dict) -> dict:
-        """Returns how the arrays of a readout are cut, by their names in readout/linear.py."""
-        cut = {"a": VOCABULARY, "w": VOCABULARY, "bias": VOCABULARY}
-        return {name: PartitionSpec(cut[name]) if name in cut else BY_UNIT for name in readout}
-
-    def place(self, tree: Any) -> Any:
-        """Returns a tree of whole arrays, as they are saved, with those of the devices. What lies there already stays."""
+    def place(self, tree: Tree) -> Tree:
+        """Returns a tree of whole arrays, as they are saved, with those of the devices. Arrays that lie there already stay."""
 
         def of_leaf(path: KeyPath, array: Any) -> jax.Array:
-            spec, missing = self._of_leaf(path, array)
-            if isinstance(array, jax.Array) and array.sharding == NamedSharding(self.mesh, spec):
-                return array
-            if any(missing):
-                array = np.pad(np.asarray(array), [(0, each) for each in missing])
-            if spec == BY_UNIT and self.units > 1:
-                array = deal(np.asarray(array), self.units)
-            return meshes.place(array, self.mesh, spec)
+            spec = self._spec(path, array)
+            if spec == BY_TOKEN and (missing := self.rows - len(array)):
+                array = np.pad(np.asarray(array), [(0, missing)] + [(0, 0)] * (array.ndim - 1))
+            return jnp.asarray(array) if self.mesh is None else meshes.place(array, self.mesh, spec)
 
         return jax.tree_util.tree_map_with_path(of_leaf, tree)
 
-    def fetch(self, tree: Any) -> Any:
-        """Returns the whole arrays of a tree that `place` made, or that went on from it, as NumPy arrays."""
-        return jax.tree_util.tree_map_with_path(self._without_padding, meshes.fetch(tree))
+    def fetch(self, tree: Tree) -> Tree:
+        """Returns the whole arrays of a tree that `place` made, or that went on from it."""
+        found = tree if self.mesh is None else meshes.fetch(tree)
+        if self.rows == self.vocab_size:
+            return found
 
-    def whole(self, tree: Any) -> Any:
-        """Returns the arrays of a tree that `place` made with every array on every device, without padding."""
+        def of_leaf(path: KeyPath, array: Any) -> Any:
+            return array[: self.vocab_size] if self._spec(path, array) == BY_TOKEN else array
 
-        def of_leaf(path: KeyPath, array: Any) -> jax.Array:
-            return meshes.place(self._without_padding(path, array), self.mesh, EVERYWHERE)
-
-        return jax.tree_util.tree_map_with_path(of_leaf, tree)
+        return jax.tree_util.tree_map_with_path(of_leaf, found)
 
     def everywhere(self, tree: Any) -> Any:
-        """Returns a tree with every array on every device, as it is."""
-        return jax.tree.map(lambda array: meshes.place(array, self.mesh, EVERYWHERE), tree)
+        """Returns a tree with every array on every device."""
+        if self.mesh is None:
+            return tree
+        mesh = self.mesh
+        return jax.tree.map(lambda array: meshes.place(array, mesh, EVERYWHERE), tree)
 
-    def without_padding(self, features: Any) -> Any:
-        """Returns what has a column for each unit, as the devices have it, in the order of the units and without padding."""
-        in_order = deal(features, features.shape[-1] // self.units) if self.units > 1 else features
-        return in_order[..., : self.feature_size]
+    def by_slots(self, tree: Any) -> Any:
+        """Returns a tree of arrays (T, B), each device with some of the slots."""
+        if self.mesh is None:
+            return tree
+        mesh = self.mesh
+        return jax.tree.map(lambda array: meshes.place(array, mesh, BY_SLOT), tree)
 
-    def _of_leaf(self, path: KeyPath, array: Any) -> tuple[PartitionSpec, tuple[int, ...]]:
-        """Returns how a leaf of a tree is cut, and how much is missing at the end of each axis of it."""
-        shape, name = np.shape(array), _name(path)
-        if not shape:  # a counter of an optimizer
-            return EVERYWHERE, ()
-        padded = list(shape)
-        if name in self.by_token:
-            padded[0] = self.padded_vocab_size
-        if name in self.by_unit:
-            padded[1] = self.padded_feature_size
-        return self.spec(name), tuple(new - old for new, old in zip(padded, shape, strict=True))
+    def by_units(self, features: jax.Array) -> jax.Array:
+        """Returns features (rows, F) that each device has some rows of with some units on each device, if these are to be cut."""
+        return features if self.mesh is None or not self.by_unit else meshes.place(features, self.mesh, BY_UNIT)
 
-    def _without_padding(self, path: KeyPath, array: Any) -> Any:
-        name = _name(path)
-        if array.ndim and name in self.by_token:
-            return array[: self.vocab_size]
-        return self.without_padding(array) if array.ndim and name in self.by_unit else array
+    # ---- inside a compiled function ----
+
+    def masked(self, readout: dict) -> dict:
+        """Returns a readout, as readout/linear.py takes it, whose added rows have the probability 0."""
+        if self.rows == self.vocab_size:
+            return readout
+        is_token = jnp.arange(self.rows) < self.vocab_size
+        return readout | {"bias": jnp.where(is_token, readout.get("bias", 0.0), PADDING_BIAS)}
+
+    def constrain(self, tree: Tree) -> Tree:
+        """Returns a tree whose arrays are cut as `place` cuts them."""
+        if self.mesh is None:
+            return tree
+        mesh = self.mesh
+
+        def of_leaf(path: KeyPath, array: jax.Array) -> jax.Array:
+            return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, self._spec(path, array)))
+
+        return jax.tree_util.tree_map_with_path(of_leaf, tree)
+
+    def replicated(self, array: jax.Array) -> jax.Array:
+        """Returns an array that every device has all of."""
+        if self.mesh is None:
+            return array
+        return jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, EVERYWHERE))
+
+    def hold(self, optimizer: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
+        """Returns the same optimizer, with the same state, which never moves an added row: with an epsilon of 0, Adam divides 0 by 0."""
+        if self.rows == self.vocab_size:
+            return optimizer
+
+        def update(gradient: Tree, state: Tree, params: Tree, **others: Any) -> tuple[Tree, Tree]:
+            steps, state = optimizer.update(gradient, state, params, **others)
+            is_token = jnp.arange(self.rows) < self.vocab_size
+
+            def still(path: KeyPath, step: jax.Array) -> jax.Array:
+                if self._spec(path, step) != BY_TOKEN:
+                    return step
+                return jnp.where(is_token.reshape(-1, *[1] * (step.ndim - 1)), step, 0)
+
+            return jax.tree_util.tree_map_with_path(still, steps), state
+
+        return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+    def _spec(self, path: KeyPath, array: Any) -> PartitionSpec:
+        """Returns how a leaf of a tree is cut; a counter of an optimizer is not."""
+        name = ".".join(str(key.key) for key in path if isinstance(key, DictKey))
+        return self.spec(name) if np.ndim(array) else EVERYWHERE
 
 
-def deal(x: Any, parts: int) -> Any:
-    """Returns an array with its last axis dealt out like cards: 0, parts, 2 parts, ..., then 1, parts + 1, ...
-
-    With shape[-1] / parts in place of parts it undoes this.
-
-    Example:
-        deal(np.arange(6), 2)  # 0 2 4 1 3 5
-        deal(np.array([0, 2, 4, 1, 3, 5]), 3)  # 0 1 2 3 4 5
-    """
-    return x.reshape(*x.shape[:-1], -1, parts).swapaxes(-1, -2).reshape(x.shape)
-
-
-def _name(path: KeyPath) -> str:
-    """Returns the name of a leaf: the keys of the dictionaries on the way to it."""
-    return ".".join(str(key.key) for key in path if isinstance(key, DictKey))
-
-
-def rows_of_each(vocab_size: int, vocabulary: int) -> int:
-    """Returns how many rows of an array by token each of so many devices along `vocabulary` has, with padding."""
-    return -(-vocab_size // (ALIGNMENT * vocabulary)) * ALIGNMENT
-
-
-def columns_of_each(feature_size: int, devices: int) -> int:
-    """Returns how many columns of an array by unit each of all devices has, with padding."""
-    return -(-feature_size // devices)
+def rows_on(backend: str, vocab_size: int, vocabulary: int = 1) -> int:
+    """Returns how many rows an array by token has where so many devices of a kind (cpu, gpu or tpu) divide it."""
+    if vocabulary > 1 or backend != "cpu":
+        multiple = MULTIPLE * vocabulary
+        return -(-vocab_size // multiple) * multiple
+    is_slow = vocab_size % MULTIPLE == 0 and vocab_size >= SMALLEST_ON_CPU
+    return vocab_size + ON_CPU if is_slow else vocab_size

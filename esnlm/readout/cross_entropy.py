@@ -14,9 +14,6 @@ This equals the textbook's (softmax - one-hot), but that matrix is never written
 underflow. Where a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to
 the maximum.
 
-On a GPU, readout/fused_cross_entropy.py computes the same sums without E in memory: that is the kernel `fused`, beside
-`plain`.
-
 Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The
 row is then there once, and its exponentials are relative to the first of its targets. Its w / s has the sum of the weights
 of its targets, log s has the difference O_y - O_i added for each target i, and the rest stays as it is.
@@ -33,15 +30,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from esnlm.ops import xla
-from esnlm.ops.matmul import matmul, rounded
-from esnlm.readout import fused_cross_entropy
+from esnlm.ops.matmul import matmul
 
 Gradient = tuple[jax.Array | None, jax.Array, jax.Array]  # in z, w and bias; of a z that nothing below trains, none
 
 LARGEST_SUM = 1e30  # of exponentials relative to the target's: a loss of 69 nats, and products with it are still finite
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+@partial(jax.custom_vjp, nondiff_argnums=(6,))
 def weighted_nll(
     z: jax.Array,
     w: jax.Array,
@@ -50,7 +46,6 @@ def weighted_nll(
     weights: jax.Array,
     rows: jax.Array | None,
     precision: str,
-    kernel: str = "plain",
     prior: jax.Array | None = None,
     held_out: jax.Array | None = None,
 ) -> jax.Array:
@@ -64,11 +59,10 @@ def weighted_nll(
         weights: (P,).
         rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C - 1. None if P is C.
         precision: of the products (ops/matmul.py).
-        kernel: plain or fused.
-        prior: added to the logits, (C, V), and not differentiated; for the kernel plain only. None: nothing is added.
+        prior: added to the logits, (C, V), and not differentiated; None: nothing is added.
         held_out: added to the logit of a target where it is the one that is predicted, (P,), not differentiated; with a prior only.
     """
-    return _forward(z, w, bias, targets, weights, rows, precision, kernel, prior, held_out, with_dz=False)[0]
+    return _forward(z, w, bias, targets, weights, rows, precision, prior, held_out, with_dz=False)[0]
 
 
 def pair_log_probs(
@@ -78,16 +72,12 @@ def pair_log_probs(
     sources: jax.Array,
     targets: jax.Array,
     precision: str,
-    kernel: str = "plain",
     prior: jax.Array | None = None,
 ) -> jax.Array:
     """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a target t; rows may recur.
 
-    `kernel` and `prior` are those of `weighted_nll`.
+    `prior` is that of `weighted_nll`.
     """
-    if kernel == "fused":
-        assert prior is None, "the configuration chooses the kernel plain"
-        return _fused_pair_log_probs(z, w, bias, sources, targets, precision)
     logits = _without_bias(z, w, prior, precision)  # (C, V), as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
     base = likeliest_targets(picked, sources, len(z))
@@ -109,16 +99,12 @@ def _forward(
     weights: jax.Array,
     rows: jax.Array | None,
     precision: str,
-    kernel: str,
     prior: jax.Array | None,
     held_out: jax.Array | None,
     with_dz: bool,
 ) -> tuple[jax.Array, Gradient]:
     """Returns the loss and its gradient; dL/dZ, a product of its own, only where it is asked for."""
     rows = jnp.arange(len(z)) if rows is None else rows
-    if kernel == "fused":
-        assert prior is None, "the configuration chooses the kernel plain"
-        return _fused_forward(z, w, bias, targets, weights, rows, precision, with_dz)
     logits = _without_bias(z, w, prior, precision)  # (C, V); the bias is added below, in the pass of the exponentials
     picked = logits[rows, targets] + bias[targets]  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
@@ -153,17 +139,16 @@ def _forward_of_vjp(
     weights: Any,
     rows: Any,
     precision: str,
-    kernel: str,
     prior: Any = None,
     held_out: Any = None,
 ) -> tuple[jax.Array, Gradient]:
     """Does `_forward` on arguments that say whether they are differentiated. Frozen features at full rank are not."""
     z_, w, bias, targets, weights = (given.value for given in (z, w, bias, targets, weights))
     rows, prior, held_out = (None if given is None else given.value for given in (rows, prior, held_out))
-    return _forward(z_, w, bias, targets, weights, rows, precision, kernel, prior, held_out, z.perturbed)
+    return _forward(z_, w, bias, targets, weights, rows, precision, prior, held_out, z.perturbed)
 
 
-def _backward(precision: str, kernel: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
+def _backward(precision: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
     return *(None if part is None else cotangent * part for part in gradient), None, None, None, None, None
 
 
@@ -234,65 +219,6 @@ def _about_maximum(logits: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,). The logits have the bias."""
     top = logits.max(axis=1)
     return *_relative(logits, 0, top), top
-
-
-def _fused_forward(
-    z: jax.Array,
-    w: jax.Array,
-    bias: jax.Array,
-    targets: jax.Array,
-    weights: jax.Array,
-    rows: jax.Array,
-    precision: str,
-    with_dz: bool,
-) -> tuple[jax.Array, Gradient]:
-    """Returns what `_forward` does. The exponentials are made twice, for E W and for E^T (Z * w / s)."""
-    picked = _pair_logits(z, w, bias, rows, targets, precision)  # (P,)
-
-    def about(base: jax.Array) -> tuple[tuple[jax.Array, *Gradient], jax.Array]:
-        total, mean = fused_cross_entropy.exponential_sums(
-            z, w, -base, bias, precision, with_means=with_dz
-        )  # (C,), (C, r)
-        loss = _dot(weights, (base[rows] - picked) + jnp.log(total)[rows])
-        scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
-        dz = None if mean is None else (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
-        dbias, dw = fused_cross_entropy.exponential_sums(w, z, bias, -base, precision, scale)  # (V,), (V, r)
-        assert dw is not None
-        dw = dw.at[targets].add(-weights[:, None] * z[rows])
-        return (loss, dz, dw, dbias.at[targets].add(-weights)), total
-
-    def about_maximum() -> tuple[jax.Array, *Gradient]:
-        return about(fused_cross_entropy.row_maxima(z, w, bias, precision))[0]
-
-    found, total = about(picked[: len(z)])
-    loss, dz, dw, dbias = xla.or_else(found, (total < LARGEST_SUM).all(), about_maximum)
-    return loss, (dz, dw, dbias)
-
-
-def _fused_pair_log_probs(
-    z: jax.Array, w: jax.Array, bias: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
-) -> jax.Array:
-    """Returns what `pair_log_probs` does."""
-    picked = _pair_logits(z, w, bias, sources, targets, precision)  # (P,)
-
-    def about(base: jax.Array) -> tuple[jax.Array, jax.Array]:
-        total, _ = fused_cross_entropy.exponential_sums(z, w, -base, bias, precision, with_means=False)  # (C,)
-        return (picked - base[sources]) - jnp.log(total)[sources], total
-
-    log_probs, total = about(likeliest_targets(picked, sources, len(z)))
-    return xla.or_else(
-        log_probs,
-        (total < LARGEST_SUM).all(),
-        lambda: about(fused_cross_entropy.row_maxima(z, w, bias, precision))[0],
-    )
-
-
-def _pair_logits(
-    z: jax.Array, w: jax.Array, bias: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
-) -> jax.Array:
-    """Returns the logits of pairs of a row of z and a target, (P,), rounded as the products of a precision are."""
-    factors = rounded(z, precision)[sources], rounded(w[targets], precision)
-    return (factors[0] * factors[1]).sum(axis=1) + bias[targets]
 
 
 def likeliest_targets(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:

@@ -107,7 +107,6 @@ def weighted_nll(
     weights: jax.Array,
     precision: str,
     rows: jax.Array | None = None,
-    kernel: str = "plain",
 ) -> jax.Array:
     """Returns sum_i weights_i * -log p(target_i) in nats, differentiable in params and features. It is the loss of training.
 
@@ -121,14 +120,13 @@ def weighted_nll(
         precision: of the products (ops/matmul.py).
         rows: (P,) int32, the row of features from which each target is predicted. The first C are 0 .. C - 1. None if
             P is C.
-        kernel: of the cross-entropy, plain or fused.
     """
     z, w, bias, added, ids = _last_layer(params, features, precision)
     held_out = None
     if added is not None:
         sources = jnp.arange(len(z)) if rows is None else rows
         held_out = prior.held_out(params["prior"], added[sources, targets], ids[sources], targets)
-    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, kernel, added, held_out)
+    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, added, held_out)
 
 
 def pair_log_probs(
@@ -137,16 +135,16 @@ def pair_log_probs(
     sources: jax.Array,
     targets: jax.Array,
     precision: str,
-    kernel: str = "plain",
 ) -> jax.Array:
     """Returns log p(target) in nats, (P,), for pairs of the number of a row of features (C, N) and a target."""
     z, w, bias, added, _ = _last_layer(params, features, precision)
-    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, kernel, added)
+    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, added)
 
 
 def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precision: str) -> jax.Array:
     """Returns log p(the next token is one of a group) in nats, (C,), for features (C, N) and a group (V,) bool."""
-    found = logits(params, features, precision)  # (C, V)
+    found = logits(params, features, precision)  # (C, V), with rows of padding where there are some
+    group = jnp.pad(group, (0, found.shape[1] - len(group)))
     return jax.nn.logsumexp(jnp.where(group, found, -jnp.inf), axis=1) - jax.nn.logsumexp(found, axis=1)
 
 
@@ -168,4 +166,6 @@ def _last_layer(
         z, w = features, params["w"]
     else:
         z, w = matmul(features, params["b"], (1, 1), precision), params["a"]
+    if added is not None:
+        added = jnp.pad(added, ((0, 0), (0, len(w) - added.shape[1])))  # rows that pad w
     return z, w, params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32), added, ids

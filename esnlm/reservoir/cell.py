@@ -50,7 +50,7 @@ class TrainedInput(nnx.Module):
             return sparse.Columns(self.values[...], self.rows[...])
         return jnp.where(self.connected.get_value(), self.values[...], 0)
 
-    def add_columns(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
+    def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns the sum of `total` (N, B) and W_in u of tokens (B,).
 
         Where W_in is dense, only the columns of these tokens are masked. With `operand`, masking W_in and then its gradient
@@ -66,6 +66,33 @@ class TrainedInput(nnx.Module):
         if self.rows is not None:
             return sparse.matrix_of_columns(sparse.Columns(self.values[...], self.rows[...]), self.units)
         return self.values[...].T
+
+
+class TokenInput(nnx.Module):
+    """A frozen W_in that reads tokens on a device: a padded table of its columns, or its transpose (V, N) where it is dense."""
+
+    def __init__(self, columns: sparse.Columns | jax.Array) -> None:
+        self.columns = Frozen(columns)
+
+    def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
+        """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
+        return sparse.add_columns(total, self.columns.get_value(), tokens)
+
+
+class VectorInput(nnx.Module):
+    """A frozen W_in that reads vectors on a device: the layer below, or tokens behind an embedding (V, D)."""
+
+    def __init__(self, operand: Any, embedding: jax.Array | None) -> None:
+        self.operand, self.embedding = Frozen(operand), None if embedding is None else Frozen(embedding)
+
+    def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
+        """Returns the sum of `total` (N, B) and W_in e of the embeddings of tokens (B,)."""
+        assert self.embedding is not None
+        return total + self.of(self.embedding[...][tokens].T)
+
+    def of(self, below: jax.Array) -> jax.Array:
+        """Returns W_in r, (N, B), of vectors (D, B)."""
+        return sparse.matmul(self.operand.get_value(), below)
 
 
 class Reservoir(nnx.Module):
@@ -103,9 +130,9 @@ class Reservoir(nnx.Module):
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
         self.activation, self.decay, self.update_rule = activation, decay, update_rule
         self.recurrent: Frozen = FrozenMatrix(w_rec)
-        self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput
+        self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
         self.leak = Frozen(jnp.asarray(leak))  # (N,)
-        self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V); (V, D) on a device
+        self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V)
 
     # The functions are held beside their names, so that a program compiled for one is never run for another of its name.
 
@@ -191,7 +218,7 @@ class Reservoir(nnx.Module):
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """Returns W_in u, (N, B), for tokens (B,) and dropout's mask (N, B)."""
-        x = self._add_input(self.initial_state(len(tokens)), tokens)
+        x = self.input.add(self.initial_state(len(tokens)), tokens)
         return x if keep is None else x * keep
 
     def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
@@ -205,7 +232,7 @@ class Reservoir(nnx.Module):
 
     def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns what `advance` returns, for tokens (B,): `embed` and `advance` in one pass less over the states."""
-        return self._blend(state, self._add_input(self._feed_back(state), tokens))
+        return self._blend(state, self.input.add(self._feed_back(state), tokens))
 
     def output(self, state: jax.Array) -> jax.Array:
         """Returns what feeds back and what the readout sees, (N, B): h, or r = f(x)."""
@@ -244,12 +271,12 @@ class Reservoir(nnx.Module):
         ready.state_precision = state_precision
         ready.recurrent = Frozen(make(self.stored_w_rec, chosen))
         if not isinstance(self.input, TrainedInput):
-            reads_columns = reads_tokens and self.embedding is None
-            ready.input = Frozen(
-                sparse.prepare_columns(self.stored_w_in, chosen) if reads_columns else make(self.stored_w_in, chosen)
-            )
-        if self.embedding is not None:
-            ready.embedding = Frozen(self.embedding[...].T)
+            if reads_tokens and self.embedding is None:
+                ready.input = TokenInput(sparse.prepare_columns(self.stored_w_in, chosen))
+            else:
+                embedding = None if self.embedding is None else self.embedding[...].T
+                ready.input = VectorInput(make(self.stored_w_in, chosen), embedding)
+            ready.embedding = None
         return ready
 
     def with_trained_input(self) -> "Reservoir":
@@ -266,7 +293,7 @@ class Reservoir(nnx.Module):
 
     def read_below(self, below: jax.Array) -> jax.Array:
         """Returns W_in r, (N, B), of the output r of the layer below."""
-        return sparse.matmul(self.input.get_value(), below)
+        return self.input.of(below)
 
     # ---- a whole time step in one launch ----
 
@@ -293,31 +320,28 @@ class Reservoir(nnx.Module):
         carry: fused.Carry,
         buffer: jax.Array,
         t: jax.Array,
-        first_rows: jax.Array,
-        tokens: jax.Array,
-        starts: jax.Array | None,
+        steps: Any,
         start: tuple[jax.Array, jax.Array],
-        parents: jax.Array | None,
         x: jax.Array | None = None,
     ) -> tuple[fused.Carry, jax.Array]:
         """Computes time step t of `recurrence.run` and writes its features into the buffer, both updated in place.
 
         Args:
             carry, buffer: of the time step before.
-            t, first_rows, tokens, starts, parents: as in `recurrence.run`, but `starts` as int32.
-            start: of `start_of`; it is not read where `parents` is given, since sentences start from 0 then.
+            t: the number of the time step.
+            steps: a features.layout.Steps, but with `starts` as int32.
+            start: of `start_of`; it is not read where `steps` has parents, since sentences start from 0 then.
             x: W_in u, (N, B), with dropout's mask on it; None: the kernel adds it.
         """
-        w_in = None if isinstance(self.input, TrainedInput) else self.input.get_value()
-        columns = w_in if x is None and isinstance(w_in, sparse.Columns) and w_in.buckets is not None else None
+        table = self.input.columns.get_value() if x is None and isinstance(self.input, TokenInput) else None
+        columns = table if isinstance(table, sparse.Columns) and table.buckets is not None else None
         if x is None and columns is None:
-            x = self.embed(tokens[t])
+            x = self.embed(steps.tokens[t])
         operand: Any = self.recurrent.get_value()
-        table: Any = None if columns is None else tuple(columns)
-        return fused.step(
-            *(operand, self._rule, self.leak[...], carry, buffer, t, first_rows, tokens, table, x),
-            *(starts, None if starts is None else start, parents),
-        )
+        of_columns: Any = None if columns is None else tuple(columns)
+        given = steps.starts, None if steps.starts is None else start, steps.parents
+        moving = carry, buffer, t, steps.first_rows, steps.tokens
+        return fused.step(operand, self._rule, self.leak[...], *moving, of_columns, x, *given)
 
     @property
     def _rule(self) -> fused.Rule:
@@ -328,15 +352,6 @@ class Reservoir(nnx.Module):
         output = self.output(state)
         seen = xla.rounded_to_bf16(output) if self.state_precision == "bf16" else output
         return sparse.matmul(self.recurrent.get_value(), seen)
-
-    def _add_input(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
-        if isinstance(self.input, TrainedInput) and self.embedding is None:
-            return self.input.add_columns(total, tokens)
-        operand: Any = self.input.operand() if isinstance(self.input, TrainedInput) else self.input.get_value()
-        if self.embedding is None:
-            return sparse.add_columns(total, operand, tokens)
-        return total + sparse.matmul(operand, self.embedding[...][tokens].T)
 
     def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
         """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in u, all (N, B)."""

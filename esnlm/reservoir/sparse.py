@@ -13,6 +13,7 @@ a scatter and is never the fast path. `prepare` turns it, once, into the operand
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 from jax.experimental import sparse
+from jax.sharding import PartitionSpec
 
 from esnlm.ops import xla
 from esnlm.reservoir import fused
@@ -154,7 +156,7 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
     if isinstance(operator, Transposable):
         return _matmul_with_transpose(operator, h)
     if isinstance(operator, fused.Rows):
-        return fused.product(operator, h)
+        return _by_columns(fused.product, operator, h)
     if isinstance(operator, Ell):
         few = h.shape[1] <= MOST_ELL_COLUMNS  # the bits must be those of "csr", see `for_columns`
 
@@ -165,9 +167,23 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
 
         return lax.scan(add_entry, jnp.zeros((operator.value.shape[1], h.shape[1]), h.dtype), operator)[0]
     if isinstance(operator, sparse.BCOO | sparse.BCSR):
-        missing = FEWEST_COLUMNS - h.shape[1] if isinstance(operator, sparse.BCSR) else 0
-        return (operator @ jnp.pad(h, ((0, 0), (0, missing))))[:, : h.shape[1]] if missing > 0 else operator @ h
+        return _by_columns(_csr_product, operator, h) if isinstance(operator, sparse.BCSR) else operator @ h
     return jnp.matmul(operator, h, precision=lax.Precision.HIGHEST)
+
+
+def _csr_product(operator: sparse.BCSR, h: jax.Array) -> jax.Array:
+    missing = max(0, FEWEST_COLUMNS - h.shape[1])
+    return (operator @ jnp.pad(h, ((0, 0), (0, missing))))[:, : h.shape[1]] if missing else operator @ h
+
+
+def _by_columns(product: Callable[[Any, jax.Array], jax.Array], operator: Operator, h: jax.Array) -> jax.Array:
+    """Returns a product that is one call for XLA, which cannot divide it: under jax.set_mesh each device has some columns of h."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.manual_axes:
+        return product(operator, h)
+    columns = PartitionSpec(None, mesh.axis_names)
+    specs = PartitionSpec(), columns
+    return jax.shard_map(product, in_specs=specs, out_specs=columns, check_vma=False)(operator, h)
 
 
 class Columns(NamedTuple):

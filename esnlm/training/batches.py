@@ -3,8 +3,7 @@
 An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch windows, which
 are consecutive updates whose features are computed together. An update has no padding between its sentences: its predictions
 are packed one after another, and each knows the row of features that it is made from. Every new shape would be a new
-compilation, so the rows of an update are padded to one of a few sizes, its bucket, and the targets of a window are one stack
-of updates. Where all sentences begin with the same token (BOS) and nothing is dropped, they share the features after it, so
+compilation, so the rows of an update are padded to one of a few sizes, its bucket. Where all sentences begin with the same token (BOS) and nothing is dropped, they share the features after it, so
 an update has this row once, with all the first targets beside it.
 """
 
@@ -144,15 +143,14 @@ def split_update(whole: Sentences, most: int) -> list[Sentences]:
 COMPILATION = {"cpu": 4, "gpu": 2000, "tpu": 2000}
 
 
-class WindowShapes(NamedTuple):
-    """The shapes of all windows of a run. They are known before it begins, so that one compilation serves all of it."""
+class UpdateShapes(NamedTuple):
+    """The shapes of all updates of a run. The data, the seed and the kind of device decide them, before it begins."""
 
     buckets: tuple[int, ...]  # the padded numbers of rows that updates have, ascending
-    updates: int  # updates of a window, at most
     most_first_targets: int  # S: first targets that an update has beside its rows, at most; 0 where no row is shared
 
 
-def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str) -> WindowShapes:
+def update_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str) -> UpdateShapes:
     """Returns the shapes of all updates of some epochs, except of those that outgrow a window and are made in parts.
 
     Args:
@@ -169,10 +167,9 @@ def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
     rows = [
         (row_count(*update, shares_first_row), count) for update, count in found.items() if update[0] <= window_tokens
     ]
-    updates = max(len(window) for epoch in epochs for window in epoch.windows)
     most_first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
-    return WindowShapes(
-        choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"])), updates, most_first_targets
+    return UpdateShapes(
+        choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"])), most_first_targets
     )
 
 
@@ -237,17 +234,6 @@ class PackedTargets(NamedTuple):
         return PackedTargets(*[to_rows(part) for part in self[:4]], *[to_first(part) for part in self[4:]])
 
 
-class WindowTargets(NamedTuple):
-    """The packed targets of all updates of a window."""
-
-    packed: PackedTargets  # with a leading axis for the update: (U, C) and (U, S), where C is the largest bucket
-    bucket: Array  # (U,) int32, the number of each update's bucket
-
-    def of_update(self, u: int, size: int) -> PackedTargets:
-        """Returns the targets of update u, cut to the `size` rows of its bucket. The rows beyond weigh nothing."""
-        return self.packed.apply(lambda by_row: by_row[u][:size], lambda first: first[u])
-
-
 def pack_targets(
     sentences: Sentences, rows: list[np.ndarray], size: int, predictions: int, most_first_targets: int = 0
 ) -> PackedTargets:
@@ -280,15 +266,8 @@ def pack_targets(
     )
 
 
-def pack_window(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: WindowShapes) -> WindowTargets:
-    """Packs the targets of a window, from the sentences of each update and the rows of their features."""
-    largest = shapes.buckets[-1]
-    packed = [
-        pack_targets(some, rows, largest, some.predictions(), shapes.most_first_targets) for some, rows in updates
-    ]
-    counts = [row_count(some.predictions(), len(some.targets), shapes.most_first_targets > 0) for some, _ in updates]
-    missing = shapes.updates - len(updates)
-    packed += [PackedTargets(*map(np.zeros_like, packed[0]))] * missing
-    bucket = [bisect_left(shapes.buckets, count) for count in counts] + [0] * missing  # the smallest that has room
-    stacked = PackedTargets(*(np.stack(parts) for parts in zip(*packed, strict=True)))
-    return WindowTargets(stacked, np.array(bucket, np.int32))
+def pack_update(update: Sentences, rows: list[np.ndarray], shapes: UpdateShapes) -> PackedTargets:
+    """Packs the targets of an update into the smallest bucket that has room, from the rows of its features."""
+    count = row_count(update.predictions(), len(update.targets), shapes.most_first_targets > 0)
+    size = shapes.buckets[bisect_left(shapes.buckets, count)]
+    return pack_targets(update, rows, size, update.predictions(), shapes.most_first_targets)

@@ -33,17 +33,6 @@ class Interruption:
         finally:
             self.must_wait = False
 
-    @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Lets nobody wait who asks, nor who has asked already: within it there is nothing to save."""
-        must_wait, self.must_wait = self.must_wait, False
-        try:
-            if self.asked:
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self.must_wait = must_wait
-
     def ask(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal: it raises KeyboardInterrupt, or is remembered; a second SIGINT ends the process at once."""
         if self.asked and number == signal.SIGINT:

@@ -1,80 +1,85 @@
-"""The results of calls of updates, on their way from the device into the state's counters and the metrics."""
+"""The outcomes of updates, on their way from the device into the state's counters and the metrics."""
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from esnlm.io.console import Progress, warn
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
-from esnlm.training.update import NOT_LOOKED_AT, CallResult, NonFinite
+from esnlm.training.update import Outcome
 from esnlm.training.usage import Usage
 
-SECONDS_PER_CALL = 3.0  # A run can be stopped, and shows how far it is, only between two calls.
+# So many seconds of updates are handed to the device ahead of it. A stop or a checkpoint waits for them.
+SECONDS_AHEAD, FEWEST_AHEAD, MOST_AHEAD = 1.0, 2, 32
 
 
 class Pushed(NamedTuple):
-    """A call of updates; its result may still be computed by the device."""
+    """An update that was handed to the device, which may still compute it."""
 
-    result: CallResult  # of all updates of the window
-    in_window: slice  # the updates of this call
-    step: int  # after the call
+    outcome: Outcome
+    step: int
     tokens: int  # seen by then
     words: int  # seen by then
     log: bool  # a line of metrics is due
 
 
 class TrainingLog:
-    """Records the result of each call one call late, so that the device never waits for the host.
+    """Records outcomes as the device has them, so that it never waits for the host.
 
-    The state's counters of losses and time, and the metrics, are therefore one call behind the arrays until `flush`.
+    The state's counters of losses and time, and the metrics, are therefore some updates behind the arrays until `flush`.
+
+    Args:
+        state: its counters are added to.
+        metrics: where lines are written.
+        epochs, updates_per_epoch: of the run.
+        tokens: that the whole run predicts.
+        usage: of the device.
+        stops: whether the run ends with the first update that is left out. Those behind it, which moved nothing, are then
+            forgotten, and the state's step is that of this update again.
     """
 
     def __init__(
-        self, state: State, metrics: Metrics, epochs: int, updates_per_epoch: int, tokens: int, usage: Usage
+        self,
+        state: State,
+        metrics: Metrics,
+        epochs: int,
+        updates_per_epoch: int,
+        tokens: int,
+        usage: Usage,
+        stops: bool,
     ) -> None:
-        """
-        Args:
-            state: its counters are added to.
-            tokens: that the whole run predicts.
-            usage: of the device.
-        """
-        self.state, self.metrics, self.usage = state, metrics, usage
+        self.state, self.metrics, self.usage, self.stops = state, metrics, usage, stops
         self.epochs, self.updates_per_epoch = epochs, updates_per_epoch
         self.progress = Progress(tokens, state.tokens)
         self.began = time.monotonic() - state.seconds
-        self.seconds_per_update: float | None = None  # of the call that was recorded last
-        self.pending: Pushed | None = None
+        self.pace: float | None = None  # seconds of an update, a moving average
+        self.pending: deque[Pushed] = deque()
+        self.stopped = False  # an update was left out that ends the run
         self.warned = False
 
-    def updates_per_call(self) -> int:
-        """Returns how many updates take about SECONDS_PER_CALL; 1 before any were timed."""
-        if self.seconds_per_update is None:
-            return 1
-        return max(1, int(SECONDS_PER_CALL / max(self.seconds_per_update, 1e-6)))
-
-    def push(self, result: CallResult, in_window: tuple[int, int], log: bool) -> None:
-        """Takes the result of the call that was just handed to the device, and records the one before.
+    def push(self, outcome: Outcome, log: bool) -> None:
+        """Takes the outcome of the update that was just handed to the device, and records those that are there.
 
         Args:
-            result: of all updates of the window.
-            in_window: the first update of this call, and the one after its last.
+            outcome: of the update `state.step`.
             log: a line of metrics is due after it.
         """
-        state, before = self.state, self.pending
-        self.pending = Pushed(result, slice(*in_window), state.step, state.tokens, state.words, log)
-        if before is not None:
-            self._record(before)
+        state = self.state
+        self.pending.append(Pushed(outcome, state.step, state.tokens, state.words, log))
+        ahead = FEWEST_AHEAD if self.pace is None else SECONDS_AHEAD / max(self.pace, 1e-6)
+        ahead = min(MOST_AHEAD, max(FEWEST_AHEAD, int(ahead)))
+        while self.pending and (len(self.pending) > ahead or _is_there(self.pending[0].outcome.loss)):
+            self._record(self.pending.popleft())
 
     def flush(self) -> None:
         """Waits for what is still on the device: the state's counters are then as after its last update."""
-        if self.pending is not None:
-            call, self.pending = self.pending, None
-            self._record(call)
+        while self.pending:
+            self._record(self.pending.popleft())
         self.state.metrics_sha256 = self.metrics.sha256
         self.state.note_memory()
 
@@ -90,72 +95,56 @@ class TrainingLog:
             yield
         self.began += time.monotonic() - since
 
-    def _record(self, call: Pushed) -> None:
-        """Waits for a call, adds its result to the counters, and writes a line of metrics if one is due."""
-        state, losses = self.state, np.asarray(call.result.losses, np.float64)[call.in_window]
-        applied = np.asarray(call.result.applied)[call.in_window]
+    def _record(self, update: Pushed) -> None:
+        """Waits for an update, adds its outcome to the counters, and writes a line of metrics if one is due."""
+        state, loss, applied = self.state, float(update.outcome.loss), bool(update.outcome.applied)
         seconds = time.monotonic() - self.began
-        self.seconds_per_update, state.seconds = (seconds - state.seconds) / len(losses), seconds
-        before = call.step - len(losses)
-        self._warn_if_not_finite(losses, applied, before + 1, call.result.nonfinite)
-        if before % self.updates_per_epoch == 0:
+        spent, state.seconds = seconds - state.seconds, seconds
+        self.pace = spent if self.pace is None else 0.8 * self.pace + 0.2 * spent
+        if not (applied and np.isfinite(loss)):
+            self._warn(update.step, loss, applied)
+        if (update.step - 1) % self.updates_per_epoch == 0:
             state.train_nll_sum, state.train_nll_count = 0.0, 0
-        for loss in losses[applied]:  # One by one: the rounding must not depend on how the run was cut into calls.
-            state.train_nll_sum += float(loss)
-        state.train_nll_count += int(applied.sum())
-        state.skipped += int((~applied).sum())
-        state.unlogged += losses[applied].tolist()
-        if call.log:
-            self._write_line(call)
+        if applied:
+            state.train_nll_sum += loss
+            state.train_nll_count += 1
+            state.unlogged.append(loss)
+        else:
+            state.skipped += 1
+        if update.log:
+            self._write_line(update)
+        if self.stops and not applied:
+            self.stopped = True
+            self.pending.clear()
+            state.step, state.tokens, state.words = update.step, update.tokens, update.words
 
-    def _write_line(self, call: Pushed) -> None:
-        state, epoch = self.state, (call.step - 1) // self.updates_per_epoch + 1
+    def _write_line(self, update: Pushed) -> None:
+        state, epoch = self.state, (update.step - 1) // self.updates_per_epoch + 1
         train_nll, state.unlogged = float(np.mean(state.unlogged)) if state.unlogged else float("nan"), []
-        tokens_per_second = call.tokens / state.seconds
+        tokens_per_second = update.tokens / state.seconds
         self.metrics.write(
-            step=call.step,
+            step=update.step,
             epoch=epoch,
-            tokens=call.tokens,
-            words=call.words,
+            tokens=update.tokens,
+            words=update.words,
             train_nll=train_nll,
             tokens_per_second=tokens_per_second,
             **self.usage.values(tokens_per_second),
         )
         last = self.epochs * self.updates_per_epoch
-        line = f"epoch {epoch}/{self.epochs}  update {call.step}/{last}  train NLL {train_nll:.3f}"
-        self.progress.show(call.tokens, line, final=call.step == last, describe=self.usage.describe)
+        line = f"epoch {epoch}/{self.epochs}  update {update.step}/{last}  train NLL {train_nll:.3f}"
+        self.progress.show(update.tokens, line, final=update.step == last, describe=self.usage.describe)
 
-    def _warn_if_not_finite(self, losses: np.ndarray, applied: np.ndarray, step: int, record: NonFinite) -> None:
-        """Says, once in a process, at which update numbers stopped being finite, and what was done.
-
-        Args:
-            step: of the first loss.
-        """
-        bad = np.flatnonzero(~applied | ~np.isfinite(losses))
-        if len(bad) == 0 or self.warned:
+    def _warn(self, step: int, loss: float, applied: bool) -> None:
+        """Says, once in a process, at which update numbers stopped being finite, and what was done."""
+        if self.warned:
             return
-        self.warned, first = True, int(bad[0])
-        what = f"the loss is {losses[first]}" if not np.isfinite(losses[first]) else "a gradient is not finite"
-        where = self._locate(record) if record.found else ""
-        done = "applied all the same" if applied[first] else "left out"
-        warn(
-            f"update {step + first}: {what}{where}; the update was {done} (training.on_nonfinite);"
-            " later ones are counted only"
-        )
+        self.warned = True
+        what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"
+        done = "applied all the same" if applied else "left out"
+        warn(f"update {step}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only")
 
-    def _locate(self, record: NonFinite) -> str:
-        """Returns the largest |h| and where it began: in an earlier update, in the states, or in this gradient."""
-        paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(self.state.params)]
-        names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
-        before, gradient = (
-            ", ".join(name for name, bad in zip(names, flags, strict=True) if bad)
-            for flags in (record.params, record.gradient)
-        )
-        if before:
-            where = f"not finite since the update before: {before}"
-        elif not np.isfinite(record.largest_feature):
-            where = "the states are not finite"
-        else:
-            where = f"not finite: the gradient of {gradient}" if gradient else "all arrays and gradients are finite"
-        largest = float(record.largest_feature)
-        return f" ({where})" if largest == NOT_LOOKED_AT else f" (largest |h| {largest:.3g}; {where})"
+
+def _is_there(loss: Any) -> bool:
+    """Returns whether the device has computed an array; jax.Array's own type leaves `is_ready` out."""
+    return loss.is_ready()

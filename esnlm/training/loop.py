@@ -1,16 +1,14 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
 import dataclasses
-import time
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 
-from esnlm import background, compilation_cache
-from esnlm.compute import ComputeConfig, backend, in_float32
+from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
@@ -18,12 +16,9 @@ from esnlm.distributed import group
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.stream import FeatureStream, SentenceFeatures
-from esnlm.io.console import Progress, detail, say, warn
+from esnlm.io.console import Progress, detail, warn
 from esnlm.models.base import LanguageModel
-from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
-from esnlm.readout import padding
-from esnlm.readout.padding import VocabularyPadding
 from esnlm.regression.base import Fitter
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
@@ -32,13 +27,12 @@ from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.log import TrainingLog
-from esnlm.training.memory_check import require_memory
-from esnlm.training.plan import count_updates
+from esnlm.training.plan import count_updates, require_memory
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.profile import Profile
-from esnlm.training.schedule import Call, Schedule, not_reached, steps_at_words
+from esnlm.training.schedule import Schedule, not_reached, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
-from esnlm.training.update import CallResult, Updates, make_optimizer
+from esnlm.training.update import Updates, make_optimizer
 from esnlm.training.usage import usage_of
 
 
@@ -50,14 +44,13 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     """
     training, vocab_size, features = experiment.training, corpus.tokenizer.vocab_size, experiment.model.feature_size
     placement = experiment.model.placement(experiment.compute, vocab_size)
-    is_cut = placement is not None and placement.units > 1
     if isinstance(training, Fitter):
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
-        with group.in_turn(), in_host_memory(is_cut):
+        with group.in_turn():
             model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
     require_memory(experiment, vocab_size)
-    with group.in_turn(), in_host_memory(is_cut):
+    with group.in_turn():
         model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
     if initial := parent.restore_initial(experiment, directory):
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
@@ -92,12 +85,14 @@ def train(
     """
     training, compute = experiment.training, experiment.compute
     detail(f"computing on {jax.devices()[0].device_kind}: {_spell(compute)}")
-    placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
-    ready = model.for_device(compute, placement)
+    ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
         return _train_by_gradients(
             experiment, training, corpus, ready, state, metrics, directory, interruption, profile
         )
+    placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
+    if placement.mesh is None:
+        placement = dataclasses.replace(placement, rows=placement.vocab_size)  # A regression does not pad its readout.
     stream = ready.stream(compute, placement)
     # `Experiment.check` and `resolve` see to both.
     assert isinstance(stream, FeatureStream) and compute.window_tokens is not None
@@ -114,8 +109,9 @@ def train(
     ).run(state, metrics, directory, interruption)
     if interruption:
         return None, False
-    params = state.params if placement is None else placement.place(state.params)
-    validation = _validate(experiment, ready, stream, params, corpus.validation, interruption)
+    validation = _validate(
+        experiment, ready, stream, placement, placement.place(state.params), corpus.validation, interruption
+    )
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation, _is_measured(validation, corpus)
 
@@ -137,171 +133,134 @@ def _train_by_gradients(
     profile: Profile,
 ) -> tuple[Likelihood | None, bool]:
     """Runs the updates that are left, and returns the last validation and whether the run came to its end, as `train` does."""
-    text, window_tokens = corpus.train, experiment.compute.window_tokens
-    assert window_tokens is not None  # `resolve` has chosen it for the device.
-    stop_on_nonfinite = training.on_nonfinite == "stop"
+    text, compute = corpus.train, experiment.compute
+    assert compute.window_tokens is not None and state.placement is not None  # `resolve` and `open_state` give them
+    placement, stops = state.placement, training.on_nonfinite == "stop"
 
     # 1. Resume. The seed alone decides the sentences of every update, so the state's step says where the run stands.
     epochs = [
-        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, window_tokens, training.order)
+        batches.plan_epoch(
+            text.lengths, experiment.seed, epoch, training.batch_size, compute.window_tokens, training.order
+        )
         for epoch in range(training.epochs)
     ]
     words = [_words_of_updates(text, epoch) for epoch in epochs]
     for line in not_reached(training, words):
         warn(line)
     schedule = Schedule(
-        [epoch.windows for epoch in epochs],
+        len(epochs[0].updates),
         training.log_every,
         training.checkpoint_every,
         permanent=steps_at_words(words, training.checkpoint_words),
-        ends_of_calls=profile.ends_of_calls,
-        one_update_a_call=stop_on_nonfinite,
         validate_every=training.validate_every,
     )
-    # On disk the arrays have V rows, on an accelerator a multiple of a tile. What is saved goes through `trimmed`.
-    # The placement on a mesh of devices does this by itself.
-    can_be_padded = experiment.model.readout_can_be_padded and state.placement is None
-    padded = padding.choose(corpus.tokenizer.vocab_size, backend(), can_be_padded=can_be_padded)
-    updates = _open_updates(experiment, training, model, text, epochs, np.concatenate(words), padded, state.placement)
-    state.params, state.optimizer = padded.pad_params(state.params), padded.pad_moments(state.optimizer)
-
-    def trimmed() -> State:
-        return dataclasses.replace(state, params=padded.trim(state.params), optimizer=padded.trim(state.optimizer))
+    updates_in_all = count_updates(training, len(text))
+    make: Callable[..., Updates] = PrecomputedUpdates if model.config.trains_ahead else EndToEndUpdates
+    updates = make(
+        model=model,
+        compute=compute,
+        seed=experiment.seed,
+        store=text,
+        epochs=epochs,
+        optimizer=optimizer_of(experiment, training, corpus.tokenizer.vocab_size),
+        rates=learning_rates(training, updates_in_all, np.concatenate(words)),
+        on_nonfinite=training.on_nonfinite,
+        placement=placement,
+    )
 
     def validate() -> Likelihood | None:
-        # An average was padded like the moments of the optimizer, or moved away from the padding that the readout needs.
-        params = state.params if training.ema is None else padded.pad_params(padded.trim(state.evaluated))
-        return _validate(experiment, model, updates.features_with(params), params, corpus.validation, interruption)
+        params = state.evaluated
+        stream = updates.features_with(params)
+        return _validate(experiment, model, stream, placement, params, corpus.validation, interruption)
 
     def take_up(validation: Likelihood | None) -> bool:
-        """Logs a validation, and returns whether the run ends with it: it was the last one of too many without a new best."""
+        """Logs a validation, and returns whether the run ends with it."""
         _log_validation(metrics, state.step, (state.step - 1) // schedule.updates_per_epoch + 1, validation)
-        if validation is None or training.stop_after is None:
-            return False
-        # Of several processes one says how good it was, since they must end together.
-        state.note_validation(group.agree(validation.nll), training.stop_margin)
-        return state.validations_since_best >= training.stop_after
+        if validation is not None and training.stop_after is not None:
+            # Of several processes one says how good it was, since they must end together.
+            state.note_validation(group.agree(validation.nll), training.stop_margin)
+            if state.validations_since_best >= training.stop_after:
+                return True
+        return state.step == updates_in_all or (stops and state.skipped > 0)
 
-    validation, updates_in_all = None, count_updates(training, len(text))
+    validation = None
     # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
     # an update that is not finite, its summary was not written. Where a validation was due, it may not have been logged,
     # and the checkpoint does not know its outcome. Both need the validation, so it is computed again.
-    stopped = stop_on_nonfinite and state.skipped > 0
-    if stopped or schedule.validates(state.step):
+    if (stops and state.skipped > 0) or schedule.due(state.step).validation:
         validation = validate()
         if not _is_measured(validation, corpus):
             return None, False
-        ends = take_up(validation) or stopped or state.step == updates_in_all
+        ends = take_up(validation)
         if ends or interruption:
             return validation, ends
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
     usage = usage_of(experiment, corpus.tokenizer.vocab_size)
-    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions, usage)
-    first_step = state.step
-    for call in schedule.calls(state.step, lambda: group.agree(log.updates_per_call())):
-        # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
-        # 3. Updates, as many as fit between here and what is due next. The first call of a process compiles them.
-        epoch, done = epochs[call.epoch], slice(call.first, call.last)
+    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions, usage, stops)
+    loaded: tuple[int, range] | None = None
+    for number, window, u in _remaining(epochs, state.step):
         if profile.begins_after(state.step):
             log.flush()
             with log.paused():
                 profile.begin()
-        if state.step == first_step:
-            with interruption.at_once():
-                state.params, state.optimizer, result = _first_call(updates, state, call)
-                group.meet()  # Until all have compiled, any of them may leave.
-        else:
-            if call.opens_window:
-                updates.load(call.epoch, call.window)
-            state.params, state.optimizer, result = updates.run(state.params, state.optimizer, *call.in_window)
-        state.step = call.step
-        state.tokens += int(epoch.predictions[done].sum())
-        state.words += int(words[call.epoch][done].sum())
+        # 2. Features: those of a window of updates at once, if nothing that decides them is trained.
+        if loaded != (number, window):
+            updates.load(number, window)
+            loaded = number, window
 
-        # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at. The
-        # counters of losses, of skipped updates and of time in `state` therefore lag one call until `log.flush`.
-        log.push(result, call.in_window, call.log)
+        # 3. Update: handed to the device, and not waited for.
+        state.params, state.optimizer, outcome = updates.run(state.params, state.optimizer, u - window.start)
+        state.step += 1
+        state.tokens += int(epochs[number].predictions[u])
+        state.words += int(words[number][u])
+
+        # 4. Logging, of what the device has done. Several processes must know of a stop after the same update.
+        due = schedule.due(state.step)
+        log.push(outcome, due.log)
         if profile.ends_after(state.step):
             log.flush()
             with log.paused():
                 profile.end()
         interrupted = bool(interruption)
-        if call.checkpoint or interrupted or stop_on_nonfinite:
+        if due.checkpoint or interrupted or (stops and group.count() > 1):
             log.flush()
-        stopped = stop_on_nonfinite and state.skipped > 0
 
         # 5. Checkpoint.
-        if call.checkpoint or interrupted or stopped:
-            save_state(trimmed(), directory, training.keep_checkpoints, call.permanent)
+        if log.stopped:
+            due = schedule.due(state.step)  # which is that of the update that was left out
+        if due.checkpoint or interrupted or log.stopped:
+            log.flush()
+            save_state(state, directory, training.keep_checkpoints, due.permanent)
         if interrupted:
             return None, False
 
         # 6. Validation, every so many updates and at the end of each epoch, or of a run that stops here.
-        if call.validate or stopped:
+        if due.validation or log.stopped:
             with log.paused(recurs=True):
                 validation = validate()
             if not _is_measured(validation, corpus):
                 return None, False
-            ends = take_up(validation) or stopped or state.step == updates_in_all
+            ends = take_up(validation)
             if ends or interruption:  # which a listener may have asked for, when it was told of the validation
                 return validation, ends
     return validation, True
 
 
-def _first_call(updates: Updates, state: State, call: Call) -> tuple[dict, Any, CallResult]:
-    """Returns what `updates.run` returns for the first call of a process, and says so where it takes long to compile.
-
-    A signal handler may raise KeyboardInterrupt meanwhile. The work is then left behind (background.py). It runs in another
-    thread, to which `in_float32` of the caller does not reach.
-    """
-    began: float | None = None
-
-    def say_compiling() -> None:
-        nonlocal began
-        began = time.monotonic() - background.SLOW
-        say(f"compiling the update{updates.sizes()}")
-
-    with compilation_cache.savings() as saved:
-        background.run(in_float32(partial(updates.load, call.epoch, call.window)))
-        run = partial(updates.run, state.params, state.optimizer, *call.in_window)
-        result = background.run(in_float32(run), say_compiling)
-    if began is not None:
-        say(f"compiled in {time.monotonic() - began:.0f} s")
-    if saved.programs:
-        say(str(saved))
-    return result
+def _remaining(epochs: list[batches.EpochPlan], step: int) -> Iterator[tuple[int, range, int]]:
+    """Yields the updates after `step`: the number of the epoch, the window, and the number of the update in the epoch."""
+    before = 0
+    for number, epoch in enumerate(epochs):
+        for window in epoch.windows:
+            for u in range(max(window.start, step - before), window.stop):
+                yield number, window, u
+        before += len(epoch.updates)
 
 
 def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:
     """Returns the words of text in each update of an epoch, (updates,) int64."""
     firsts = np.cumsum([0, *map(len, epoch.updates[:-1])])
     return np.add.reduceat(text.words[np.concatenate(list(epoch.updates))].astype(np.int64), firsts)
-
-
-def _open_updates(
-    experiment: Experiment,
-    training: TrainingConfig,
-    model: LanguageModel,
-    text: TokenStore,
-    epochs: list[batches.EpochPlan],
-    words: np.ndarray,
-    padded: VocabularyPadding,
-    placement: Placement | None,
-) -> Updates:
-    """Returns what runs the updates: with precomputed features, or with features inside each gradient."""
-    needed: dict[str, Any] = {
-        "model": model,
-        "compute": experiment.compute,
-        "seed": experiment.seed,
-        "store": text,
-        "epochs": epochs,
-        "optimizer": padded.hold(optimizer_of(experiment, training, padded.vocab_size)),
-        "rates": learning_rates(training, count_updates(training, len(text)), words),
-        "on_nonfinite": training.on_nonfinite,
-        "placement": placement,
-    }
-    return PrecomputedUpdates(**needed) if model.config.trains_ahead else EndToEndUpdates(**needed)
 
 
 def optimizer_of(
@@ -317,6 +276,7 @@ def _validate(
     experiment: Experiment,
     model: LanguageModel,
     stream: SentenceFeatures,
+    placement: Placement,
     params: dict[str, Any],
     store: TokenStore | None,
     interruption: Interruption,
@@ -326,6 +286,7 @@ def _validate(
     Args:
         model: ready for the device; its own trained arrays may be overwritten.
         stream: its features.
+        placement: of the trained arrays.
         params: its trained arrays, those of the readout among them.
         store: the validation text.
     """
@@ -337,7 +298,7 @@ def _validate(
         progress.show(tokens, f"validation  NLL {nats / tokens:.3f}", final=tokens == progress.total)
         return bool(interruption)
 
-    readout = model.readout_arrays(params)
+    readout = placement.masked(model.readout_arrays(params))
     return likelihood.of_model(stream, readout, store, experiment.compute, on_progress)
 
 

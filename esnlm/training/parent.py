@@ -17,7 +17,7 @@ from esnlm import config_io
 from esnlm.config import Experiment, as_dict, flatten
 from esnlm.data.corpus import Corpus
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.io.console import say, warn
 from esnlm.io.remote import is_url
 from esnlm.runs import checkpoint
@@ -29,19 +29,20 @@ MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # what an optimizer of our
 def require_another_directory(experiment: Experiment) -> None:
     """Raises InputError for a run that would go on from itself."""
     run, parent = experiment.run, experiment.parent.run
-    same = parent is not None and Path(run).resolve() == Path(parent).resolve()
-    require(not same, f"{run}: it is the run to go on from; name another run directory with --run")
+    if parent is not None and Path(run).resolve() == Path(parent).resolve():
+        raise InputError(f"{run}: it is the run to go on from; name another run directory with --run")
 
 
 def open_run(run: str) -> RunDirectory:
     """Returns the directory of a parent. Raises InputError where there is none, or it is not on this machine."""
-    require(not is_url(run), f"{run}: a run goes on from a directory of this machine; copy it here first")
+    if is_url(run):
+        raise InputError(f"{run}: a run goes on from a directory of this machine; copy it here first")
     parent = RunDirectory(Path(run))
-    require(
-        parent.config.exists(),
-        f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with --from, and where a run has"
-        " begun from it, go on with --config RUN/config.yaml",
-    )
+    if not parent.config.exists():
+        raise InputError(
+            f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with --from, and if a run has"
+            " begun from it, go on with --config RUN/config.yaml"
+        )
     return parent
 
 

@@ -85,11 +85,6 @@ class Profile:
         if self.span is not None and not self.folder.exists():
             warn("no profile: the run is done already; name another run directory with --run")
 
-    @property
-    def ends_of_calls(self) -> tuple[int, ...]:
-        """The updates after which a call has to end, so that a trace begins and ends between two calls."""
-        return () if self.span is None else (self.span.first - 1, self.span.last)
-
     def begins_after(self, step: int) -> bool:
         """Tells whether a trace begins now, after update `step`."""
         return self.span is not None and step == self.span.first - 1 and not self.tracing

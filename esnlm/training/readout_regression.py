@@ -18,7 +18,7 @@ import numpy as np
 
 from esnlm.data.store import TokenStore
 from esnlm.distributed import group
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.io.console import Progress, say
@@ -83,11 +83,6 @@ def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, dir
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     if "sums" in arrays:
-        lacking = sorted(fitter.start(features, vocab_size).keys() - arrays["sums"].keys())
-        advice = (
-            "another version of esnlm began this run, and took text in otherwise; train it again in another directory"
-        )
-        require(not lacking, f"{directory.sums}: has no {', '.join(lacking)}: {advice}")
         accumulators = {name: np.require(array, requirements=["C", "W"]) for name, array in arrays["sums"].items()}
         return State(params=params, accumulators=accumulators, **counters_of(metadata))
     return State(params=jax.tree.map(jax.numpy.asarray, arrays["params"]), **counters_of(metadata))
@@ -112,11 +107,11 @@ class ReadoutRegression:
         if state.regression:
             return  # only what follows the fit was cut short
         learned, held_out = split_held_out(self.store, self.seed, self.fitter.held_out_tokens)
-        line = (
-            f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to learn from;"
-            " give more text, or training.kind adamw, which holds none out"
-        )
-        require(len(learned) > 0, line)
+        if len(learned) == 0:
+            raise InputError(
+                f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to"
+                " learn from; give more text, or training.kind adamw, which holds none out"
+            )
         if not self._accumulate(learned, state, metrics, directory, interruption):
             return
         began = time.monotonic() - state.seconds
@@ -204,26 +199,25 @@ class ReadoutRegression:
         sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
         settings = self.precision, self.window_tokens, self.chunk_tokens
         if self.stream.placement is not None:
-            readout = self.stream.placement.place({"readout": readout})["readout"]
+            placement = self.stream.placement
+            readout = placement.masked(placement.place({"readout": readout})["readout"])
         nats, tokens = 0.0, 0
         for window in scoring.total_nll(self.stream, readout, sample, *settings):
             nats, tokens = nats + window.nats, tokens + window.tokens
         return nats, tokens
 
     def _read(self, sentences: np.ndarray) -> Window:
-        """Computes the features of sentences, by number; the next call overwrites them."""
+        """Computes the features of sentences, by number."""
         given = batches.read_sentences(self.store, sentences)
         features, rows = self.stream.read(given.inputs)
         # The delta rule, which the device computes, diverges on these like any training by gradients.
-        require(
-            not self.fitter.computed_by_host or bool(jax.numpy.isfinite(features).all()),
-            f"training.kind is {self.fitter.kind}: the states of some sentences are not finite, and it has no answer for them; lower"
-            " model.reservoir.spectral_radius or input_scale, or choose adamw",
-        )
+        if self.fitter.computed_by_host and not bool(jax.numpy.isfinite(features).all()):
+            raise InputError(
+                f"training.kind is {self.fitter.kind}: the states of some sentences are not finite, and it has no answer for them;"
+                " lower model.reservoir.spectral_radius or input_scale, or choose adamw"
+            )
         if group.count() > 1:  # every process fits all of the readout
             features = jax.numpy.asarray(meshes.fetch(features))
-        if self.stream.placement is not None and self.stream.placement.units > 1:
-            features = self.stream.placement.without_padding(features)
         return Window(features, rows, np.concatenate(given.targets))
 
 

@@ -1,107 +1,47 @@
-"""Which updates run in one call, and what is due after them: computed from numbers alone, and tested without JAX."""
+"""What is due after which update: computed from numbers alone, and tested without JAX."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from esnlm.config import TrainingConfig
 
 
-@dataclass(frozen=True)
-class Call:
-    """Updates that are handed to the device together, and what is due after the last of them.
+class Due(NamedTuple):
+    """What is due after an update."""
 
-    Updates are numbered from 0 within their epoch; a step is an update's number, from 1, over the whole run.
-    """
-
-    epoch: int  # its number, from 0
-    window: range  # of the epoch's updates, whose features are computed together
-    opens_window: bool  # its features are not computed yet, or a validation has overwritten them
-    first: int
-    last: int  # the call runs first .. last - 1
-    step: int  # of its last update
-    log: bool  # a line of metrics is due
-    permanent: bool  # a checkpoint is due, and is kept for good
-    checkpoint: bool  # a checkpoint is due
-    validate: bool  # a validation is due
-
-    @property
-    def in_window(self) -> tuple[int, int]:
-        """`first` and `last`, counted from the window's first update."""
-        return self.first - self.window.start, self.last - self.window.start
+    log: bool  # a line of metrics
+    checkpoint: bool
+    permanent: bool  # the checkpoint is kept for good
+    validation: bool
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The calls of a run.
+    """What is due in a run, by step: the number of an update, from 1, over the whole run.
 
-    A call ends where its window ends, where anything is due, and at `ends_of_calls`. Every epoch has the same number of
-    updates, and its end makes a line of metrics, a checkpoint and a validation due. Every validation, wherever it is due, makes
-    the other two due before it.
-
-    Example:
-        >>> schedule = Schedule([[range(0, 4), range(4, 5)]], log_every=2, checkpoint_every=100)
-        >>> [(call.first, call.last, call.log) for call in schedule.calls(step=0, updates_per_call=lambda: 100)]
-        [(0, 2, True), (2, 4, True), (4, 5, True)]
+    Every epoch has the same number of updates, and its end makes a line of metrics, a checkpoint and a validation due. Every
+    validation makes the other two due before it.
     """
 
-    windows: Sequence[Sequence[range]]  # of each epoch: consecutive updates, by their number within the epoch
+    updates_per_epoch: int
     log_every: int  # steps
     checkpoint_every: int  # steps
     permanent: Collection[int] = ()  # the steps whose checkpoints are kept for good
-    ends_of_calls: Collection[int] = ()  # further steps after which a call ends, though nothing is due
-    one_update_a_call: bool = False  # each update's outcome must be known before the next one begins
     validate_every: int | None = None  # steps; None: there is a validation at the end of each epoch only
 
-    @property
-    def updates_per_epoch(self) -> int:
-        return self.windows[0][-1].stop
+    def due(self, step: int) -> Due:
+        """Returns what is due after a step; nothing is before the first one."""
 
-    def ends_epoch(self, step: int) -> bool:
-        """Tells whether an epoch ends after this step."""
-        return step > 0 and step % self.updates_per_epoch == 0
+        def is_due(every: int | None) -> bool:
+            return step > 0 and every is not None and step % every == 0
 
-    def validates(self, step: int) -> bool:
-        """Tells whether a validation is due after this step."""
-        return self.ends_epoch(step) or (
-            self.validate_every is not None and step > 0 and step % self.validate_every == 0
-        )
-
-    def calls(self, step: int, updates_per_call: Callable[[], int]) -> Iterator[Call]:
-        """Yields the calls that are left after `step`, which may lie inside a window.
-
-        Args:
-            step: the updates that are done.
-            updates_per_call: says how many updates a call may have now; asked before each call, so it may change.
-        """
-        for epoch, windows in enumerate(self.windows):
-            before = epoch * self.updates_per_epoch
-            for window in windows:
-                opens_window = True
-                while step < before + window.stop:  # false at once for a window that was done before
-                    most = 1 if self.one_update_a_call else updates_per_call()
-                    first, last = step - before, min(step + most, before + window.stop, self._next_due(step)) - before
-                    step = before + last
-                    permanent, validate = step in self.permanent, self.validates(step)
-                    checkpoint = self._is_due(step, self.checkpoint_every) or validate
-                    yield Call(
-                        *(epoch, window, opens_window, first, last, step),
-                        log=self._is_due(step, self.log_every) or validate,
-                        permanent=permanent,
-                        checkpoint=checkpoint or permanent,
-                        validate=validate,
-                    )
-                    opens_window = validate
-
-    def _is_due(self, step: int, every: int) -> bool:
-        return step % every == 0 or self.ends_epoch(step)
-
-    def _next_due(self, step: int) -> int:
-        """Returns the next step after which something is due or a call ends. (The end of an epoch is the end of a window, too.)"""
-        rhythms = (self.log_every, self.checkpoint_every, self.validate_every)
-        multiples = [(step // every + 1) * every for every in rhythms if every is not None]
-        return min(multiples + [other for other in (*self.permanent, *self.ends_of_calls) if other > step])
+        validation = is_due(self.updates_per_epoch) or is_due(self.validate_every)
+        permanent = step in self.permanent
+        checkpoint = validation or permanent or is_due(self.checkpoint_every)
+        return Due(validation or is_due(self.log_every), checkpoint, permanent, validation)
 
 
 def steps_at_words(words: Sequence[np.ndarray], counts: Sequence[int]) -> set[int]:

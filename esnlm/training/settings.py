@@ -9,12 +9,12 @@ from esnlm import config_io
 from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig, as_dict, flatten
 from esnlm.data.corpus import Corpus
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import parent
 
 # What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
-DEVICE_CHOICES = ("compute.kernel", "compute.cross_entropy", "compute.batch_slots", "compute.window_tokens")
+DEVICE_CHOICES = ("compute.kernel", "compute.batch_slots", "compute.window_tokens")
 # What is found out of a parent, likewise.
 FOUND_OUT = ("step", "config_sha256")
 # What may change within a run where it is asked for: how it is computed and logged, and where the same text lies.
@@ -74,20 +74,16 @@ def require_same(
     begun = flatten(as_dict(config_io.read_begun(directory.config)))
     asked = flatten(as_dict(experiment))
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
-    # A fused kernel is for GPUs, and a fused cross-entropy for one of them. Nobody asked for it, so the run goes on with what is there.
-    no_gpu = backend() != "gpu"
-    for key, has_none in (("compute.kernel", no_gpu), ("compute.cross_entropy", no_gpu or _devices(experiment) > 1)):
-        if key in left_open and begun[key] == "fused" and has_none:
-            left_open.remove(key)
-            allowed = [*allowed, key]
+    # The fused kernel is for GPUs. Nobody asked for it, so the run goes on with what is there.
+    if "compute.kernel" in left_open and begun["compute.kernel"] == "fused" and backend() != "gpu":
+        left_open.remove("compute.kernel")
+        allowed = [*allowed, "compute.kernel"]
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})
     experiment = _with_device_choices(dataclasses.replace(experiment, compute=compute))
     if experiment.parent.run is not None:
         found = {key: begun[f"parent.{key}"] for key in FOUND_OUT if asked[f"parent.{key}"] is None}
         experiment = dataclasses.replace(experiment, parent=dataclasses.replace(experiment.parent, **found))
     now = flatten(as_dict(experiment))
-    if begun["compute.cross_entropy"] == "auto":  # a run that was begun before there was a choice
-        begun["compute.cross_entropy"] = now["compute.cross_entropy"]
     changes = {
         key: f"{key} {begun.get(key)} -> {now.get(key)}"
         for key in sorted(begun | now)
@@ -132,10 +128,8 @@ def require_validation(experiment: Experiment, corpus: Corpus) -> None:
     if not isinstance(training, TrainingConfig) or corpus.validation is not None:
         return
     for name in ("stop_after", "validate_every"):
-        value = getattr(training, name)
-        require(
-            value is None, f"training.{name} is {value}: there is no validation text; name some with data.validation"
-        )
+        if (value := getattr(training, name)) is not None:
+            raise InputError(f"training.{name} is {value}: there is no validation text; name some with data.validation")
 
 
 def _with_device_choices(experiment: Experiment) -> Experiment:

@@ -44,7 +44,6 @@ def summarize(
     vocab_size = corpus.tokenizer.vocab_size
     usage = usage_of(experiment, vocab_size)
     diverged = stopped or has_diverged(train_nll, val_nll, vocab_size)
-    placement = experiment.model.placement(experiment.compute, vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
@@ -69,7 +68,7 @@ def summarize(
         "seed": experiment.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device() | {"mesh": meshes.describe(None if placement is None else placement.mesh)},
+        "device": describe_device() | {"mesh": meshes.describe(experiment.model.mesh(experiment.compute))},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
     } | _where_there_is_one(experiment, state, len(corpus.train))

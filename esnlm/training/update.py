@@ -1,13 +1,14 @@
-"""One optimizer step on packed targets, and many of them in one compiled loop.
+"""One update: loss, gradient and optimizer step, compiled once for each padded size.
 
-From top to bottom: the optimizer, the loss and its gradient in the readout, what is noted where numbers stop being finite,
-one step, the loop, and the interface that the training loop sees (training/precomputed.py and training/end_to_end.py).
+From top to bottom: the optimizer, the loss and its gradient in the readout, the compiled update, and the interface that the
+training loop sees (training/precomputed.py and training/end_to_end.py).
 """
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
 from esnlm.training.average import averaged
-from esnlm.training.batches import EpochPlan, PackedTargets, WindowTargets
+from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
 from esnlm.training.learning_rate import scale_by_rates
 
 # ---- the optimizer ----
@@ -81,15 +82,15 @@ def readout_loss_and_gradient(
     buffer: jax.Array,
     packed: PackedTargets,
     key: jax.Array | None,
-    frozen: dict | None = None,
+    frozen: dict,
     *,
+    placement: Placement,
     precision: str,
     chunk_tokens: int,
     dropout_rate: float,
-    cross_entropy: str = "plain",
     trunk: Callable[[dict, jax.Array], jax.Array] | None = None,
 ) -> tuple[jax.Array, dict]:
-    """Returns the loss of packed targets in nats, and its gradient in the readout and the trunk, which are all that is trained.
+    """Returns the loss of packed targets in nats, and its gradient with respect to the trained arrays (readout and trunk).
 
     The logits of at most `chunk_tokens` rows exist at once: larger updates add up their gradient over chunks.
 
@@ -98,20 +99,23 @@ def readout_loss_and_gradient(
         buffer: what was computed ahead, (rows, N): without a trunk, the features.
         packed: the targets, and where their features lie in the buffer.
         key: of the epoch's dropout on the features that the readout sees.
-        frozen: arrays of the readout beside the trained ones; None: there are none.
+        frozen: arrays of the readout beside the trained ones.
+        placement: of the trained arrays.
         precision: of the products (ops/matmul.py).
         chunk_tokens: rows of a chunk.
         dropout_rate: of the dropout.
-        cross_entropy: its kernel, plain or fused.
         trunk: from the params and rows of the buffer to the features; None: they are the same.
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
-        features = drop_output(xla.gathered(buffer, packed.rows), packed.corpus_positions, key, dropout_rate)  # (C, N)
+        h = xla.gathered(buffer, packed.rows)  # (C, N)
+        if "w" in params["readout"]:
+            h = placement.replicated(h)  # of full rank, h meets the rows of W that each device has
+        features = drop_output(h, packed.corpus_positions, key, dropout_rate)
 
         def loss(params: dict) -> jax.Array:
             seen = features if trunk is None else trunk(params, features)  # (C, F)
-            return packed_nll(params["readout"] | (frozen or {}), seen, packed, precision, cross_entropy)
+            return packed_nll(placement.masked(params["readout"]) | frozen, seen, packed, precision)
 
         return jax.value_and_grad(loss)(params)
 
@@ -145,19 +149,12 @@ def in_chunks(
     return lax.scan(add_chunk, nothing, packed.apply(cut, in_first_chunk))[0]
 
 
-def packed_nll(
-    readout: dict, features: jax.Array, packed: PackedTargets, precision: str, cross_entropy: str = "plain"
-) -> jax.Array:
+def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
     """Returns the weighted sum of -log p of packed targets in nats, from the features of their rows (C, F)."""
-    targets, weights, rows = pairs(packed)
-    return linear.weighted_nll(readout, features, targets, weights, precision, rows, cross_entropy)
-
-
-def pairs(packed: PackedTargets) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns (targets, weights, rows) of all predictions, (C + S,): the row of the features, 0 .. C - 1, that each is made from."""
-    targets = jnp.concatenate([packed.targets, packed.first_targets])
+    targets = jnp.concatenate([packed.targets, packed.first_targets])  # (C + S,)
     weights = jnp.concatenate([packed.weights, packed.first_weights])
-    return targets, weights, jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
+    rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
+    return linear.weighted_nll(readout, features, targets, weights, precision, rows)
 
 
 def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
@@ -176,212 +173,64 @@ def add_trees(total: tuple, more: tuple) -> tuple:
     return jax.tree.map(jnp.add, total, more)
 
 
-# ---- what is not finite ----
-
-
-NOT_LOOKED_AT = 0.0  # stands for the largest |h|, where the features are gone before the gradient is there
-
-
-class NonFinite(NamedTuple):
-    """What was not finite at the first update, of those that were run together, at which anything was not."""
-
-    found: jax.Array  # () bool: there was such an update
-    largest_feature: jax.Array  # () float32, the largest |h| that the readout read, or NOT_LOOKED_AT
-    params: jax.Array  # (arrays,) bool: not finite already before the update, in the order of jax.tree.leaves
-    gradient: jax.Array  # (arrays,) bool
-
-
-def nothing_nonfinite(params: dict) -> NonFinite:
-    """Returns the record before any update."""
-    arrays = len(jax.tree.leaves(params))
-    return NonFinite(jnp.bool(False), jnp.float32(0), jnp.zeros(arrays, bool), jnp.zeros(arrays, bool))
-
-
-def largest_size(h: jax.Array) -> jax.Array:
-    """Returns the largest |h|, () float32, or NaN where any h is NaN: a maximum on a CPU may pass NaN over."""
-    return jnp.where(jnp.isnan(h).any(), jnp.nan, jnp.abs(h).max())
-
-
-def record_nonfinite(
-    record: NonFinite,
-    loss: jax.Array,
-    params: dict,
-    gradient: dict,
-    largest_feature: Callable[[], jax.Array],
-    on_nonfinite: str,
-) -> NonFinite:
-    """Returns `record`, or what this update shows if it is the first one that is not finite.
-
-    The trained arrays are searched at such an update only, since that costs a pass over them. A gradient that is not finite
-    counts too, but for "continue", where it decides nothing and is not searched either.
-
-    Args:
-        record: of the updates before.
-        loss: of this update.
-        params: before this update.
-        gradient: of this update.
-        largest_feature: computes the largest |h| of this update.
-        on_nonfinite: continue, skip or stop.
-    """
-    bad = ~jnp.isfinite(loss)
-    if on_nonfinite != "continue":
-        bad |= ~_finite_arrays(gradient).all()
-    return lax.cond(
-        bad & ~record.found,
-        lambda: NonFinite(jnp.bool(True), largest_feature(), ~_finite_arrays(params), ~_finite_arrays(gradient)),
-        lambda: record,
-    )
-
-
-def make_nonfinite_recorder(on_nonfinite: str) -> Callable:
-    """Returns `record_nonfinite`, compiled: (record, loss, params, gradient, h, rows=None) -> record.
-
-    The largest |h| is that of the features h, or of some rows of them.
-    """
-
-    def recorder(
-        record: NonFinite, loss: jax.Array, params: dict, gradient: dict, h: jax.Array, rows: jax.Array | None = None
-    ) -> NonFinite:
-        def largest() -> jax.Array:
-            return largest_size(h if rows is None else h[rows])
-
-        return record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
-
-    return jax.jit(recorder)
-
-
-def _finite_arrays(tree: dict) -> jax.Array:
-    """Returns for each array whether all of it is finite, (arrays,) bool."""
-    return jnp.stack([jnp.isfinite(array).all() for array in jax.tree.leaves(tree)])
-
-
 # ---- one update ----
 
 
-def make_step(optimizer: optax.GradientTransformationExtraArgs, on_nonfinite: str) -> Callable:
-    """Returns one step of the optimizer: (params, optimizer_state, loss, gradient, rates) -> (params, optimizer_state, applied).
+class Outcome(NamedTuple):
+    """What became of an update. The numbers are still on the device."""
 
-    Where the loss or the gradient is not finite, "continue" applies the step all the same, while "skip" and "stop" leave
-    params and the optimizer's state as they were. `applied` is then False.
+    loss: jax.Array  # () float32 in nats, before the update
+    applied: jax.Array  # () bool; False: the update was left out
+
+
+def make_step(optimizer: optax.GradientTransformationExtraArgs, on_nonfinite: str) -> Callable:
+    """Returns one step of the optimizer:
+
+        (params, optimizer_state, going, loss, gradient, rates) -> (params, optimizer_state, going, Outcome)
+
+    If the loss or the gradient is not finite, "continue" applies the step all the same, while "skip" and "stop" leave params
+    and the optimizer's state as they were. After "stop" did so, `going` is False, and no later step moves anything.
     """
 
     def step(
-        params: dict, optimizer_state: optax.OptState, loss: jax.Array, gradient: dict, rates: jax.Array
-    ) -> tuple[dict, optax.OptState, jax.Array]:
-        def move() -> tuple[dict, optax.OptState]:
-            changes, moved = optimizer.update(gradient, optimizer_state, params, rates=rates)
-            return optax.apply_updates(params, changes), moved
-
+        params: dict,
+        optimizer_state: optax.OptState,
+        going: jax.Array,
+        loss: jax.Array,
+        gradient: dict,
+        rates: jax.Array,
+    ) -> tuple[dict, optax.OptState, jax.Array, Outcome]:
+        changes, moved = optimizer.update(gradient, optimizer_state, params, rates=rates)
+        after = optax.apply_updates(params, changes), moved
         if on_nonfinite == "continue":
-            return *move(), jnp.bool(True)
-        finite = jnp.isfinite(loss) & _finite_arrays(gradient).all()
-        return *lax.cond(finite, move, lambda: (params, optimizer_state)), finite
+            return *after, going, Outcome(loss, jnp.bool(True))
+        finite = jnp.stack([jnp.isfinite(array).all() for array in jax.tree.leaves((loss, gradient))]).all()
+        good = finite & going
+        params, optimizer_state = jax.tree.map(
+            lambda new, old: jnp.where(good, new, old), after, (params, optimizer_state)
+        )
+        return params, optimizer_state, good if on_nonfinite == "stop" else going, Outcome(loss, good)
 
     return step
 
 
-# ---- many updates ----
-
-
-class CallResult(NamedTuple):
-    """What a call of some updates of a window came to. The numbers are still on the device."""
-
-    losses: jax.Array  # (U,) float32 in nats, each before its update; U is at least the number of updates of the window
-    applied: jax.Array  # (U,) bool: False for an update that was left out, and for all after it where it stops the run
-    nonfinite: NonFinite  # of this call
-
-
-def make_update_loop(
-    optimizer: optax.GradientTransformationExtraArgs,
-    on_nonfinite: str,
-    buckets: tuple[int, ...],
-    loss_and_gradient: Callable,
-    states: int | None = None,
-) -> Callable:
-    """Returns the compiled loop of updates of a readout on features that are in a buffer:
-
-        (params, optimizer_state, buffer, targets, key, rates, first, last, *frozen) -> (params, optimizer_state, CallResult)
-
-    `rates` are those of all updates of the run. `frozen` is passed on to loss_and_gradient: nothing, or the arrays of the readout that are not trained.
-    It runs the updates first .. last - 1 of a window, one after another. Their number is traced, and the one program has
-    a branch for every bucket. So neither how a run is cut into calls nor where it was resumed changes a bit of
-    the outcome, and buffers of hundreds of megabytes are allocated once for a call. The params and the state of the
-    optimizer are donated.
-
-    Args:
-        optimizer: from make_optimizer.
-        on_nonfinite: continue, skip or stop.
-        buckets: as in WindowShapes.
-        loss_and_gradient: (params, buffer, packed, key, *frozen) -> (loss, gradient), from readout_loss_and_gradient.
-        states: columns of the buffer, from the first, whose largest number is noted; None: all.
-    """
-    step = make_step(optimizer, on_nonfinite)
-
-    def of_bucket(
-        size: int, params: dict, buffer: jax.Array, targets: WindowTargets, u: int, key: jax.Array | None, *frozen: dict
-    ) -> tuple[jax.Array, dict]:
-        return loss_and_gradient(params, buffer, targets.of_update(u, size), key, *frozen)
-
-    branches = [partial(of_bucket, size) for size in buckets]
-
-    def update_loop(
-        params: dict,
-        optimizer_state: optax.OptState,
-        buffer: jax.Array,
-        targets: WindowTargets,
-        key: jax.Array | None,
-        rates: jax.Array,
-        first: int,
-        last: int,
-        *frozen: dict,
-    ) -> tuple[dict, optax.OptState, CallResult]:
-        def update(u: int, carry: tuple) -> tuple:
-            params, optimizer_state, losses, applied, going, record = carry
-            loss, gradient = lax.switch(targets.bucket[u], branches, params, buffer, targets, u, key, *frozen)
-            if on_nonfinite == "stop":
-                loss = jnp.where(going, loss, jnp.nan)
-
-            def largest() -> jax.Array:
-                packed = targets.of_update(u, buckets[-1])
-                return largest_size(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows][:, :states]))
-
-            record = record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
-            # The step overwrites params, so its scalars wait for the record, which may still read them.
-            optimizer_state = jax.tree.map(
-                lambda x: x if x.ndim else xla.after(x, record.largest_feature), optimizer_state
-            )
-            params, optimizer_state, done = step(params, optimizer_state, loss, gradient, rates)
-            return params, optimizer_state, losses.at[u].set(loss), applied.at[u].set(done), going & done, record
-
-        shape = targets.bucket.shape
-        losses, applied = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool)
-        carry = params, optimizer_state, losses, applied, jnp.bool(True), nothing_nonfinite(params)
-        params, optimizer_state, losses, applied, _, record = lax.fori_loop(first, last, update, carry)
-        return params, optimizer_state, CallResult(losses, applied, record)
-
-    return jax.jit(update_loop, donate_argnums=(0, 1))
-
-
-# ---- what the training loop sees ----
-
-
 class Updates(ABC):
-    """The updates of a training. A window is loaded, then its updates are run in as many calls as the caller likes.
+    """The updates of a training. A window is loaded, then its updates are run one after another.
 
-    How updates are cut into calls does not change the outcome by a bit. `run` overwrites the params and the state of the
-    optimizer that it is given.
+    `run` hands an update to the device and returns before it is done. It overwrites the params and the state of the optimizer
+    that it is given. Each new size of an update is compiled when it is first met.
 
     Args:
-        model: ready for the device (`LanguageModel.for_device`). Its trained arrays are overwritten where `run` is given them.
+        model: ready for the device (`LanguageModel.for_device`). Its trained arrays are overwritten if `run` is given them.
         compute: resolved settings of the device.
         seed: of the dropout.
         store: the sentences.
         epochs: the plans of all epochs: which sentences each update has, and which updates each window.
         optimizer: from make_optimizer.
         rates: the learning rate of each update of the run, (updates,).
-        on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
-        placement: of the model's arrays on a mesh of devices; None: there is one device. The params and the state of the
-            optimizer that `run` is given are placed by it.
+        on_nonfinite: what to do if a loss or a gradient is not finite: continue, skip or stop.
+        placement: of the trained arrays. The params and the state of the optimizer that `run` is given are placed by it.
+        loss_and_gradient: from (params, *given) to the loss and the gradient of an update, or of a part of one.
     """
 
     def __init__(
@@ -395,13 +244,27 @@ class Updates(ABC):
         optimizer: optax.GradientTransformationExtraArgs,
         rates: np.ndarray,
         on_nonfinite: str,
-        placement: Placement | None = None,
+        placement: Placement,
+        loss_and_gradient: Callable,
     ) -> None:
         self.placement, self.epochs = placement, epochs
         self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
-        self.rates = jnp.asarray(rates) if placement is None else placement.everywhere(rates)
-        self.record_nonfinite = make_nonfinite_recorder(on_nonfinite)
-        self.step = jax.jit(make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
+        self.rates, self.going = placement.everywhere((jnp.asarray(rates), jnp.bool(True)))
+        step = make_step(placement.hold(optimizer), on_nonfinite)
+
+        def placed_step(*given: Any) -> tuple:
+            params, optimizer_state, *others = step(*given)
+            return placement.constrain(params), placement.constrain(optimizer_state), *others
+
+        def gradient(params: dict, *given: Any) -> tuple[jax.Array, dict]:
+            loss, found = loss_and_gradient(params, *given)
+            return loss, placement.constrain(found)
+
+        def update(params: dict, state: optax.OptState, going: jax.Array, rates: jax.Array, *given: Any) -> tuple:
+            return placed_step(params, state, going, *gradient(params, *given), rates)
+
+        self._update = jax.jit(update, donate_argnums=(0, 1))
+        self._step, self._gradient = jax.jit(placed_step, donate_argnums=(0, 1)), jax.jit(gradient)
 
     @abstractmethod
     def load(self, number: int, window: range) -> None:
@@ -413,15 +276,28 @@ class Updates(ABC):
         """
 
     @abstractmethod
-    def run(
-        self, params: dict, optimizer_state: optax.OptState, first: int, last: int
-    ) -> tuple[dict, optax.OptState, CallResult]:
-        """Runs the updates first .. last - 1 of the window, counted from its beginning."""
-
-    def sizes(self) -> str:
-        """Returns for how many padded sizes the first call compiles, as the end of "compiling the update"."""
-        return ""
+    def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs update u of the window, counted from its beginning."""
 
     @abstractmethod
     def features_with(self, params: dict) -> SentenceFeatures:
         """Returns the features, without a gradient, of the model with these trained arrays."""
+
+    def apply(
+        self, params: dict, state: optax.OptState, parts: list[Sentences], given: Callable[[Sentences], tuple]
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs an update: in one program, or if it has several parts, the gradient of each part, their sum, and a step.
+
+        Args:
+            params, state: as in `run`.
+            parts: the sentences of the update.
+            given: from a part to what `loss_and_gradient` reads beside the params.
+        """
+        with contextlib.nullcontext() if self.placement.mesh is None else jax.set_mesh(self.placement.mesh):
+            if len(parts) == 1:
+                found = self._update(params, state, self.going, self.rates, *given(parts[0]))
+            else:
+                loss, gradient = reduce(add_trees, (self._gradient(params, *given(part)) for part in parts))
+                found = self._step(params, state, self.going, loss, gradient, self.rates)
+        params, state, self.going, outcome = found
+        return params, state, outcome

@@ -1,36 +1,65 @@
-"""How much of the device a training makes use of: the share of its highest speed, and memory.
+"""How much of the device a training makes use of: the share of its highest speed (MFU), and memory.
 
-The MFU is left out where it would be a guess: on a device that esnlm/devices.py does not know, on a CPU, whose makers state no
-such speed, and for a regression, part of which runs on the host. A speed that is measured here, as `--plan` does, would not
-do in its place: it depends on what else the machine does at that moment.
+    MFU = (tokens predicted a second) x (operations that the model needs for one) / (devices x operations a second)
+
+It counts only operations that the model needs (Chowdhery et al. 2022, appendix B). It is left out on a device that is not in the
+table, on a CPU, whose makers state no such speed, and for a regression, part of which runs on the host.
 """
 
 import jax
 
 from esnlm.config import Experiment, TrainingConfig
-from esnlm.devices import find_device, mfu
 from esnlm.memory import memory_use
+
+# Operations a second in matrix products of float32, tf32 and bf16, in TFLOP/s without sparsity, by what JAX calls the device: NVIDIA's
+# data sheets and Google Cloud's documentation. A float32 product of a TPU is six products of bf16 (JAX's precision "highest").
+HOPPER, AMPERE = (66.9, 494.7, 989.4), (19.5, 156, 312)
+TFLOPS: dict[str, tuple[float, float, float]] = {
+    "NVIDIA B200": (75, 1125, 2250),
+    "NVIDIA H200": HOPPER,
+    "NVIDIA H100 80GB HBM3": HOPPER,
+    "NVIDIA H100 NVL": (60, 417.5, 835),
+    "NVIDIA H100 PCIe": (51.2, 378, 756),
+    "NVIDIA A100-SXM4-80GB": AMPERE,
+    "NVIDIA A100 80GB PCIe": AMPERE,
+    "NVIDIA A100-SXM4-40GB": AMPERE,
+    "NVIDIA A100-PCIE-40GB": AMPERE,
+    "NVIDIA L40S": (91.6, 183, 362),
+    "NVIDIA L4": (30.3, 60, 121),
+    "NVIDIA GeForce RTX 4090": (82.6, 82.6, 165.2),
+} | {
+    kind: (bf16 / 6, bf16 / 3, bf16)
+    for kinds, bf16 in (
+        (("TPU v4",), 275),
+        (("TPU v5 lite", "TPU v5e"), 197),
+        (("TPU v5", "TPU v5p"), 459),
+        (("TPU v6 lite", "TPU v6e"), 918),
+    )
+    for kind in kinds
+}
 
 
 class Usage:
     """Says what is made use of, for the console and for metrics.jsonl.
 
     Args:
-        flops_per_token: of the training, by `ModelConfig.flops_per_token`; None where there is no such figure.
+        flops_per_token: of the training, by `ModelConfig.flops_per_token`; None if there is no such figure.
         precision: of the products with trained matrices, whose highest speed counts.
         devices: that compute side by side.
     """
 
     def __init__(self, flops_per_token: int | None, precision: str, devices: int = 1) -> None:
-        device = find_device(jax.devices()[0].device_kind)
-        self.speed = device.flops[precision] if device else None
+        speeds = TFLOPS.get(jax.devices()[0].device_kind)
+        self.speed = (
+            None if speeds is None else 1e12 * dict(zip(("float32", "tf32", "bf16"), speeds, strict=True))[precision]
+        )
         self.flops_per_token, self.devices = flops_per_token, devices
 
     def mfu(self, tokens_per_second: float) -> float | None:
-        """Returns the share of the devices' highest speed; None where it is not known."""
+        """Returns the share of the devices' highest speed; None if it is not known."""
         if self.speed is None or self.flops_per_token is None:
             return None
-        return mfu(tokens_per_second, self.flops_per_token, self.speed, self.devices)
+        return tokens_per_second * self.flops_per_token / (self.devices * self.speed)
 
     def values(self, tokens_per_second: float) -> dict[str, float]:
         """Returns what a line of metrics.jsonl says of it."""

@@ -1,5 +1,6 @@
 """Training, from a configuration to a finished run directory."""
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from esnlm.training.settings import require_same, require_validation, resolve
 from esnlm.training.state import note_changes, note_device, warn_of_damage
 from esnlm.training.summary import describe_device, summarize
 
+LARGE = 64 << 20  # bytes: a heap of another thread than the main one hands larger blocks back to the system
 INTERRUPTED = STOPPED  # the exit status of a run that was stopped and can be resumed
 
 Listener = Callable[[dict[str, Any]], Any]
@@ -63,7 +65,7 @@ def train_run(
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
-    if ends_process and not experiment.model.trains_ahead:
+    if ends_process and _has_large_arrays(experiment):
         share_one_heap()
     parent.require_another_directory(experiment)
     _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
@@ -82,6 +84,15 @@ def train_run(
     if uploads is not None:
         uploads(last=True)
     return status
+
+
+def _has_large_arrays(experiment: Experiment) -> bool:
+    """Returns whether an update takes and frees arrays of more than LARGE bytes, such as logits, or differentiates through time."""
+    if not experiment.model.trains_ahead:
+        return True
+    with contextlib.suppress(InputError):  # which is told where the data is opened
+        return 4 * experiment.compute.chunk_tokens * experiment.data.size().vocab_size > LARGE
+    return False
 
 
 def _stopped() -> int:

@@ -28,7 +28,8 @@ import untrained
 
 import esnlm
 from esnlm.errors import InputError
-from esnlm.readout.padding import VocabularyPadding
+from esnlm.models.base import READOUT_ARRAYS
+from esnlm.parallel.placement import Placement
 
 TINY = ["--square", "32", "--copy-megabytes", "1", "--rounds", "1"]
 
@@ -214,7 +215,7 @@ def test_rows_that_are_added_change_no_loss_and_no_gradient(tmp_path):
     args = types.SimpleNamespace(rank=4, tokens=5)
     plain, padded = (
         readout_rows.compute(*readout_rows.problem(rows, args), "float32")
-        for rows in (VocabularyPadding(size, size), VocabularyPadding(size, size + 16))
+        for rows in (Placement(None, size, rows, READOUT_ARRAYS) for rows in (size, size + 16))
     )
     np.testing.assert_allclose(plain[0], padded[0], rtol=1e-6)
     for one, other in zip(plain[1], padded[1], strict=True):

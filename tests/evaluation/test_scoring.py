@@ -74,7 +74,7 @@ def test_no_more_states_than_a_chunk_s_have_logits_at_once(model, sequences, chu
     """And of them few are padding: chunks of a block are alike in size, to an eighth of the setting."""
     seen = []
 
-    def no_log_probs(params, buffer, rows, sources, targets, precision, cross_entropy, with_likeliest):
+    def no_log_probs(params, buffer, rows, sources, targets, precision, with_likeliest):
         seen.append(rows)
         return np.zeros(len(targets), np.float32)
 

@@ -1,5 +1,7 @@
 """States of many sentences at once, on every kernel and in both layouts, are those of one sentence at a time."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -89,14 +91,27 @@ def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
 
 
 def test_a_buffer_is_used_again_without_a_trace():
-    """Nothing of an earlier, longer call shows in a later one."""
+    """Nothing of an earlier, longer call shows in a later one, which overwrites its buffer."""
     frozen = reservoir()
-    stream = FeatureStream(frozen.for_device(), slots=4, capacity=8)
-    stream.read(sentences(20, seed=1))
-    texts = sentences(5, seed=2)
-    buffer, rows = stream.read(texts)
-    for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+    stream = FeatureStream(frozen.for_device(), slots=4, capacity=800)
+    first, texts = sentences(20, seed=1), sentences(5, seed=2)
+    buffer = stream.run(stream.lay_out(first, full=True), into=stream.new_buffer())
+    laid_out = stream.lay_out(texts, full=True)
+    assert laid_out.size == len(buffer)
+    again = stream.run(laid_out, into=buffer)
+    assert buffer.is_deleted()
+    for text, row in zip(texts, laid_out.rows, strict=True):
+        np.testing.assert_allclose(again[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+
+
+def test_threads_may_share_a_stream():
+    frozen = reservoir()
+    stream, groups = FeatureStream(frozen.for_device(), slots=4, capacity=8), [sentences(12, seed) for seed in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        read = list(pool.map(stream.read, groups))
+    for texts, (buffer, rows) in zip(groups, read, strict=True):
+        for text, row in zip(texts, rows, strict=True):
+            np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
 def test_slots_hold_every_token_once_and_waste_little():

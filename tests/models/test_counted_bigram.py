@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.data import grammar
 from esnlm.errors import InputError
 from esnlm.models.counted_bigram import CountedBigram, count
@@ -280,9 +279,4 @@ def test_what_cannot_be_counted_is_refused():
     assert refused(TrunkConfig(counted="trigram").check, "model.readout") == (
         "model.readout.counted is 'trigram': choose none, bigram"
     )
-    fused = ComputeConfig(cross_entropy="fused")
-    assert refused(choose_compute, fused, COUNTED, "gpu") == (
-        "compute.cross_entropy is fused: the kernel adds no counted model to the logits; choose auto"
-    )
-    assert choose_compute(ComputeConfig(precision="bf16"), COUNTED, "gpu").cross_entropy == "plain"
     assert not COUNTED.readout_can_be_padded, "the table has V columns on every device"

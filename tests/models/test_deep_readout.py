@@ -18,6 +18,7 @@ from esnlm.data.store import open_store
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
@@ -177,9 +178,10 @@ def test_the_gradient_is_that_of_the_equations(whole):
     # Some rows of padding, which weigh nothing, and two chunks.
     packed = batches.pack_targets(text, rows, 32, predictions=text.predictions())
     settings = {"precision": "float32", "chunk_tokens": 20, "dropout_rate": 0.0, "trunk": device.trunk}
-    loss, gradient = jax.jit(lambda params: update.readout_loss_and_gradient(params, buffer, packed, None, **settings))(
-        model.params
-    )
+    settings["placement"] = Placement(None, V, V)
+    loss, gradient = jax.jit(
+        lambda params: update.readout_loss_and_gradient(params, buffer, packed, None, {}, **settings)
+    )(model.params)
     params = deep_oracle.float64(model.params)
 
     def expected(params):
@@ -326,7 +328,7 @@ def finished(tmp_path_factory):
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(finished, monkeypatch):
-    stops = train_with_stops(write_config(finished.parent, "stopped"), monkeypatch, every=2, updates_per_call=3)
+    stops = train_with_stops(write_config(finished.parent, "stopped"), monkeypatch, every=6)
     assert stops >= 2
     same_run(finished, finished.parent / "stopped")
 

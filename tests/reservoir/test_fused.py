@@ -193,7 +193,7 @@ def test_no_program_reads_or_writes_outside_of_an_array(monkeypatch):
     monkeypatch.setattr(fused, "_launch", launch_on_the_host)
     frozen, texts = reservoir(state_size=75, mean_degree=3.0), sentences(3, longest=4)
     ready = frozen.for_device("fused")
-    assert -(-75 // fused.ROWS) % (ready.input.buckets.shape[1] - 1)
+    assert -(-75 // fused.ROWS) % (ready.input.columns.buckets.shape[1] - 1)
     with jax.disable_jit():
         found = read(ready, texts, slots=2)
     for states, text in zip(found, texts, strict=True):

@@ -54,7 +54,6 @@ def originals(tmp_path_factory):
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingLog, "updates_per_call", lambda self: 1)
         assert train(folder / "run") == 0
         (folder / "run").rename(folder / "finished")
         patch.setattr(TrainingLog, "_record", settle_and_stop)

@@ -7,8 +7,8 @@ from esnlm.training.log import TrainingLog
 from esnlm.workflows.train import train_run
 
 
-def train_with_stops(path, monkeypatch, every, updates_per_call):
-    """Trains the configuration at `path` to its end, stopped after every so many calls and resumed each time; how often."""
+def train_with_stops(path, monkeypatch, every):
+    """Trains the configuration at `path` to its end, stopped after every so many updates and resumed each time; how often."""
     enter, calls = TrainingLog.push, []
 
     def enter_and_stop(self, *arguments):
@@ -18,7 +18,6 @@ def train_with_stops(path, monkeypatch, every, updates_per_call):
             signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(TrainingLog, "push", enter_and_stop)
-    monkeypatch.setattr(TrainingLog, "updates_per_call", lambda self: updates_per_call)
     statuses = []
     while not statuses or statuses[-1] == 75:
         statuses.append(train_run(config_io.read(path)))

@@ -79,5 +79,5 @@ def test_the_disk_must_have_room_for_all_that_is_saved(config, arrays, checkpoin
     params = {"readout": {"w": jnp.zeros((500, 30))}}
     open_state(params, make_optimizer(config), RunDirectory(tmp_path), config)
     assert 0 <= asked[0] - checkpoints * arrays * 4 * 500 * 30 < 200
-    fit = plan._gradient_fit(config, 500 * 30)
-    assert asked[0] == pytest.approx(fit.checkpoints * fit.checkpoint_size, abs=200), "as the plan says"
+    planned = config.checkpoints_at_once * plan.optimizer_bytes(config, 500 * 30)[1]
+    assert asked[0] == pytest.approx(planned, abs=200), "as the plan says"

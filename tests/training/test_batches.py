@@ -71,18 +71,17 @@ def test_an_update_larger_than_the_window_has_one_of_its_own():
     assert batches.split_windows(np.array([5, 50, 5]), 10) == [range(0, 1), range(1, 2), range(2, 3)]
 
 
-def test_window_shapes_fit_every_update_of_a_run():
+def test_the_shapes_fit_every_update_of_a_run():
     epochs = [plan(sentences=2000, epoch=epoch)[1] for epoch in range(3)]
     updates = [
         (int(predictions), len(update))
         for epoch in epochs
         for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     ]
-    apart, shared = (batches.window_shapes(epochs, 1000, shared, "cpu") for shared in (False, True))
+    apart, shared = (batches.update_shapes(epochs, 1000, shared, "cpu") for shared in (False, True))
     assert apart.buckets[-1] == batches.bucket_size(max(tokens for tokens, _ in updates))
     assert shared.buckets[-1] == batches.bucket_size(max(tokens - count + 1 for tokens, count in updates))
     assert (apart.most_first_targets, shared.most_first_targets) == (0, 31)
-    assert apart.updates == shared.updates == max(len(window) for epoch in epochs for window in epoch.windows)
 
 
 def cost(buckets, rows, compilation):
@@ -120,34 +119,31 @@ def test_a_long_run_has_more_buckets_than_a_short_one_and_pads_less():
 def test_a_gpu_has_fewer_buckets_than_a_cpu():
     """It makes an update in a millisecond, and compiles its program for a bucket in seconds, as a CPU does."""
     epochs = [plan(sentences=20_000, epoch=0)[1]]
-    buckets = {backend: batches.window_shapes(epochs, 1000, True, backend).buckets for backend in ("cpu", "gpu")}
+    buckets = {backend: batches.update_shapes(epochs, 1000, True, backend).buckets for backend in ("cpu", "gpu")}
     assert len(buckets["gpu"]) < len(buckets["cpu"]) and buckets["gpu"][-1] == buckets["cpu"][-1]
 
 
 def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
-    updates = [some_sentences(count) for count in (88, 30, 200)]
-    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 208), updates=5, most_first_targets=0))
-    assert list(window.bucket[:3]) == [1, 0, 2]
-    packed = window.packed
-    for u, (some, rows) in enumerate(updates):
-        real = packed.weights[u] > 0
+    shapes = batches.UpdateShapes(buckets=(32, 96, 208), most_first_targets=0)
+    for count, size in ((88, 96), (30, 32), (200, 208)):
+        some, rows = some_sentences(count)
+        packed = batches.pack_update(some, rows, shapes)
+        real = packed.weights > 0
+        assert len(real) == size and real.sum() == some.predictions()
         for found, parts in (
             (packed.rows, rows),
             (packed.targets, some.targets),
             (packed.corpus_positions, some.corpus_positions),
         ):
-            assert list(found[u, real]) == list(np.concatenate(parts))
-        assert set(packed.weights[u, real]) == {np.float32(1 / some.predictions())}
-        assert real.sum() == some.predictions()
-    assert not packed.weights[3:].any()
+            assert list(found[real]) == list(np.concatenate(parts))
+        assert set(packed.weights[real]) == {np.float32(1 / some.predictions())}
 
 
 def test_packed_targets_have_the_row_after_bos_once():
-    updates = [some_sentences(count) for count in (88, 30, 200)]  # 8, 3 and 19 sentences
-    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 192), updates=5, most_first_targets=20))
-    assert list(window.bucket[:3]) == [1, 0, 2]  # 81, 28 and 182 rows
-    for u, (some, rows) in enumerate(updates):
-        packed = window.of_update(u, window.packed.rows.shape[1])
+    shapes = batches.UpdateShapes(buckets=(32, 96, 192), most_first_targets=20)
+    for count, size in ((88, 96), (30, 32), (200, 192)):  # 8, 3 and 19 sentences: 81, 28 and 182 rows
+        some, rows = some_sentences(count)
+        packed = batches.pack_update(some, rows, shapes)
         real, more = packed.weights > 0, packed.first_weights > 0
         found = sorted(
             [
@@ -157,6 +153,7 @@ def test_packed_targets_have_the_row_after_bos_once():
         )
         first, first_of_all = {row[0] for row in rows}, rows[0][0]
         one_first = [first_of_all if row in first else row for row in np.concatenate(rows)]
+        assert len(packed.rows) == size
         assert found == sorted(zip(one_first, np.concatenate(some.targets), strict=False))
         assert {*packed.weights[real], *packed.first_weights[more]} == {np.float32(1 / some.predictions())}
 

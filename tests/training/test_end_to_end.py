@@ -72,14 +72,14 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
     gpt2 = GPT2Config(layers=1, heads=2, width=8, positions=64, dropout=0.0)
     monkeypatch.setattr("tests.training.test_end_to_end.MODELS", MODELS | {"GPT-2": gpt2})
     updates, begin, epochs = prepare(name, store(LENGTHS), weight_decay=0.1)
-    gradients, loss_and_gradient = [], updates.loss_and_gradient
+    gradients, update = [], updates._update
 
-    def note(*arguments):
-        found = loss_and_gradient(*arguments)
-        gradients.append(jax.tree.map(lambda array: np.asarray(array, np.float64), found[1]))
-        return found
+    def note(params, state, going, rates, *given):
+        gradient = updates._gradient(params, *given)[1]
+        gradients.append(jax.tree.map(lambda array: np.asarray(array, np.float64), gradient))
+        return update(params, state, going, rates, *given)
 
-    updates.loss_and_gradient = note
+    updates._update = note
     # Biases and layer norms begin at values that show their decay.
     noise = np.random.default_rng(0)
     begin = (jax.tree.map(lambda a: a + noise.normal(0, 0.3, a.shape).astype(np.float32), begin[0]), *begin[1:])
@@ -114,24 +114,18 @@ def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
 
 def note_sizes(updates):
     """Returns the slots of each batch that is trained on from now on, and the rows that go to the readout."""
-    sizes, loss_and_gradient = [], updates.loss_and_gradient
+    sizes, apply = [], updates.apply
 
-    def note(frozen, params, batch, packed, key):
-        sizes.append((batch.tokens.shape[1], len(packed.rows)))
-        return loss_and_gradient(frozen, params, batch, packed, key)
+    def note(params, state, parts, given):
+        def noted(part):
+            found = given(part)
+            sizes.append((found[1].tokens.shape[1], len(found[2].rows)))
+            return found
 
-    updates.loss_and_gradient = note
+        return apply(params, state, parts, noted)
+
+    updates.apply = note
     return sizes
-
-
-def test_windows_of_other_lengths_are_few_sizes_of_results():
-    """Each size is compiled anew."""
-    updates, (params, state), _ = prepare("LSTM", store(LENGTHS))
-    for length in (3, 4):
-        updates.load(0, range(length))
-        params, state, outcome = updates.run(params, state, 0, 1)
-        assert outcome.losses.shape == outcome.applied.shape == (4,)
-        assert outcome.applied.tolist() == [True, False, False, False] and outcome.losses[0] > 0
 
 
 def test_batches_of_a_gpu_come_in_fewer_sizes(monkeypatch):
@@ -190,10 +184,10 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     if on_nonfinite == "continue":
         assert all(np.isnan(array).any() for array in jax.tree.leaves(params))
         return
-    _, expected, _ = prepare(name, text, **settings)
-    updates.load(0, range(UPDATES))
+    without, expected, _ = prepare(name, text, **settings)
+    without.load(0, range(UPDATES))
     for u in good:
-        *expected, _ = updates.run(*expected, u, u + 1)
+        *expected, _ = without.run(*expected, u)
     assert same_bits((params, state), tuple(expected))
     finite = traverse_util.flatten_dict(jax.tree.map(lambda array: np.isfinite(array).all(), params))
     assert not finite.pop(TRAINED_INPUT[name]) and jax.tree.all(finite)
@@ -298,9 +292,9 @@ def test_training_helps_and_changes_what_is_trained_only(finished):
 
 @pytest.mark.slow
 def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch):
-    """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
+    """Stopped after every few updates, at no checkpoint in particular, and resumed each time."""
     path = write_config(tmp_path, finished[1])
-    assert train_with_stops(path, monkeypatch, every=4, updates_per_call=3) > 1
+    assert train_with_stops(path, monkeypatch, every=6) > 1
     same_run(finished[0], tmp_path / "run")
 
 

@@ -1,10 +1,9 @@
-"""Numbers that stop being numbers are named: what, at which update, how large the states were; and no score hides them."""
+"""Numbers that stop being numbers are told, with the update; and no score hides them."""
 
 import json
 import shutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,8 +12,6 @@ from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.evaluate_run import evaluate_run
 from esnlm.runs import checkpoint
-from esnlm.training import update
-from esnlm.training.update import nothing_nonfinite, record_nonfinite
 from esnlm.workflows.train import train_run
 
 DATA = """
@@ -36,73 +33,28 @@ def train(folder, model, *overrides):
     return folder / "run"
 
 
-@pytest.mark.parametrize(
-    "params, gradient, loss, largest, expected",
-    [
-        (1.0, 2.0, 3.0, 4.0, None),
-        (np.nan, np.nan, np.nan, 4.0, ([True, False], [True, True])),
-        (1.0, np.inf, np.inf, np.inf, ([False, False], [True, True])),
-    ],
-)
-def test_only_an_update_that_is_not_finite_is_recorded(params, gradient, loss, largest, expected):
-    tree = {"a": jnp.array([params, 1.0]), "b": jnp.ones(2)}
-    found = record_nonfinite(
-        nothing_nonfinite(tree),
-        jnp.float32(loss),
-        tree,
-        {"a": tree["b"] * gradient, "b": tree["b"] * gradient},
-        lambda: jnp.float32(largest),
-        "continue",
-    )
-    assert bool(found.found) == (expected is not None)
-    if expected:
-        assert (found.params.tolist(), found.gradient.tolist()) == expected and float(found.largest_feature) == largest
-        assert (
-            record_nonfinite(found, jnp.float32(loss), tree, tree, lambda: jnp.float32(0), "continue").largest_feature
-            == largest
-        )
-
-
-def test_a_gradient_alone_is_recorded_where_it_decides():
-    tree, bad = {"a": jnp.ones(2)}, {"a": jnp.array([1.0, np.nan])}
-    looked = [
-        bool(record_nonfinite(nothing_nonfinite(tree), jnp.float32(1), tree, bad, lambda: jnp.float32(1), how).found)
-        for how in ("continue", "skip", "stop")
-    ]
-    assert looked == [False, True, True]
-
-
-def test_the_largest_feature_is_not_a_number_where_one_is_not():
-    """A maximum on a CPU forgets what came before a NaN: rows behind the last one would decide."""
-    h = jnp.full((512, 32), 1.28).at[50].set(jnp.inf).at[100:300].set(jnp.nan)
-    assert np.isnan(update.largest_size(h)) and np.isnan(jax.jit(update.largest_size)(h))
-    assert float(update.largest_size(h[:100])) == np.inf and float(update.largest_size(-h[:50])) == np.float32(1.28)
-
-
-def test_of_a_gradient_alone_that_is_not_finite_no_states_are_named(tmp_path, capsys):
+def test_a_gradient_alone_may_be_what_is_not_finite(tmp_path, capsys):
     """Through time a gradient may be beyond float32 where the states and the loss are not."""
     grown = ("--model.reservoir.spectral_radius", "1e4", "--model.reservoir.input_scale", "1e-6")
     run = train(tmp_path, ESN_I, *grown, "--training.on_nonfinite", "stop")
     [line] = [line for line in capsys.readouterr().err.splitlines() if "training.on_nonfinite" in line]
-    assert "a gradient is not finite (not finite: the gradient of " in line and "largest |h|" not in line
+    assert "a gradient is not finite; the update was left out" in line
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     summary = json.loads((run / "summary.json").read_text())
     assert summary["status"] == "diverged" and last["val_nll"] == summary["val_nll"], "its validation is logged, too"
 
 
-def test_states_that_grow_without_bound_are_named(tmp_path, capsys):
+def test_states_that_grow_without_bound_are_told(tmp_path, capsys):
     """Ueda et al. 2025b: radius 1.7 under ReLU; here so far above it that float32 ends within a sentence."""
     train(tmp_path, ESN_I, "--model.reservoir.spectral_radius", "1e30", "--training.on_nonfinite", "skip")
     [line] = [line for line in capsys.readouterr().err.splitlines() if "training.on_nonfinite" in line]
-    assert line.startswith("warning: update 1: the loss is nan (largest |h| ")
-    assert "; the states are not finite); the update was left out" in line
+    assert line.startswith("warning: update 1: the loss is nan; the update was left out")
 
 
-def test_arrays_that_the_update_before_broke_are_named(tmp_path, capsys):
+def test_an_update_that_is_applied_all_the_same_is_told(tmp_path, capsys):
     train(tmp_path, ESN, "--training.learning_rate", "1e38", "--training.weight_decay", "1e10")
     [line] = [line for line in capsys.readouterr().err.splitlines() if "training.on_nonfinite" in line]
-    assert line.startswith("warning: update 2: the loss is ") and "(largest |h| 0." in line
-    assert "not finite since the update before: readout.a, readout.b" in line and "applied all the same" in line
+    assert line.startswith("warning: update 2: the loss is ") and "applied all the same" in line
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,6 @@ def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatc
         push(self, *arguments)
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(TrainingLog, "updates_per_call", lambda self: 2)
     with monkeypatch.context() as stopping:
         stopping.setattr(TrainingLog, "push", push_and_stop)
         assert commands.run_command("train", command, "train.py") == 75

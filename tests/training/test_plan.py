@@ -11,12 +11,13 @@ from flax import nnx
 
 import esnlm
 from esnlm import config_io
-from esnlm.config import TrainingConfig
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
+from esnlm.models.lstm import LstmConfig
 from esnlm.readout import linear
 from esnlm.regression.base import Fitter
 from esnlm.regression.lms import LeastMeanSquares
@@ -30,7 +31,6 @@ from esnlm.trunk.gated_mlp import GatedMlpConfig
 from esnlm.trunk.recent_tokens import RecentTokensConfig
 from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run
-from tests.parallel.test_many_devices import on_eight_devices
 
 
 def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
@@ -65,37 +65,34 @@ def test_the_plan_refuses_stores_that_a_training_would_refuse(tmp_path):
             plan.show(config_io.read(path))
 
 
-@pytest.mark.parametrize(
-    "model, kept, line",
-    [
-        (
-            "family: esn",
-            None,
-            "up to about 32 s of processor time before the first update; not kept for the next start",
-        ),
-        (
-            "family: esn",
-            "/cache",
-            "up to about 32 s of processor time before the first update; kept in /cache for the next start",
-        ),
-        ("train_input: true", None, "a few seconds for each new size of a batch; not kept for the next start"),
-    ],
-)
-def test_the_plan_names_the_compilation(model, kept, line, tmp_path, monkeypatch):
-    path = tmp_path / "small.yaml"
-    path.write_text(f"run: {tmp_path / 'run'}\ndata: {{kind: grammar, sentences: 100}}\nmodel: {{{model}}}")
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    if kept:
-        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", kept)
-    assert plan._compilation(config_io.read(path)) == line
+@pytest.mark.parametrize("optimizer, arrays", [("adamw", 2), ("sgd", 1)])
+def test_the_plan_counts_the_state_of_the_optimizer(optimizer, arrays):
+    assert plan.optimizer_bytes(TrainingConfig(optimizer=optimizer), 1000) == (4000 * (2 + arrays), 4000 * (1 + arrays))
+    averaged = plan.optimizer_bytes(TrainingConfig(optimizer=optimizer, ema=0.9), 1000)
+    assert averaged == (4000 * (3 + arrays), 4000 * (2 + arrays))
 
 
-@pytest.mark.parametrize("optimizer, name, arrays", [("adamw", "AdamW", 2), ("sgd", "SGD", 1)])
-def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arrays):
-    fit = plan._gradient_fit(TrainingConfig(optimizer=optimizer), trainable=1000)
-    assert (fit.name, fit.memory, fit.checkpoint_size) == (name, 4000 * (2 + arrays), 4000 * (1 + arrays))
-    averaged = plan._gradient_fit(TrainingConfig(optimizer=optimizer, ema=0.9), trainable=1000)
-    assert (averaged.memory - fit.memory, averaged.checkpoint_size - fit.checkpoint_size) == (4000, 4000)
+@pytest.mark.parametrize("model", [EchoStateConfig(), LstmConfig()], ids=["esn", "lstm"])
+def test_a_run_that_needs_a_byte_more_than_there_is_is_refused(model, monkeypatch):
+    experiment = Experiment(model=model)
+    needed = plan.memory(experiment, "cpu", vocab_size=5000)
+    least = needed.trained + needed.frozen + (needed.features if model.trains_ahead else 0)
+    assert needed.trained == 16 * model.expected_counts(5000).trainable
+    monkeypatch.setattr(plan, "device_memory", lambda: least)
+    plan.require_memory(experiment, 5000)
+    monkeypatch.setattr(plan, "device_memory", lambda: least - 1)
+    with pytest.raises(InputError, match=r"^this run needs at least [\d.]+ GB of memory \(what is trained "):
+        plan.require_memory(experiment, 5000)
+    monkeypatch.setenv("ESNLM_MEMORY_CHECK", "off")
+    plan.require_memory(experiment, 5000)
+
+
+def test_devices_of_a_mesh_share_what_is_trained_and_the_features():
+    mesh = {"data": 2, "vocabulary": 4}
+    each, alone = (plan.memory(Experiment(), "gpu", given, vocab_size=5000) for given in (mesh, plan.ONE_DEVICE))
+    assert each.frozen == alone.frozen and each.logits == alone.logits / 4
+    rows = 5120 // 4  # V is padded to a multiple of 128 x 4
+    assert each.trained == 16 * (rows * 513 + 512 * 4096 // 8)
 
 
 @pytest.mark.parametrize("kind", ["ridge", "rls", "lms"])
@@ -113,8 +110,7 @@ def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, mo
     assert experiment.training.sums_size(40, 30) == sum(array.nbytes for array in sums.values())
     params = experiment.model.initialize(30, 0, experiment.model.initialize_frozen(30, 0)[0]).params
     readout_regression.open_state(experiment.training, params, 40, 30, RunDirectory(tmp_path))
-    fit = plan._fit(experiment, 30, "cpu")
-    assert fit.checkpoints * fit.checkpoint_size == asked[0]
+    assert asked[0] == 2 * (experiment.training.sums_size(40, 30) + 4 * experiment.model.trained_entries(30))
 
 
 def test_the_time_of_a_regression_is_that_of_the_processor_that_computes_it(monkeypatch):
@@ -138,12 +134,6 @@ def test_the_operations_of_a_regression():
     assert ridge.flops(f, v, n) == f * f * n + 9 * f**3 + 2 * (2 * v * f * f)
     assert rls.flops(f, v, n) == 2 * (2 * n * f * f) + 2 * v * f * f
     assert lms.flops(f, v, n) == 2 * (2 * n * f * v)
-
-
-def test_the_memory_of_each_device_is_that_of_the_arrays_that_it_holds():
-    told = on_eight_devices("tests.training.bytes_on_a_device")
-    assert len(told) == 18
-    assert {each["name"]: each["planned"] for each in told} == {each["name"]: each["found"] for each in told}
 
 
 def test_small_things_are_planned_in_megabytes():

@@ -21,45 +21,18 @@ def gpus(monkeypatch):
     return lambda count: monkeypatch.setattr(meshes, "_devices", lambda: EIGHT[:count])
 
 
-def test_a_run_with_the_fused_cross_entropy_goes_on_on_several_devices(gpus, tmp_path):
-    directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
-    gpus(1)
-    begun, changes = settings.resolve(experiment, directory)
-    assert (begun.compute.cross_entropy, changes) == ("fused", [])
-    gpus(4)
-    found, changes = settings.resolve(experiment, directory)
-    assert found.compute == dataclasses.replace(begun.compute, cross_entropy="plain")
-    assert changes == ["compute.cross_entropy fused -> plain"]
-    fused = dataclasses.replace(experiment, compute=ComputeConfig(precision="bf16", cross_entropy="fused"))
-    with pytest.raises(InputError, match="^compute.cross_entropy is fused: it is for one device, and the vocabulary"):
-        settings.resolve(fused, directory)
-    gpus(1)
-    assert settings.resolve(experiment, directory) == (begun, [])
-
-
 def test_a_run_that_was_begun_on_a_gpu_goes_on_on_a_cpu(gpus, tmp_path, monkeypatch):
     directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
     gpus(1)
     begun, _ = settings.resolve(experiment, directory)
-    assert (begun.compute.kernel, begun.compute.cross_entropy) == ("fused", "fused")
+    assert begun.compute.kernel == "fused"
     monkeypatch.setattr(settings, "backend", lambda: "cpu")
     found, changes = settings.resolve(experiment, directory)
-    assert "fused" not in (found.compute.kernel, found.compute.cross_entropy)
-    assert [change.partition(" -> ")[0] for change in changes] == [
-        "compute.cross_entropy fused",
-        "compute.kernel fused",
-    ]
+    assert found.compute.kernel != "fused"
+    assert [change.partition(" -> ")[0] for change in changes] == ["compute.kernel fused"]
     fused = dataclasses.replace(experiment, compute=ComputeConfig(precision="bf16", kernel="fused"))
     with pytest.raises(InputError, match="^compute.kernel is fused: it is for GPUs"):
         settings.resolve(fused, directory)
-
-
-def test_a_run_that_was_begun_on_several_devices_keeps_the_plain_cross_entropy(gpus, tmp_path):
-    directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
-    gpus(4)
-    begun, _ = settings.resolve(experiment, directory)
-    gpus(1)
-    assert settings.resolve(experiment, directory) == (begun, []) and begun.compute.cross_entropy == "plain"
 
 
 def test_what_devices_choose_is_in_one_hash_of_the_settings_and_not_in_the_other(gpus):

@@ -1,7 +1,5 @@
 """One update is AdamW on the mean NLL, as PyTorch documents it, in float64 NumPy."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +7,13 @@ import optax
 import pytest
 
 from esnlm.config import TrainingConfig
+from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
 from esnlm.training import batches
 from esnlm.training.learning_rate import learning_rates
-from esnlm.training.update import in_chunks, make_optimizer, make_update_loop, readout_loss_and_gradient
+from esnlm.training.update import in_chunks, make_optimizer, make_step, readout_loss_and_gradient
 from tests import oracle
 
 N, V = 30, 50
@@ -33,37 +32,36 @@ def problem():
     return rng.normal(size=(200, N)).astype(np.float32), updates
 
 
-def run(calls, chunk_tokens=1024, shared=False):
-    """Runs the ten updates in calls of some updates each: (params, losses).
+def run(chunk_tokens=1024, shared=False):
+    """Runs the ten updates: (params, losses).
 
     Args:
         shared: each update is eight sentences, whose first prediction is made from one row.
     """
     buffer, updates = problem()
-    shapes = batches.WindowShapes(buckets=(16, 32, 48, 64), updates=12, most_first_targets=10 * shared)
+    shapes = batches.UpdateShapes(buckets=(16, 32, 48, 64), most_first_targets=10 * shared)
     optimizer, rates, params = make_optimizer(TrainingConfig()), learning_rates(TrainingConfig(), 10), start()
-    loss_and_gradient = partial(
-        readout_loss_and_gradient, precision="float32", chunk_tokens=chunk_tokens, dropout_rate=0.0
-    )
-    run_updates, state = (
-        make_update_loop(optimizer, "continue", shapes.buckets, loss_and_gradient),
-        optimizer.init(params),
-    )
-    cut = 8 if shared else 1
-    sentences = [(np.array_split(rows, cut), np.array_split(targets, cut)) for rows, targets in updates]
-    packed = [(batches.Sentences(rows, targets, rows), rows) for rows, targets in sentences]
-    window, losses, first = batches.pack_window(packed, shapes), [], 0
-    for count in calls:
-        params, state, outcome = run_updates(params, state, buffer, window, None, rates, first, first + count)
-        losses += list(np.asarray(outcome.losses)[first : first + count])
-        first += count
+    settings = {"precision": "float32", "chunk_tokens": chunk_tokens, "dropout_rate": 0.0}
+    step = make_step(optimizer, "continue")
+
+    @jax.jit
+    def update(params, state, packed):
+        found = readout_loss_and_gradient(params, buffer, packed, None, {}, placement=Placement(None, V, V), **settings)
+        return step(params, state, True, *found, rates)
+
+    state, losses, cut = optimizer.init(params), [], 8 if shared else 1
+    for rows, targets in updates:
+        rows, targets = np.array_split(rows, cut), np.array_split(targets, cut)
+        packed = batches.pack_update(batches.Sentences(rows, targets, rows), rows, shapes)
+        params, state, _, outcome = update(params, state, packed)
+        losses.append(float(outcome.loss))
     return params["readout"], losses
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["rows apart", "a row shared"])
 @pytest.mark.parametrize("chunk_tokens", [1024, 24], ids=["whole", "in chunks"])
 def test_ten_updates_follow_the_oracle(chunk_tokens, shared):
-    params, losses = run([10], chunk_tokens, shared)
+    params, losses = run(chunk_tokens, shared)
     expected = {name: np.asarray(array, np.float64) for name, array in start()["readout"].items()}
     adamw = oracle.AdamW(expected)
     buffer, updates = problem()
@@ -96,14 +94,6 @@ def test_chunks_are_equal_and_as_short_as_they_can_be(size, most, rows):
     )
     count, found = in_chunks(weigh, targets, most, {"x": jnp.float32(0)})
     assert set(seen) == {rows} and count == size and found["x"] == numbers.sum()
-
-
-def test_how_updates_are_cut_into_calls_changes_no_bit():
-    whole, losses = run([10])
-    for calls in ([1] * 10, [3, 7], [9, 1]):
-        params, again = run(calls)
-        assert again == losses
-        assert all(np.array_equal(params[name], whole[name]) for name in whole)
 
 
 def test_a_step_of_adamw_is_shorter_than_in_float64_by_what_the_references_say():

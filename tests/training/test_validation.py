@@ -182,7 +182,7 @@ def test_a_run_stopped_again_and_again_ends_where_and_as_it_would_have(stopped_e
     given = EARLY + AVERAGED
     experiment = config_io.read(stopped_early / "config.yaml", ["--run", str(tmp_path / "again"), *given])
     config_io.write(experiment, file)
-    assert train_with_stops(file, monkeypatch, every=5, updates_per_call=2) > 1
+    assert train_with_stops(file, monkeypatch, every=5) > 1
     same_run(stopped_early, tmp_path / "again")
     averages = [
         flatten(checkpoint.restore(run / "checkpoints" / str(esnlm.load(run).step))[0])

@@ -12,16 +12,17 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.config import TrainingConfig
-from esnlm.models import registry
-from esnlm.readout import linear, padding
+from esnlm.models import base, registry
+from esnlm.models.base import READOUT_ARRAYS
+from esnlm.parallel.placement import Placement, rows_on
+from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.readout.padding import PADDING_BIAS, VocabularyPadding
 from esnlm.training import update
 from esnlm.workflows.train import train_run
 from tests.training.stopped import train_with_stops
 
 N, V, C = 24, 77, 19
-PADDED = padding.choose(V, "gpu")
+PADDED = Placement(None, V, rows_on("gpu", V), READOUT_ARRAYS)
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -35,7 +36,11 @@ def problem(rank=5):
 
 
 def loss_and_gradient(params, *data):
-    return jax.value_and_grad(lambda params: linear.weighted_nll(params["readout"], *data, "float32"))(params)
+    def loss(params):
+        readout = params["readout"]
+        return linear.weighted_nll(PADDED.masked(readout) if len(readout["bias"]) > V else readout, *data, "float32")
+
+    return jax.value_and_grad(loss)(params)
 
 
 def same(one, two, tolerance=20 * EPSILON):
@@ -47,24 +52,15 @@ def same(one, two, tolerance=20 * EPSILON):
 
 
 def test_the_rows_are_a_multiple_of_128():
-    assert padding.choose(50_257, "gpu") == VocabularyPadding(50_257, 50_304)
-    assert padding.choose(50_257, "tpu") == VocabularyPadding(50_257, 50_304)
-    assert padding.choose(256, "gpu").rows == 256
-    assert padding.choose(50_257, "cpu").rows == 50_257
-    assert padding.choose(50_257, "gpu", can_be_padded=False).rows == 50_257
+    assert rows_on("gpu", 50_257) == rows_on("tpu", 50_257) == 50_304
+    assert rows_on("gpu", 256) == 256 and rows_on("cpu", 50_257) == 50_257
+    assert rows_on("cpu", 50_257, vocabulary=8) == 8 * 128 * 50
 
 
 def test_on_a_cpu_the_columns_of_the_logits_do_not_meet_in_its_cache():
-    assert padding.choose(8_192, "cpu").rows == 8_208
-    assert padding.choose(8_000, "cpu").rows == 8_000  # no multiple of 128
-    assert padding.choose(1_024, "cpu").rows == 1_024  # too few to matter
-    assert padding.choose(8_192, "cpu", can_be_padded=False).rows == 8_192
-
-
-def test_nothing_is_touched_where_nothing_is_padded():
-    params, optimizer, without = problem()[0], optax.adamw(0.1), padding.choose(V, "cpu")
-    assert without.pad_params(params) is without.trim(params) is without.pad_moments(params) is params
-    assert without.hold(optimizer) is optimizer
+    assert rows_on("cpu", 8_192) == 8_208
+    assert rows_on("cpu", 8_000) == 8_000  # no multiple of 128
+    assert rows_on("cpu", 1_024) == 1_024  # too few to matter
 
 
 def test_readouts_that_something_else_reads_are_not_padded():
@@ -78,13 +74,12 @@ def test_readouts_that_something_else_reads_are_not_padded():
 def test_what_was_padded_is_trimmed_to_the_same_bits(rank):
     params = problem(rank)[0]
     params["reservoir"] = {"a": np.ones((V, 2))}  # no array of a readout
-    found = PADDED.pad_params(params)
+    found = PADDED.place(params)
     assert {len(found["readout"][name]) for name in found["readout"] if name != "b"} == {128}
-    assert (found["readout"]["bias"][V:] == PADDING_BIAS).all()
     assert len(found["reservoir"]["a"]) == V
     state = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1)).init(params)
-    for before, pad in ((params, PADDED.pad_params), (state, PADDED.pad_moments)):
-        after = PADDED.trim(pad(before))
+    for before in (params, state):
+        after = PADDED.fetch(PADDED.place(before))
         assert jax.tree.structure(after) == jax.tree.structure(before)
         jax.tree.map(np.testing.assert_array_equal, after, before)
 
@@ -95,17 +90,18 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
     """At scale 60 losses are dozens of nats, and exponentials are relative to the maximum."""
     params, *data = problem(rank)
     params = jax.tree.map(lambda x: scale * x, params)
-    padded = PADDED.pad_params(params)
+    padded = PADDED.place(params)
     expected, found = loss_and_gradient(params, *data), loss_and_gradient(padded, *data)
-    same(expected, PADDED.trim(found))
+    same(expected, (found[0], PADDED.fetch(found[1])))
     assert all(not np.any(found[1]["readout"][name][V:]) for name in params["readout"] if name != "b")
     assert optax.tree.norm(found[1]) == pytest.approx(float(optax.tree.norm(expected[1])), rel=20 * EPSILON)
     features, targets, _ = data
     scored = (
-        linear.pair_log_probs(p["readout"], features, jnp.arange(C), targets, "float32") for p in (params, padded)
+        linear.pair_log_probs(readout, features, jnp.arange(C), targets, "float32")
+        for readout in (params["readout"], PADDED.masked(padded["readout"]))
     )
     same(*scored)
-    likeliest = linear.logits(padded["readout"], features, "float32").argmax(axis=1)
+    likeliest = linear.logits(PADDED.masked(padded["readout"]), features, "float32").argmax(axis=1)
     np.testing.assert_array_equal(likeliest, linear.logits(params["readout"], features, "float32").argmax(axis=1))
 
 
@@ -128,26 +124,10 @@ def test_updates_are_those_without_padding(config):
 
     state = optimizer.init(params)
     expected = forty_updates(optimizer, params, state)
-    padded = forty_updates(PADDED.hold(optimizer), PADDED.pad_params(params), PADDED.pad_moments(state))
+    padded = forty_updates(PADDED.hold(optimizer), PADDED.place(params), PADDED.place(state))
     # Adam divides small gradients by their own size: forty updates let roundings grow.
-    same(expected, PADDED.trim(padded), 1e-4)
-    for name, value in (("a", 0), ("bias", PADDING_BIAS)):
-        assert (np.asarray(padded[0]["readout"][name][V:]) == np.float32(value)).all()
-
-
-@pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_what_is_not_finite_is_recorded_as_without_padding(broken):
-    params, features, *data = problem()
-    features[3, 4] = broken
-
-    def recorded(params):
-        loss, gradient = loss_and_gradient(params, features, *data)
-        record = update.make_nonfinite_recorder("skip")(
-            update.nothing_nonfinite(params), loss, params, gradient, features
-        )
-        return jax.tree.map(np.asarray, record)
-
-    jax.tree.map(np.testing.assert_array_equal, recorded(PADDED.pad_params(params)), recorded(params))
+    same(expected, PADDED.fetch(padded), 1e-4)
+    assert not any(np.asarray(padded[0]["readout"][name][V:]).any() for name in ("a", "bias"))
 
 
 SMALL = """
@@ -169,37 +149,22 @@ FAMILIES = {
 )
 def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeypatch):
     """A run that is padded in every other process ends where one does that never is, with arrays of the same shapes."""
-    choose = padding.choose
     runs = {}
     for name in ("plain", "mixed"):
         runs[name] = tmp_path / f"{name}.yaml"
         runs[name].write_text(f"run: {tmp_path / name}\n{SMALL % FAMILIES[model]}")
     assert train_run(config_io.read(runs["plain"])) == 0
-    processes, held, hold = 0, [], VocabularyPadding.hold
+    padded = []
 
-    def watched_hold(self, optimizer):
-        held.append(self.rows > self.vocab_size)
-        return hold(self, optimizer)
+    def every_other(backend, vocab_size, vocabulary=1):
+        padded.append(len(padded) // 3 % 2 == 0)
+        return rows_on("gpu" if padded[-1] else "cpu", vocab_size, vocabulary)
 
-    def every_other(vocab_size, backend, **settings):
-        nonlocal processes
-        processes += 1
-        return choose(vocab_size, "gpu" if processes % 2 else "cpu", **settings)
-
-    monkeypatch.setattr(padding, "choose", every_other)
-    monkeypatch.setattr(VocabularyPadding, "hold", watched_hold)
-    train_with_stops(runs["mixed"], monkeypatch, every=2, updates_per_call=2)
-    assert processes > 2
-    assert held == [bool((number + 1) % 2) for number in range(processes)], "no update moves a padded row"
+    monkeypatch.setattr(base, "rows_on", every_other)
+    train_with_stops(runs["mixed"], monkeypatch, every=2)
+    assert len(set(padded)) == 2
     for averaged in (True, False):
         plain, mixed = (esnlm.load(tmp_path / name, averaged=averaged).arrays() for name in runs)
         same(plain, mixed, 1e-4)
     summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in runs]
     assert summaries[0]["val_nll"] == pytest.approx(summaries[1]["val_nll"], rel=1e-5)
-
-    # Where a process was killed after its last checkpoint, the next one validates before an update has moved the average.
-    (tmp_path / "mixed" / "summary.json").unlink()
-    monkeypatch.setattr(padding, "choose", lambda vocab_size, _, **settings: choose(vocab_size, "gpu", **settings))
-    assert train_run(config_io.read(runs["mixed"])) == 0
-    again = json.loads((tmp_path / "mixed" / "summary.json").read_text())
-    assert again["val_nll"] == pytest.approx(summaries[1]["val_nll"], rel=1e-5)
