@@ -35,9 +35,7 @@ class DataSource(ABC):
     depends_on_seed: ClassVar[bool] = False  # whether the text is another one for each seed of a run
     has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
     is_in_run_only: ClassVar[bool] = False  # whether the text lies in the run directory, and no setting says what it is
-    refusal: ClassVar[str] = (
-        "it has no corpus"  # why a source without a corpus outside of a run cannot be asked for one
-    )
+    refusal: ClassVar[str] = "it has no corpus; choose store or grammar"  # of a source that has none outside of a run
 
     def check(self) -> None:  # noqa: B027 (nothing to check by default)
         """Raises InputError, naming the field, for a setting that cannot be used."""
@@ -102,4 +100,4 @@ class DataSource(ABC):
         return {}
 
     def _refuse(self) -> NoReturn:
-        raise InputError(f"data.kind is {self.kind}: {self.refusal}; choose store or grammar")
+        raise InputError(f"data.kind is {self.kind}: {self.refusal}")

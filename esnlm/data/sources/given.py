@@ -22,7 +22,9 @@ class GivenData(DataSource):
     kind: str = "given"
 
     is_in_run_only: ClassVar[bool] = True
-    refusal: ClassVar[str] = "the sentences were given in Python, and only the run that has them can read them"
+    refusal: ClassVar[str] = (
+        "the sentences were given in Python, and only the run that has them can read them; name a text with --data, or choose store"
+    )
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         """Opens stores/train of the run directory, and stores/validation where it is there."""

@@ -16,7 +16,7 @@ class ImportedData(DataSource):
     source: str = ""  # name of the folder that it came from
 
     has_corpus: ClassVar[bool] = False
-    refusal: ClassVar[str] = "such a model has no text to train on"
+    refusal: ClassVar[str] = "such a model has no text to train on; choose store or grammar"
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         self._refuse()
