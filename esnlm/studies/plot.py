@@ -92,7 +92,8 @@ def _points(table: Table, key: str | None, measure: str, published: bool) -> lis
         line = ", ".join(filter(None, [cell["case"], *others])) if key in cell["values"] else cell["cell"]
         x = _to_number(cell["values"][key]) if key in cell["values"] else None
         diverged = not published and any(run["status"] == "diverged" for run in cell["runs"])
-        found.append(Point(line, x, mean, *(ends or (mean, mean)), diverged))
+        low, high = ends or (mean, mean)
+        found.append(Point(line, x, mean, low, high, diverged))
     return sorted(found, key=lambda point: (point.x is not None, point.x or 0))
 
 
