@@ -17,15 +17,16 @@ ROOMS = [
     "errors",
     "warning",
     "versions",
+    "provenance",
     "settings",
     "rng",
     "allocator",
     "compilation_cache",
-    "devices",
     "memory",
     "background",
     "distributed",
     "ops",
+    "io",
     "parallel",
     "runs",
     "process",
@@ -45,6 +46,7 @@ ROOMS = [
     "interchange",
     "training",
     "reporting",
+    "evaluate_run",
     "diagnosis",
     "workflows",
     "api",
@@ -70,6 +72,9 @@ HEAVY = {
     "tensorboard",
     "wandb",
     "fsspec",
+    "jinja2",
+    "argcomplete",
+    "pandas",
     "s3fs",
     "gcsfs",
     "sklearn",
@@ -80,7 +85,7 @@ ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn
 SHIPPED = {f"esnlm.interchange.huggingface.modeling_{name}" for name in ("esnlm", "deep_readout")}
 
 # Most physical lines of Python in the package, blank ones and comments included. Lower it whenever the package shrinks.
-BUDGET = 43_286
+BUDGET = 32_500
 
 
 def read(package: Path) -> dict[str, ast.Module]:
