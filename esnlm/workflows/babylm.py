@@ -73,7 +73,7 @@ def evaluate_babylm(
     sources = {name: babylm.read(name, place) for name, place in places.items()}
 
     model = (Path(out) if out else RunDirectory(newest.directory).evaluation / "babylm") / (model_name or newest.name)
-    about = {"model": model.name, "run": newest.name, "config_sha256": config_sha256(newest)}
+    about: dict = {"model": model.name, "run": newest.name, "config_sha256": config_sha256(newest)}
     about |= {"scoring": f"{SCORING[bos]}; {TIES}", "provenance": provenance(command)}
     revisions = steps | ({MAIN: newest.step} if AOA in places else {})
     files = {(revision, name): _file(model, revision, name) for revision in steps for name in places}

@@ -225,8 +225,8 @@ class DeepReadout(nn.Module):
             self.cells.append(Gru(config, f"cells.{len(self.cells)}"))
         if config.history:
             self.cells.append(TokenHistory(config.history))
-        self.parts = [len(cell.sizes) for cell in self.cells]
-        self.sizes = [size for cell in self.cells for size in cell.sizes]
+        sizes: list[Any] = [cell.sizes for cell in self.cells]
+        self.parts, self.sizes = [len(its) for its in sizes], sum(sizes, [])
         keys = config.heads * config.key_width
         if config.heads:
             self.projection = nn.Buffer(torch.zeros(keys, config.frozen_size))

@@ -179,12 +179,12 @@ class Reservoir(nn.Module):
         """Returns the function that advances a state by tokens (B,), and by a further drive (N, B) of the first layer."""
         layers = self.layers
         w_rec = [layer.recurrent.operand() for layer in layers]
-        w_in = [None if isinstance(layer.input, TokenInput) else layer.input.operand() for layer in layers]
+        w_in: list[Any] = [None if isinstance(layer.input, TokenInput) else layer.input.operand() for layer in layers]
         embedding = in_float32(self.embedding) if w_in[0] is not None else None
 
         def step(state: State, tokens: torch.Tensor, further: torch.Tensor | float = 0.0) -> State:
             drive = layers[0].input(tokens) if embedding is None else w_in[0] @ embedding[tokens].T.contiguous()
-            drive, new = drive + further, []
+            drive, new = drive + further, list[torch.Tensor]()
             for i, layer in enumerate(layers):
                 drive = drive if i == 0 else w_in[i] @ layers[i - 1].output(new[-1])
                 new.append(layer.advance(state[i], w_rec[i] @ layer.output(state[i]) + drive))
@@ -352,10 +352,9 @@ class EsnlmModel(EsnlmPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
         keeps = use_cache if use_cache is not None else self.config.use_cache and not self.training
+        carried: Any = CarriedState(state, before.length + tokens.shape[1]) if keeps else None
         output = BaseModelOutputWithPast(
-            last_hidden_state=features,
-            hidden_states=hidden if output_hidden_states else None,
-            **{CACHE: CarriedState(state, before.length + tokens.shape[1]) if keeps else None},
+            last_hidden_state=features, hidden_states=hidden if output_hidden_states else None, **{CACHE: carried}
         )
         return output if _is_dict(self.config, return_dict) else output.to_tuple()
 

@@ -156,7 +156,7 @@ def _reservoir(
         raise _not_exported("model.reservoir.update_rule", config.update_rule, " and ".join(UPDATE_RULES))
     if config.activation not in ACTIVATIONS:
         raise _not_exported("model.reservoir.activation", config.activation, " and ".join(ACTIVATIONS))
-    first, tensors = reservoir.layers[0], {}
+    first, tensors = reservoir.layers[0], Tensors()
     for i, layer in enumerate(reservoir.layers):
         inner = f"{prefix}layers.{i}."
         reads_tokens = i == 0 and layer.embedding is None
