@@ -17,18 +17,13 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-import filelock
 
 SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off" in small letters or capitals
 MOST_BYTES = 1 << 30  # of a folder; JAX removes what was not used for longest. The programs of a run take about 1 MB.
 SHORTEST_SECONDS = "0.3"  # What compiles in less is not kept.
-# JAX's events for each program: the seconds that it took to compile or read it, ...
+# JAX's event for each program: the seconds that it took to compile or read it.
 COMPILED = "/jax/core/compile/backend_compile_duration"
-# ... and, for one that it reads, the seconds that it took to compile once, less those that it took to read.
-SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 
 def use() -> Path | None:
@@ -40,7 +35,11 @@ def use() -> Path | None:
     # A program that cannot be read is compiled, and one that cannot be written is not kept. Neither matters to a run.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache|Cache value for key")
     folder = choose_folder()
-    if folder is None or "jax" in sys.modules or not _repair(folder):
+    if folder is None or "jax" in sys.modules:
+        return None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:  # nothing is kept then
         return None
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MOST_BYTES))
@@ -57,37 +56,6 @@ def choose_folder() -> Path | None:
         return Path(chosen or _user_folder()).absolute() / machine()
     except RuntimeError:  # There is no home folder.
         return None
-
-
-@dataclass
-class Savings:
-    """Compiled programs that were taken from the folder, and how much longer it would have taken to compile them."""
-
-    programs: int = 0
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        programs = "1 compiled program was" if self.programs == 1 else f"{self.programs} compiled programs were"
-        seconds = f"about {self.seconds:.0f}" if self.seconds >= 1 else "less than 1"
-        return f"{programs} taken from the cache, which saved {seconds} s"
-
-
-@contextlib.contextmanager
-def savings() -> Iterator[Savings]:
-    """Counts what is taken from the folder within it, by JAX's own figures."""
-    import jax  # not before `use`
-
-    found = Savings()
-
-    def count(event: str, duration_secs: float, **_: str | int) -> None:
-        if event == SAVED:
-            found.programs, found.seconds = found.programs + 1, found.seconds + duration_secs
-
-    jax.monitoring.register_event_duration_secs_listener(count)
-    try:
-        yield found
-    finally:
-        jax.monitoring.unregister_event_duration_listener(count)
 
 
 @contextlib.contextmanager
@@ -129,24 +97,3 @@ def _processor() -> str:
     # The clock and the like change from one reading to the next.
     lasting = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ", "isa", "cpu\t")
     return "\n".join(line for line in first if line.startswith(lasting)) or platform.node()
-
-
-def _repair(folder: Path) -> bool:
-    """Makes the folder, removes programs that were not written to their end, and returns whether it can be used.
-
-    JAX writes the time of use (-atime) after a program (-cache). Where a process ended between them, JAX would never
-    replace the program, and would keep nothing more once it looks for what to remove.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            return False
-        # JAX's own lock: no other process is writing while it is held. One that holds it will do without this repair.
-        with contextlib.suppress(filelock.Timeout), filelock.FileLock(folder / ".lockfile", timeout=0.2):
-            for program in folder.glob("*-cache"):
-                used = program.with_name(program.name.removesuffix("-cache") + "-atime")
-                if not used.exists():
-                    program.unlink(missing_ok=True)
-    except (OSError, NotImplementedError):  # filelock raises the latter on a file system that cannot lock files
-        return False
-    return True

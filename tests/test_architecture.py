@@ -23,7 +23,6 @@ ROOMS = [
     "allocator",
     "compilation_cache",
     "memory",
-    "background",
     "distributed",
     "ops",
     "io",

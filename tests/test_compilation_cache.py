@@ -2,12 +2,10 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-import filelock
 import numpy as np
 import pytest
 
@@ -59,32 +57,12 @@ def test_the_processor_is_known_by_its_instruction_sets():
     assert "MHz" not in said
 
 
-def test_a_program_that_was_not_written_to_its_end_is_removed(tmp_path):
-    for name in ("whole-cache", "whole-atime", "half-cache"):
-        (tmp_path / name).write_bytes(b"12345678")
-    with filelock.FileLock(tmp_path / ".lockfile"):
-        assert compilation_cache._repair(tmp_path)
-    assert (tmp_path / "half-cache").exists(), "another process may be writing it"
-    assert compilation_cache._repair(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lockfile") == [
-        "whole-atime",
-        "whole-cache",
-    ]
-
-
-def test_a_folder_that_cannot_be_used_is_no_mistake(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert not compilation_cache._repair(tmp_path / "file")
-    assert not compilation_cache._repair(tmp_path / "file" / "below")
-
-
 DATA = "data: {kind: grammar, sentences: 300, validation_sentences: 40, pairs: 4}\ntraining: {log_every: 2}\n"
 MODELS = {
     "esn": "model: {reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}",
     "esn_i": "model: {train_input: true, reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}",
     "lstm": "model: {family: lstm, width: 24}",
 }
-UPDATE = {"esn": "jit_update_loop", "esn_i": "jit_loss_and_gradient", "lstm": "jit_loss_and_gradient"}
 
 
 def train(folder: Path, name: str, cache: Path | str, *words: str) -> tuple[dict[str, np.ndarray], list[dict], str]:
@@ -108,12 +86,11 @@ def test_runs_that_differ_in_their_rates_compile_the_update_once(model, tmp_path
     (tmp_path / "small.yaml").write_text(DATA + MODELS[model])
     cache = tmp_path / "cache"
     train(tmp_path, "first", cache)
-    kept = set(cache.glob(f"*/{UPDATE[model]}*-cache")) | set(cache.glob("*/jit_step*-cache"))
+    kept = set(cache.glob("*/jit_update*-cache"))
     assert kept
     other = ("--training.learning_rate", "0.01", "--training.schedule", "cosine")
-    *_, said = train(tmp_path, "second", cache, *other)
-    assert set(cache.glob(f"*/{UPDATE[model]}*-cache")) | set(cache.glob("*/jit_step*-cache")) == kept
-    assert "taken from the cache" in said
+    train(tmp_path, "second", cache, *other)
+    assert set(cache.glob("*/jit_update*-cache")) == kept
 
 
 @pytest.mark.parametrize("model", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("esn_i", "lstm"))])
@@ -122,14 +99,12 @@ def test_no_cold_warm_and_damaged_cache_end_in_the_same_bits(model, tmp_path):
     cache = tmp_path / "cache"
     ends = {"none": train(tmp_path, "none", "off"), "cold": train(tmp_path, "cold", cache)}
 
-    kept = {path: path.read_bytes() for path in cache.glob(f"*/{UPDATE[model]}*-cache")}
-    used = {path: path.read_bytes() for path in cache.glob(f"*/{UPDATE[model]}*-atime")}
+    kept = {path: path.read_bytes() for path in cache.glob("*/jit_update*-cache")}
+    used = {path: path.read_bytes() for path in cache.glob("*/jit_update*-atime")}
     assert kept and len(used) == len(kept)
     ends["warm"] = train(tmp_path, "warm", cache)
     assert all(path.read_bytes() != before for path, before in used.items()), "they were read"
-    assert {path: path.read_bytes() for path in cache.glob(f"*/{UPDATE[model]}*-cache")} == kept, (
-        "none was compiled anew"
-    )
+    assert {path: path.read_bytes() for path in cache.glob("*/jit_update*-cache")} == kept, "none was compiled anew"
 
     if model != "esn":  # The rest is slow.
         for path in cache.glob("*/*-cache"):
@@ -137,11 +112,7 @@ def test_no_cold_warm_and_damaged_cache_end_in_the_same_bits(model, tmp_path):
         ends["damaged"] = train(tmp_path, "damaged", cache)
 
     arrays, lines, _ = ends["none"]
-    for name, (other, other_lines, said) in ends.items():
-        said, told = re.subn(
-            r"\d+ compiled programs? (was|were) taken from the cache, which saved (about \d+|less than 1) s\n", "", said
-        )
-        assert told == (name == "warm")
+    for other, other_lines, said in ends.values():
         assert all(np.array_equal(arrays[name], other[name]) for name in arrays | other)
         assert other_lines == lines
-        assert "cache" not in said and "Traceback" not in said and "machine" not in said
+        assert "Traceback" not in said

@@ -108,20 +108,22 @@ def finish() -> None:
         _leave()
 
 
-def fail(status: int, line: str) -> bool:
-    """Ends the other processes, and returns whether there are any: this one must then leave without JAX's own end.
+def left() -> bool:
+    """Returns whether this process has told others that it ends, and must leave without JAX's own end."""
+    return _ended
+
+
+def fail(status: int, line: str) -> None:
+    """Ends the other processes, if there are any.
 
     Args:
         status: that this process ends with; the others end with it, too.
         line: what was wrong; they say it.
     """
     global _ended
-    if _channel is None:
-        return False
-    if not _ended:
+    if _channel is not None and not _ended:
         _ended = True
         _channel.fail(status, line)
-    return True
 
 
 def reason() -> ProcessEnded | InputError | KeyboardInterrupt | None:

@@ -23,7 +23,7 @@ ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) cuts an axis of an array over all
 EVERYWHERE = PartitionSpec()  # every device has all of it
 
 
-def make_mesh(setting: Mapping[str, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
+def make_mesh(setting: Mapping[Any, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
     """Returns the mesh of a run, or None if one device does all.
 
     Args:

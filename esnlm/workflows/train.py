@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from esnlm import background, config
+from esnlm import config
 from esnlm.allocator import share_one_heap
 from esnlm.compute import in_float32
 from esnlm.config import Experiment
@@ -99,8 +99,7 @@ def _stopped() -> int:
     """Says that the run was stopped before there was anything to save, and returns the exit status."""
     line = "stopped; the same command resumes"
     tell(line)  # of several processes in one that was asked, or in process 0
-    if group.fail(INTERRUPTED, line):
-        background.leave_behind()  # JAX's own end would wait for the others, and then abort this process
+    group.fail(INTERRUPTED, line)
     return INTERRUPTED
 
 
