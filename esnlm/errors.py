@@ -27,9 +27,3 @@ def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole numb
         return operator.index(value)
     except TypeError:
         raise InputError(f"{name} is {value!r}: {rule}") from None
-
-
-def require(condition: bool, message: str) -> None:
-    """Raises an InputError with this message unless the condition holds."""
-    if not condition:
-        raise InputError(message)

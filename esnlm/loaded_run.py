@@ -31,7 +31,7 @@ from esnlm.data.corpus import require_training_store
 from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, npy_header, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
-from esnlm.errors import InputError, require, whole_number
+from esnlm.errors import InputError, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
@@ -168,9 +168,10 @@ class Run:
         """
         if isinstance(text, str | Path):
             there = is_url(text) or os.path.exists(text)
-            require(
-                there, f"{str(text)[:80]}: no token store lies there: give the folder of one, or a list of sentences"
-            )
+            if not there:
+                raise InputError(
+                    f"{str(text)[:80]}: no token store lies there: give the folder of one, or a list of sentences"
+                )
             text = open_store(text)
         store = text if isinstance(text, TokenStore) else encode_sentences(list_texts(text), self.tokenizer)
         self.require_store(store)
@@ -210,7 +211,8 @@ class Run:
         line = (
             f"group has the shape {group.shape} and the type {group.dtype}: give one bool for each of the {size} tokens"
         )
-        require(group.shape == (size,) and group.dtype == bool, line)
+        if group.shape != (size,) or group.dtype != bool:
+            raise InputError(line)
         self._require_readable(sequences)
         compute = self.config.compute
         assert compute.window_tokens is not None  # `load` has chosen it for this machine
@@ -262,7 +264,8 @@ class Run:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
             rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these words
         """
-        require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
+        if isinstance(sentences, str):
+            raise InputError("sentences is one text: give a list of texts")
         sentences = list(sentences)
         groups = _documents(sentences, context, documents)
         options = surprisal.Options(
@@ -330,7 +333,8 @@ class Run:
         Example:
             run.generate("The cats", count=3, length=10, temperature=0.7)
         """
-        require(isinstance(prompt, str), f"prompt is {prompt!r}: give a text")
+        if not isinstance(prompt, str):
+            raise InputError(f"prompt is {prompt!r}: give a text")
         _require_choices(count=count, length=length, temperature=temperature, top_k=top_k, seed=seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
@@ -436,10 +440,8 @@ class Run:
                 here = features[first : first + size]
                 padded = jax.numpy.pad(here, [(0, size - len(here)), (0, 0)])
                 logits = np.asarray(linear.logits(self._readout_here, padded, compute.precision))[: len(here)]
-                require(
-                    bool(np.isfinite(logits).all()),
-                    "the logits are not finite: the training diverged, so nothing can be predicted",
-                )
+                if not np.isfinite(logits).all():
+                    raise InputError("the logits are not finite: the training diverged, so nothing can be predicted")
                 found.append(logits.argmax(axis=1))
         return np.concatenate([*found, []]).astype(np.int64)
 
@@ -467,10 +469,10 @@ class Run:
         for i, sequence in enumerate(sequences):
             ids = _as_array(f"sequence {i}", sequence)
             whole = ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size)
-            require(
-                whole,
-                f"sequence {i} has the shape {ids.shape} and the type {ids.dtype}: give ids, integers along one axis",
-            )
+            if not whole:
+                raise InputError(
+                    f"sequence {i} has the shape {ids.shape} and the type {ids.dtype}: give ids, integers along one axis"
+                )
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
             advice = "shorten it" if reads_last else "shorten it, or use `esnlm score --tokens`, which reads windows"
@@ -523,7 +525,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         early = esnlm.load("runs/quickstart", step=500)
         best = esnlm.load("runs/stopped_early", step="best")
     """
-    require(not (untrained and step is not None), f"untrained with step {step}: give one of them")
+    if untrained and step is not None:
+        raise InputError(f"untrained with step {step}: give one of them")
     if step is not None and step != "best":
         step = whole_number("step", step, "give a whole number, 'best', or None for the newest")
     if is_url(run):
@@ -550,7 +553,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
         line = f"{directory.path}: this model was imported: how it was before its training is not known"
-        require(experiment.data.has_corpus, line)
+        if not experiment.data.has_corpus:
+            raise InputError(line)
         if experiment.parent.run is not None:
             model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
         return Run(directory.path, experiment, 0, model, tokenizer)
@@ -606,7 +610,8 @@ def _require_choices(*, count: int, length: int, temperature: float, top_k: int 
         if value is not None or name != "top_k":
             whole_number(name, value, "it must be a whole number")
     finite = isinstance(temperature, numbers.Real) and math.isfinite(temperature)
-    require(finite, f"temperature is {temperature!r}: it must be a finite number")
+    if not finite:
+        raise InputError(f"temperature is {temperature!r}: it must be a finite number")
     if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
         raise InputError(
             f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
@@ -619,21 +624,20 @@ def _documents(
     sentences: Sequence[str | Sequence[str]], context: str, documents: Sequence | None
 ) -> list[list[str | Sequence[str]]]:
     """Returns the sentences that are read one after another, a list for each fresh state; see `Run.surprisal`."""
-    require(context in ("sentence", "document"), f"context is {context!r}: choose sentence or document")
+    if context not in ("sentence", "document"):
+        raise InputError(f"context is {context!r}: choose sentence or document")
     if context == "sentence":
-        require(
-            documents is None,
-            "documents are named, and each sentence has a fresh state: give context='document' with them",
-        )
+        if documents is not None:
+            raise InputError(
+                "documents are named, and each sentence has a fresh state: give context='document' with them"
+            )
         return [[sentence] for sentence in sentences]
     try:
         names = [None] * len(sentences) if documents is None else list(documents)
     except TypeError:
         raise InputError(f"documents is {documents!r}: name the document of each sentence") from None
-    require(
-        len(names) == len(sentences),
-        f"{len(names)} documents are named for {len(sentences)} sentences: name one for each",
-    )
+    if len(names) != len(sentences):
+        raise InputError(f"{len(names)} documents are named for {len(sentences)} sentences: name one for each")
     return [
         [sentence for sentence, _ in group] for _, group in groupby(zip(sentences, names, strict=True), itemgetter(1))
     ]

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from esnlm.errors import require, whole_number
+from esnlm.errors import InputError, whole_number
 
 LARGEST_SEED = 2**32 - 1  # A seed of two words of 32 bits would be one word and the number of a stream.
 
@@ -62,7 +62,8 @@ def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list
 def check_seed(seed: int) -> None:
     """Raises InputError for a seed that nothing new may begin with."""
     whole_number("seed", seed, f"give a whole number from 0 to {LARGEST_SEED}")
-    require(0 <= seed <= LARGEST_SEED, f"seed is {seed}: it must be from 0 to {LARGEST_SEED}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"seed is {seed}: it must be from 0 to {LARGEST_SEED}")
 
 
 def generator(seed: int, stream: Stream, *more: int, layer: int = 0) -> np.random.Generator:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from esnlm.api.reservoir import Reservoir
-from esnlm.errors import require, whole_number
+from esnlm.errors import InputError, whole_number
 from esnlm.regression.solvers import solve_centred
 from esnlm.reservoir.topology import TOPOLOGIES
 
@@ -90,16 +90,22 @@ class _ReservoirEstimator(BaseEstimator):
         for name in ("mean_degree", "input_scale", "bias_scale", "ridge"):
             value = getattr(self, name)
             number = np.asarray(value).dtype.kind in "fiub" or (value is None and name == "mean_degree")
-            require(number, f"{name} is {value!r}: give a number")
-        require(self.ridge >= 0, f"ridge is {self.ridge}: it must not be negative")
-        require(self.washout >= 0, f"washout is {self.washout}: it must not be negative")
+            if not number:
+                raise InputError(f"{name} is {value!r}: give a number")
+        if not (self.ridge >= 0):
+            raise InputError(f"ridge is {self.ridge}: it must not be negative")
+        if self.washout < 0:
+            raise InputError(f"washout is {self.washout}: it must not be negative")
         idle = "of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'"
-        require(self.predicts == "steps" or not self.washout, f"washout is {self.washout}: {idle}")
+        if self.predicts != "steps" and self.washout:
+            raise InputError(f"washout is {self.washout}: {idle}")
         apart = "each sequence begins with the state 0; leave it out, or choose predicts='steps'"
-        require(self.predicts == "steps" or not self.carry_state, f"carry_state is {self.carry_state}: {apart}")
+        if self.predicts != "steps" and self.carry_state:
+            raise InputError(f"carry_state is {self.carry_state}: {apart}")
         longest = max(len(each) for each in sequences)
         too_long = f"washout is {self.washout}: it must leave some of the {longest} steps"
-        require(self.predicts != "steps" or self.washout < longest, too_long)
+        if self.predicts == "steps" and self.washout >= longest:
+            raise InputError(too_long)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
@@ -150,17 +156,18 @@ class _ReservoirEstimator(BaseEstimator):
         found, y = (found, list(_of_each(y, found))) if several else ([found], [y])
         lengths = [len(each) for each in found]
         fits = [np.shape(each)[:1] for each in y] == [(length,) for length in lengths]
-        require(fits, "y must have a target for each step of each sequence of X")
-        require(
-            skipped < max(lengths), f"washout is {skipped}: it must leave some of the {max(lengths)} steps to score"
-        )
+        if not fits:
+            raise InputError("y must have a target for each step of each sequence of X")
+        if skipped >= max(lengths):
+            raise InputError(f"washout is {skipped}: it must leave some of the {max(lengths)} steps to score")
         if sample_weight is not None:
             listed = several and np.ndim(next(iter(sample_weight), 0)) > 0
             flat = np.concatenate([np.atleast_1d(each) for each in (sample_weight if listed else [sample_weight])])
             fits = flat.shape == (sum(lengths),)
-            require(
-                fits, f"sample_weight has the shape {flat.shape}: give a weight for each of the {sum(lengths)} steps"
-            )
+            if not fits:
+                raise InputError(
+                    f"sample_weight has the shape {flat.shape}: give a weight for each of the {sum(lengths)} steps"
+                )
             parts = np.split(flat, np.cumsum(lengths)[:-1])
             sample_weight = np.concatenate([each[skipped:] for each in parts])
         y, found = (np.concatenate([np.asarray(each)[skipped:] for each in arrays]) for arrays in (y, found))
@@ -174,29 +181,30 @@ class _ReservoirEstimator(BaseEstimator):
 
     def _sequences(self, X: Any, reset: bool, y: Any = "no_validation", **options: Any) -> Any:
         """Returns sequences (T, D), whether X was one sequence alone, and the checked y where it is given."""
-        require(self.predicts in ("steps", "sequences"), f"predicts is {self.predicts!r}: choose steps, sequences")
+        if self.predicts not in ("steps", "sequences"):
+            raise InputError(f"predicts is {self.predicts!r}: choose steps, sequences")
         if _is_several(X):
-            require(not any(map(np.iscomplexobj, X)), "X holds complex numbers: give real ones")
+            if any(map(np.iscomplexobj, X)):
+                raise InputError("X holds complex numbers: give real ones")
             sequences = [np.asarray(each, np.float64) for each in X]
             widths = {each.shape[1] if each.ndim == 2 else -1 for each in sequences}
             lone = min(widths) if len(widths) == 1 else -1
-            require(
-                lone >= 1 and min(map(len, sequences)) >= 1, "X is several sequences: give each as (T, D), of one D"
-            )
+            if not (lone >= 1 and min(map(len, sequences)) >= 1):
+                raise InputError("X is several sequences: give each as (T, D), of one D")
             finite = all(np.isfinite(each).all() for each in sequences)
-            require(finite, "X holds a number that is not finite")
+            if not finite:
+                raise InputError("X holds a number that is not finite")
             if reset:
                 self.n_features_in_ = lone
                 self.__dict__.pop("feature_names_in_", None)  # of an earlier fit to one table, whose columns had names
             self._require_width(lone, reset)
             return sequences, False
         flat = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 1
-        require(
-            self.predicts == "sequences" or not flat,
-            "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
-        )
+        if self.predicts != "sequences" and flat:
+            raise InputError("X is a list of arrays of one axis: give each sequence as (T, 1) for steps")
         unequal = flat and len({np.shape(each) for each in X}) > 1
-        require(not unequal, "X is a list of arrays of one axis and unequal lengths: give each sequence as (T, 1)")
+        if unequal:
+            raise InputError("X is a list of arrays of one axis and unequal lengths: give each sequence as (T, 1)")
         alone = self.predicts == "steps"
         if not isinstance(y, str):
             checked, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **options)
@@ -213,7 +221,8 @@ class _ReservoirEstimator(BaseEstimator):
         if reset:
             self._width = width
         name, known = type(self).__name__, self._known_width()
-        require(known == width, f"X has {width} features at each step, but {name} was fitted with {known}")
+        if known != width:
+            raise InputError(f"X has {width} features at each step, but {name} was fitted with {known}")
 
     def _known_width(self) -> int:
         """Returns D of the fit. A pickle of an earlier version does not have it: there it follows from the columns of X."""
@@ -305,13 +314,17 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
 
     def _targets(self, y: Any, sequences: Sequences) -> Sequences:
         arrays = [np.asarray(each, np.float64) for each in _of_each(y, sequences)]
-        require(all(np.isfinite(each).all() for each in arrays), "y holds a number that is not finite")
+        if not all(np.isfinite(each).all() for each in arrays):
+            raise InputError("y holds a number that is not finite")
         steps = self.predicts == "steps"
         self._flat = arrays[0].ndim == (1 if steps else 0)
         found = [each.reshape(len(each) if steps else 1, -1) for each in map(np.atleast_1d, arrays)]
         for i, (u, each) in enumerate(zip(sequences, found, strict=True)):
             fits = each.shape == (len(u) if steps else 1, found[0].shape[1])
-            require(fits, f"y of sequence {i} has the shape {arrays[i].shape}: it must fit the {len(u)} steps of X")
+            if not fits:
+                raise InputError(
+                    f"y of sequence {i} has the shape {arrays[i].shape}: it must fit the {len(u)} steps of X"
+                )
         return found
 
     def __sklearn_tags__(self) -> Any:
@@ -379,10 +392,10 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
             y = _of_each(y, sequences)
             steps = self.predicts == "steps"
             fits = not steps or all(np.shape(each) == (len(u),) for u, each in zip(sequences, y, strict=True))
-            require(
-                fits,
-                "y must have a class for each step of each sequence of X; predicts='sequences' takes one a sequence",
-            )
+            if not fits:
+                raise InputError(
+                    "y must have a class for each step of each sequence of X; predicts='sequences' takes one a sequence"
+                )
             labels = np.concatenate([np.asarray(each) for each in y]) if steps else column_or_1d(y)
             ends = np.cumsum([len(each) for each in y])[:-1] if steps else []
         else:
@@ -443,10 +456,8 @@ def _is_several(X: Any) -> bool:
 
 def _of_each(y: Any, sequences: Sequences) -> Any:
     """Returns y, whose entry i belongs to sequence i. Of a table these are the rows; whoever iterates it gets its columns."""
-    require(
-        y is not None and len(y) == len(sequences),
-        f"y must have a target for each of the {len(sequences)} sequences of X",
-    )
+    if y is None or len(y) != len(sequences):
+        raise InputError(f"y must have a target for each of the {len(sequences)} sequences of X")
     return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 

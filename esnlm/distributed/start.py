@@ -17,7 +17,7 @@ from typing import Any
 
 from esnlm.distributed import group
 from esnlm.distributed.channel import Channel, let_abort_wait
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.versions import version
 
 WAIT = 300.0  # seconds, where the command line says nothing
@@ -57,7 +57,8 @@ def join(
 
 def find_place(coordinator: str | None, processes: int | None, process: int | None, wait: float) -> Place | None:
     """Returns the place of this process, or None where it is alone. See `join`."""
-    require(0 <= wait <= LONGEST_WAIT, f"--wait is {wait:g}: it must be seconds from 0 to {LONGEST_WAIT:,}")
+    if not 0 <= wait <= LONGEST_WAIT:
+        raise InputError(f"--wait is {wait:g}: it must be seconds from 0 to {LONGEST_WAIT:,}")
     given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
     missing = [name for name, value in given.items() if value is None]
     if processes == 1 and process in (None, 0):
@@ -65,13 +66,13 @@ def find_place(coordinator: str | None, processes: int | None, process: int | No
     if len(missing) == len(given):
         launcher = find_launcher(os.environ)
         return None if launcher is None else _ask_jax(launcher, wait)
-    require(not missing, f"{', '.join(given)} belong together: give {' and '.join(missing)} too")
+    if missing:
+        raise InputError(f"{', '.join(given)} belong together: give {' and '.join(missing)} too")
     assert coordinator is not None and processes is not None and process is not None
-    require(processes >= 1, f"--processes is {processes}: it must be at least 1")
-    require(
-        0 <= process < processes,
-        f"--process is {process}: {processes} processes have the numbers 0 to {processes - 1}",
-    )
+    if processes < 1:
+        raise InputError(f"--processes is {processes}: it must be at least 1")
+    if not 0 <= process < processes:
+        raise InputError(f"--process is {process}: {processes} processes have the numbers 0 to {processes - 1}")
     return Place(*_read_address(coordinator), processes, process)
 
 
@@ -82,11 +83,11 @@ def find_launcher(environment: Mapping[str, str]) -> str | None:
     others. What counts is therefore the number of processes that were started with this one.
     """
     if _number(environment, "OMPI_COMM_WORLD_SIZE") > 1:
-        require(
-            "OMPI_MCA_orte_hnp_uri" in environment,
-            "Open MPI started several processes but does not say where they meet, as version 5 does not: give --coordinator"
-            " HOST:PORT --processes $OMPI_COMM_WORLD_SIZE --process $OMPI_COMM_WORLD_RANK; " + ALONE,
-        )
+        if "OMPI_MCA_orte_hnp_uri" not in environment:
+            raise InputError(
+                "Open MPI started several processes but does not say where they meet, as version 5 does not: give --coordinator"
+                " HOST:PORT --processes $OMPI_COMM_WORLD_SIZE --process $OMPI_COMM_WORLD_RANK; " + ALONE
+            )
         return "Open MPI"
     if _number(environment, "SLURM_STEP_NUM_TASKS") > 1 and "SLURM_PROCID" in environment:
         return "SLURM"
@@ -138,18 +139,19 @@ def _ask_jax(launcher: str, wait: float) -> Place | None:
     if chosen := os.environ.get("JAX_LOCAL_DEVICE_IDS"):
         numbers = [number.strip() for number in chosen.split(",")]
         line = f"JAX_LOCAL_DEVICE_IDS is {chosen!r}: give numbers of devices with commas between them, such as 0,1,2,3"
-        require(all(number.isdecimal() for number in numbers), line)
+        if not all(number.isdecimal() for number in numbers):
+            raise InputError(line)
         devices = [int(number) for number in numbers]
     return Place(host, port, count, index, None if devices is None else list(devices))
 
 
 def _read_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    require(
-        bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16,
-        f"--coordinator is {address!r}: give the name or address of the machine of process 0 and a free port there, as"
-        " HOST:PORT",
-    )
+    if not (bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise InputError(
+            f"--coordinator is {address!r}: give the name or address of the machine of process 0 and a free port there, as"
+            " HOST:PORT"
+        )
     return host.strip("[]"), int(port)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.models.ngrams import WittenBellModel
 from esnlm.reservoir.arrays import Frozen
 
@@ -34,11 +34,11 @@ def table_bytes(vocab_size: int, setting: str) -> int:
         InputError: the table of V x V numbers would be too large.
     """
     size = 4 * vocab_size**2
-    require(
-        size <= MOST_BYTES,
-        f"{setting} is bigram: its table for {vocab_size:,} tokens would take {size / 1e9:.1f} GB, and at most"
-        f" {MOST_BYTES / 1e9:.0f} GB are used; choose none, or a smaller vocabulary",
-    )
+    if size > MOST_BYTES:
+        raise InputError(
+            f"{setting} is bigram: its table for {vocab_size:,} tokens would take {size / 1e9:.1f} GB, and at most"
+            f" {MOST_BYTES / 1e9:.0f} GB are used; choose none, or a smaller vocabulary"
+        )
     return size
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 
 BLOCK_TOKENS = 1 << 22  # read at a time: bounds the memory that a large corpus takes
 
@@ -138,7 +138,8 @@ class WittenBellModel(NgramModel):
         Raises:
             InputError: an id is outside 0 .. vocab_size - 1, there is no predicted token, or the order is below 2.
         """
-        require(order >= 2, f"n-gram model: order {order}: give 2 (a bigram model) or more")
+        if order < 2:
+            raise InputError(f"n-gram model: order {order}: give 2 (a bigram model) or more")
         again = list(sequences) if isinstance(sequences, Iterator) else sequences
         pairs = _count(again, vocab_size, ())
         # Every predicted token stands at the end of one pair, so the pairs have the counts of the tokens, too.

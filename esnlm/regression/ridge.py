@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg import blas
 
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut, LogProbs, Rule, Scores, fit_rule, linear_scores
 from esnlm.regression.sums import add_by_target, row_blocks
@@ -178,7 +178,8 @@ def decompose(accumulators: Accumulators) -> Spectrum:
     # "evr" needs one more F x F, "evd" three, and it overflows its 32-bit sizes at F = 32,768.
     values, vectors = scipy.linalg.eigh(gram.T, lower=True, overwrite_a=True, check_finite=False, driver="evr")
     line = "all states are equal, so that ridge has nothing to learn from; look at the settings of the reservoir, such as its leaks"
-    require(not values[-1] <= 0, line)
+    if values[-1] <= 0:
+        raise InputError(line)
     for rows in row_blocks(len(cross), len(gram)):
         cross[rows] = (cross[rows] - np.outer(counts[rows], mean)) @ vectors
     return Spectrum(values, vectors, cross, mean, share)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 
 
 def solve_by_svd(features: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
@@ -83,9 +83,9 @@ def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
 def _penalized_solver(gram: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the function that solves (gram + lambda I) z = right, with lambda relative to the mean of the diagonal."""
     level = ridge * np.trace(gram) / len(gram)
-    require(
-        bool(level > 0),
-        f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0",
-    )
+    if not bool(level > 0):
+        raise InputError(
+            f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0"
+        )
     factor = scipy.linalg.cho_factor(gram + level * np.eye(len(gram)))
     return lambda right: scipy.linalg.cho_solve(factor, right)

@@ -9,7 +9,7 @@ import scipy.sparse
 from flax import nnx, traverse_util
 from jax.experimental import sparse
 
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 
 Matrix = sparse.BCOO | jax.Array | np.ndarray  # sparse, with rows sorted, or dense
 
@@ -88,9 +88,12 @@ def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.spars
     except (TypeError, ValueError):
         line = f"{name} is {type(given).__name__}: give a matrix of NumPy or SciPy of the shape {shape}"
         raise InputError(line) from None
-    require(found.shape == shape, f"{name} has the shape {found.shape}: it must be {shape}")
-    require(found.dtype.kind in "fiub", f"{name} has the type {found.dtype}: it must be of real numbers")
-    require(bool(np.isfinite(found.data).all()), f"{name} has an entry that is not finite")
+    if found.shape != shape:
+        raise InputError(f"{name} has the shape {found.shape}: it must be {shape}")
+    if found.dtype.kind not in "fiub":
+        raise InputError(f"{name} has the type {found.dtype}: it must be of real numbers")
+    if not np.isfinite(found.data).all():
+        raise InputError(f"{name} has an entry that is not finite")
     found = scipy.sparse.csr_array(found.astype(np.float32))
     found.sum_duplicates()  # which sorts, too
     found.eliminate_zeros()

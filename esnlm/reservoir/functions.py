@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 
 Activation = Callable[[jax.Array], jax.Array]  # elementwise
 Function = TypeVar("Function", bound=Callable)
@@ -119,9 +119,11 @@ def name_of(kind: str, given: str | Callable) -> str:
     """
     known: dict[str, Any] = ACTIVATIONS if kind == "activation" else UPDATE_RULES
     if isinstance(given, str):
-        require(given in known, f"{kind} is {given!r}: choose {', '.join(public(known))}, or give a function")
+        if given not in known:
+            raise InputError(f"{kind} is {given!r}: choose {', '.join(public(known))}, or give a function")
         return given
-    require(callable(given), f"{kind} is {given!r}: give a name or a function")
+    if not callable(given):
+        raise InputError(f"{kind} is {given!r}: give a name or a function")
     names = [name for name, function in known.items() if given in (function, _given.get((kind, name)))]
     if names:
         return min(names, key=is_anonymous)  # a function may be registered after it was used
@@ -139,7 +141,8 @@ def require_registered(kind: str, name: str) -> None:
         name: of the function.
     """
     known: dict[str, Any] = ACTIVATIONS if kind == "activation" else UPDATE_RULES
-    require(name in known, f"{kind} {name} is not registered here: write @esnlm.{kind} above its def first")
+    if name not in known:
+        raise InputError(f"{kind} {name} is not registered here: write @esnlm.{kind} above its def first")
 
 
 def is_built_in(name: str) -> bool:
@@ -184,6 +187,8 @@ def _own_name(kind: str, function: Callable) -> str:
     """Returns the name of a function that is to be registered. A name can be given again: a notebook's cell runs twice."""
     name = getattr(function, "__name__", "")
     advice = "write it with def, under a name of its own"
-    require(name.isidentifier(), f"{kind}: a function without a name cannot be registered; {advice}")
-    require(not is_built_in(name), f"{kind} {name}: esnlm has one of this name; choose another name")
+    if not name.isidentifier():
+        raise InputError(f"{kind}: a function without a name cannot be registered; {advice}")
+    if is_built_in(name):
+        raise InputError(f"{kind} {name}: esnlm has one of this name; choose another name")
     return name

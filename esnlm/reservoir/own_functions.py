@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, is_built_in, own_name
 
 SEQUENCES = 4  # beside each other in the array that is tried
@@ -66,7 +66,8 @@ def _check(
     except Exception as error:  # whatever a function of a program's own raises
         line = " ".join(str(error).split())[:200]
         raise InputError(f"{called} fails on an array of the shape {shape}: {type(error).__name__}: {line}") from error
-    require(made == shape, f"{called} makes {made} of an array of the shape {shape}: {advice}")
+    if made != shape:
+        raise InputError(f"{called} makes {made} of an array of the shape {shape}: {advice}")
     run = jax.jit(lambda x, leak: function(x, leak))
     x = np.linspace(-1, 1, parts[0].size, dtype=np.float32).reshape(shape)
     before = np.asarray(run(x, leak))
@@ -74,4 +75,5 @@ def _check(
     for changed, value in itertools.product(parts, (2.0, -2.0)):
         after = np.asarray(run(np.where(changed, np.float32(value), x), leak))
         apart = np.array_equal(before[~changed], after[~changed], equal_nan=True)
-        require(apart, f"{called} mixes what must stay apart, one {part} with another: {advice}")
+        if not apart:
+            raise InputError(f"{called} mixes what must stay apart, one {part} with another: {advice}")

@@ -12,7 +12,7 @@ from pydantic import Field
 from scipy.special import bdtrc
 
 from esnlm.data.store import TokenStore
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
@@ -229,11 +229,11 @@ def initialize_reservoir(
     size, width = config.state_size, config.embedding
     check_own_functions(config.activation, config.update_rule, size)
     counted = config.input_weights == "counted"
-    require(
-        text is not None or not counted,
-        "model.reservoir.input_weights is counted: only a training has the text that it counts; train first, and give the run,"
-        " or choose random",
-    )
+    if text is None and counted:
+        raise InputError(
+            "model.reservoir.input_weights is counted: only a training has the text that it counts; train first, and give the run,"
+            " or choose random"
+        )
     embedding = None
     if width is not None:
         embedding = generator(seed, Stream.EMBEDDING).standard_normal((width, vocab_size), dtype=np.float32)
@@ -290,11 +290,11 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
         if radius.radius > 0:
             break
         by_function = isinstance(config.topology, FunctionTopology)
-        require(
-            not by_function or redraws < OWN_REDRAWS,
-            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
-            " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices",
-        )
+        if by_function and redraws >= OWN_REDRAWS:
+            raise InputError(
+                f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
+                " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
+            )
         warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
         setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"

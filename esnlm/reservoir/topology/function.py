@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.reservoir.arrays import checked_matrix
 from esnlm.reservoir.topology.base import TOPOLOGIES, Connections, Topology
 from esnlm.settings import settings
@@ -64,21 +64,25 @@ def register(name: str, function: Callable) -> type[Topology]:
     """Makes a topology of a function and registers it under a name."""
     known = TOPOLOGIES.get(name)
     free = known is None or issubclass(known, FunctionTopology)
-    require(free, f"topology {name}: esnlm has one of this name; choose another name")
+    if not free:
+        raise InputError(f"topology {name}: esnlm has one of this name; choose another name")
     fields: list[tuple[str, Any, Any]] = [("kind", str, name)]
     signature = inspect.signature(function)
     arguments = list(signature.parameters.values())
     for argument in arguments[2:]:
         default = argument.default
-        require(default is not argument.empty, f"topology {name}: argument {argument.name} has no default; give it one")
+        if default is argument.empty:
+            raise InputError(f"topology {name}: argument {argument.name} has no default; give it one")
         can_change = (
             f"topology {name}: argument {argument.name} has a default that can change, {default!r}; give a tuple"
         )
-        require(is_hashable(default), can_change)
+        if not is_hashable(default):
+            raise InputError(can_change)
         annotated = argument.annotation
         kind = type(default) if annotated is argument.empty or isinstance(annotated, str) else annotated
         fields.append((argument.name, kind, default))
-    require(len(arguments) >= 2, f"topology {name} takes {signature}: write it as {name}(state_size, rng)")
+    if len(arguments) < 2:
+        raise InputError(f"topology {name} takes {signature}: write it as {name}(state_size, rng)")
     TOPOLOGIES.pop(name, None)
     namespace = {each: default for each, _, default in fields} | {"function": staticmethod(function)}
     namespace["__annotations__"] = {each: kind for each, kind, _ in fields}
@@ -97,7 +101,8 @@ def is_hashable(value: Any) -> bool:
 
 def _find(name: str, settings: dict[str, Any]) -> Topology:
     """Returns the registered topology of a name."""
-    require(name in TOPOLOGIES, f"topology {name} is not registered here: write @esnlm.topology above its def first")
+    if name not in TOPOLOGIES:
+        raise InputError(f"topology {name} is not registered here: write @esnlm.topology above its def first")
     found: Any = TOPOLOGIES[name]
     return found(**settings)
 
