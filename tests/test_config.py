@@ -105,7 +105,7 @@ MISTAKES = {
         "training.kind is ridge: it fits",
     ),
     "no mapping": ("- run", "not a configuration"),
-    "a key twice": ("seed: 1\nseed: 2", "seed stands twice"),
+    "a key twice": ("seed: 1\nseed: 2", "not a YAML file: seed stands twice"),
 }
 
 

@@ -7,7 +7,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.readout.scaling import PARAMETRIZATIONS
 from experiments.bottleneck.images import ImageSettings
 from experiments.bottleneck.network import FORMS
@@ -106,12 +106,15 @@ def parse(tree: dict[str, Any], source: str) -> OneStepSettings | CurvesSettings
 def _build(kind: type, tree: Any, where: str) -> Any:
     """Returns the dataclass `kind` with the values of a tree."""
     fields = {each.name: each for each in dataclasses.fields(kind)}
-    require(isinstance(tree, dict), f"{where.removesuffix(': ')} is {tree!r}: it must hold {', '.join(fields)}")
+    if not isinstance(tree, dict):
+        raise InputError(f"{where.removesuffix(': ')} is {tree!r}: it must hold {', '.join(fields)}")
     for key in tree:
-        require(key in fields, f"{where}unknown key {key!r}: choose from {', '.join(fields)}")
+        if key not in fields:
+            raise InputError(f"{where}unknown key {key!r}: choose from {', '.join(fields)}")
     for name, each in fields.items():
         optional = each.default is not dataclasses.MISSING or each.default_factory is not dataclasses.MISSING
-        require(optional or name in tree, f"{where}{name} is missing")
+        if not (optional or name in tree):
+            raise InputError(f"{where}{name} is missing")
     hints = typing.get_type_hints(kind)
     return kind(**{key: _convert(hints[key], value, f"{where}{key}") for key, value in tree.items()})
 
@@ -121,30 +124,38 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _build(hint, value, f"{where}: ")
     if typing.get_origin(hint) is list:
-        require(isinstance(value, list), f"{where} is {value!r}: it must be a list")
+        if not isinstance(value, list):
+            raise InputError(f"{where} is {value!r}: it must be a list")
         return [_convert(typing.get_args(hint)[0], each, f"{where} {i}") for i, each in enumerate(value, 1)]
     if hint is float and not isinstance(value, bool):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             value = float(value)  # also of a text: YAML reads 1e-3 as one
-        require(not isinstance(value, float) or math.isfinite(value), f"{where} is {value}: it must be finite")
+        if not (not isinstance(value, float) or math.isfinite(value)):
+            raise InputError(f"{where} is {value}: it must be finite")
         if isinstance(value, float):
             return value
     kinds = typing.get_args(hint) or (hint,)
     right = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
-    require(right, f"{where} is {value!r}: it must be {getattr(hint, '__name__', hint)}")
+    if not right:
+        raise InputError(f"{where} is {value!r}: it must be {getattr(hint, '__name__', hint)}")
     return value
 
 
 def _check_curves(settings: CurvesSettings, source: str) -> None:
     _require_positive(settings, source, "n", "narrow", "epochs", "batch_size", "learning_rate", "seeds")
-    require(settings.images.test > 0, f"{source}: images.test is {settings.images.test}: it must be above 0")
-    require(0 <= settings.momentum < 1, f"{source}: momentum is {settings.momentum}: it must be in [0, 1)")
-    require(bool(settings.pairs), f"{source}: pairs is empty: give two classes or more such pairs")
+    if not (settings.images.test > 0):
+        raise InputError(f"{source}: images.test is {settings.images.test}: it must be above 0")
+    if not (0 <= settings.momentum < 1):
+        raise InputError(f"{source}: momentum is {settings.momentum}: it must be in [0, 1)")
+    if not settings.pairs:
+        raise InputError(f"{source}: pairs is empty: give two classes or more such pairs")
     _check_form(settings.form, source)
     known = ", ".join(PARAMETRIZATIONS)
-    require(bool(settings.parametrizations), f"{source}: parametrizations is empty: give some of {known}")
+    if not settings.parametrizations:
+        raise InputError(f"{source}: parametrizations is empty: give some of {known}")
     for name in settings.parametrizations:
-        require(name in PARAMETRIZATIONS, f"{source}: parametrizations has {name!r}: choose from {known}")
+        if name not in PARAMETRIZATIONS:
+            raise InputError(f"{source}: parametrizations has {name!r}: choose from {known}")
 
 
 def _check_one_step(settings: OneStepSettings, source: str) -> None:
@@ -152,31 +163,41 @@ def _check_one_step(settings: OneStepSettings, source: str) -> None:
     _require_positive(settings.widths, f"{source}: widths", "first")
     w = settings.widths
     rising = w.count >= 3 and w.last - w.first >= w.count
-    require(rising, f"{source}: widths must rise, through at least 3, to fit a slope and its error")
-    require(bool(settings.cases), f"{source}: cases is empty: give at least one")
+    if not rising:
+        raise InputError(f"{source}: widths must rise, through at least 3, to fit a slope and its error")
+    if not settings.cases:
+        raise InputError(f"{source}: cases is empty: give at least one")
     names = [case.name for case in settings.cases]
     for i, case in enumerate(settings.cases, 1):
         where, known = f"{source}: cases {i}", case.parametrization in PARAMETRIZATIONS
         message = f"parametrization is {case.parametrization!r}: choose from {', '.join(PARAMETRIZATIONS)}"
-        require(known, f"{where}: {message}")
+        if not known:
+            raise InputError(f"{where}: {message}")
         q, kind = case.exponent, case.parametrization
-        require(0 <= q <= 0.5, f"{where}: exponent is {q:g}: it must be in [0, 1/2]")
-        require(q == 0.5 or kind == "dynamic", f"{where}: exponent is {q:g}: only dynamic has one, and this is {kind}")
-        require(case.kink or kind == "spectral", f"{where}: kink is false: only spectral has one, and this is {kind}")
+        if not (0 <= q <= 0.5):
+            raise InputError(f"{where}: exponent is {q:g}: it must be in [0, 1/2]")
+        if not (q == 0.5 or kind == "dynamic"):
+            raise InputError(f"{where}: exponent is {q:g}: only dynamic has one, and this is {kind}")
+        if not (case.kink or kind == "spectral"):
+            raise InputError(f"{where}: kink is false: only spectral has one, and this is {kind}")
         _check_form(case.form, where)
         try:
             first, last = case.narrow(w.first), case.narrow(w.last)
         except OverflowError:
             raise InputError(f"{where}: m is too large for a number: it must be between 1 and n") from None
         fits = 1 <= first <= w.first and 1 <= last <= w.last
-        require(fits, f"{where}: m is {first} to {last}: it must be between 1 and n")
-        require(names.count(case.name) == 1, f"{where}: {case.name} is there twice: leave one out")
+        if not fits:
+            raise InputError(f"{where}: m is {first} to {last}: it must be between 1 and n")
+        if names.count(case.name) != 1:
+            raise InputError(f"{where}: {case.name} is there twice: leave one out")
 
 
 def _check_form(form: str, where: str) -> None:
-    require(form in FORMS, f"{where}: form is {form!r}: choose from {', '.join(FORMS)}")
+    if form not in FORMS:
+        raise InputError(f"{where}: form is {form!r}: choose from {', '.join(FORMS)}")
 
 
 def _require_positive(settings: Any, where: str, *names: str) -> None:
     for name in names:
-        require(getattr(settings, name) > 0, f"{where}: {name} is {getattr(settings, name)}: it must be above 0")
+        if not (getattr(settings, name) > 0):
+            raise InputError(f"{where}: {name} is {getattr(settings, name)}: it must be above 0")

@@ -1,12 +1,10 @@
 """Topologies as they are defined, and a new one: one class, which a configuration can name."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
 from esnlm import config_io
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.reservoir.topology import TOPOLOGIES, Connections, Topology
 from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
@@ -17,6 +15,7 @@ from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
 from esnlm.reservoir.weights import initialize_reservoir
+from esnlm.settings import Positive, settings
 
 
 def connect(kind, size, seed=0):
@@ -204,15 +203,12 @@ def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
 def star():
     """A topology of a user; no other test sees it."""
 
-    @dataclass(frozen=True)
+    @settings
     class Star(Topology):
         """Unit 0 feeds every unit, itself too."""
 
         kind: str = "star"
-        weight: float = 0.5
-
-        def check(self, field, state_size):
-            require(self.weight > 0, f"{field}.weight is {self.weight}: it must be above 0")
+        weight: Positive = 0.5
 
         def connect(self, state_size, density, rng):
             row = np.arange(state_size, dtype=np.int32)
@@ -237,7 +233,7 @@ def test_a_topology_of_a_user_is_one_class(star, tmp_path):
     expected = np.zeros((20, 20))
     expected[:, 0] = 0.99
     np.testing.assert_allclose(new.reservoir.w_rec.todense(), expected, rtol=1e-6)
-    with pytest.raises(InputError, match="^model.reservoir.topology.weight is -1.0: it must be above 0"):
+    with pytest.raises(InputError, match="model.reservoir.topology.weight is -1: it must be greater than 0"):
         config_io.read(path, ["--model.reservoir.topology.weight", "-1"])
 
 
