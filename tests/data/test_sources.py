@@ -1,7 +1,6 @@
 """A data source says everything that a run asks about its data, and a new one needs one class and one line."""
 
 import shutil
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
+from esnlm.settings import Count, settings
 
 
 @pytest.fixture
@@ -26,16 +26,12 @@ def directory(tmp_path) -> RunDirectory:
     return found
 
 
-@dataclass(frozen=True)
+@settings
 class Echoes(DataSource):
     """Sentences that say one word over and over."""
 
     kind: str = "echoes"
-    sentences: int = 50
-
-    def check(self) -> None:
-        if self.sentences < 1:
-            raise InputError(f"data.sentences is {self.sentences}: it must be at least 1")
+    sentences: Count = 50
 
     def open(self, directory, seed):
         folder = directory.stores / "train"

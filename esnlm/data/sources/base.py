@@ -25,7 +25,7 @@ class CorpusSize(NamedTuple):
 class DataSource(ABC):
     """Where the sentences of an experiment come from: the section `data` of its configuration.
 
-    A subclass is a frozen dataclass whose fields are the settings of that section. The first field is `kind`, and its
+    A subclass is made by `settings` (esnlm/settings.py), and its fields are the settings of that section. The first field is `kind`, and its
     default is the name of the source. Listed in esnlm/data/sources/__init__.py, it can be chosen by `data.kind`.
     """
 
@@ -36,9 +36,6 @@ class DataSource(ABC):
     has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
     is_in_run_only: ClassVar[bool] = False  # whether the text lies in the run directory, and no setting says what it is
     refusal: ClassVar[str] = "it has no corpus; choose store or grammar"  # of a source that has none outside of a run
-
-    def check(self) -> None:  # noqa: B027 (nothing to check by default)
-        """Raises InputError, naming the field, for a setting that cannot be used."""
 
     @abstractmethod
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:

@@ -1,6 +1,5 @@
 """Sentences that a program gave in Python: the run directory holds their token stores."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,9 +12,10 @@ from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.io.atomic import remove_folder
 from esnlm.runs.directory import RunDirectory
+from esnlm.settings import settings
 
 
-@dataclass(frozen=True)
+@settings
 class GivenData(DataSource):
     """Sentences given to `esnlm.train` or to the `fit` of a language model (docs/library.md)."""
 

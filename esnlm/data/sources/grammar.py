@@ -1,6 +1,5 @@
 """A corpus and minimal pairs that the package generates itself, from the grammar in esnlm/data/grammar.py."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,29 +10,26 @@ from esnlm.data.encode import write_sentences
 from esnlm.data.sources.base import CorpusSize, DataSource
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, word_tokenizer
-from esnlm.errors import InputError
 from esnlm.io.console import say
 from esnlm.runs.directory import RunDirectory
+from esnlm.settings import Count, settings
 
 
-@dataclass(frozen=True)
+@settings
 class GrammarData(DataSource):
     """A corpus and minimal pairs that the package generates itself (esnlm/data/grammar.py)."""
 
     kind: str = "grammar"
-    sentences: int = 40_000  # sentences of the training corpus
-    validation_sentences: int = 4_000  # sentences of the validation corpus
-    pairs: int = 500  # minimal pairs of each paradigm
+    sentences: Count = 40_000  # sentences of the training corpus
+    validation_sentences: Count = 4_000  # sentences of the validation corpus
+    pairs: Count = 500  # minimal pairs of each paradigm
 
     depends_on_seed: ClassVar[bool] = True
     has_minimal_pairs: ClassVar[bool] = True
 
-    def check(self) -> None:
-        for name in ("sentences", "validation_sentences", "pairs"):
-            if getattr(self, name) < 1:
-                raise InputError(f"data.{name} is {getattr(self, name)}: it must be at least 1")
+    def __post_init__(self) -> None:
         if self.pairs % 2:
-            raise InputError(f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
+            raise ValueError(f"pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         """Opens stores/train and stores/validation of the run directory; generates them, and the pairs, the first time."""

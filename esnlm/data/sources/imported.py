@@ -1,14 +1,14 @@
 """The data of a model that was trained elsewhere: there is none."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from esnlm.data.sources.base import DataSource
 from esnlm.data.store import TokenStore
 from esnlm.runs.directory import RunDirectory
+from esnlm.settings import settings
 
 
-@dataclass(frozen=True)
+@settings
 class ImportedData(DataSource):
     """None: the model was trained elsewhere (`python -m esnlm import`)."""
 

@@ -1,6 +1,5 @@
 """Token stores that were made by `esnlm prepare`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,10 @@ from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
+from esnlm.settings import settings
 
 
-@dataclass(frozen=True)
+@settings
 class StoreData(DataSource):
     """Token stores made by `python -m esnlm prepare`."""
 
@@ -20,15 +20,11 @@ class StoreData(DataSource):
     train: str = ""  # folder of the training store
     validation: str | None = None  # folder of the validation store; null: no validation
 
-    def check(self) -> None:
-        if not self.train:
-            raise InputError("data.train is empty: name a token store made by `python -m esnlm prepare`")
-
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
-        return open_store(Path(self.train)), open_store(Path(self.validation)) if self.validation else None
+        return open_store(self._folder()), open_store(Path(self.validation)) if self.validation else None
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
-        return Path(self.train)
+        return self._folder()
 
     def stores_there(self) -> tuple[TokenStore, TokenStore | None]:
         validation = open_store(Path(self.validation), verify=False) if self.validation else None
@@ -47,4 +43,9 @@ class StoreData(DataSource):
         return str(store.folder), store.tokens
 
     def _unverified(self) -> TokenStore:
-        return open_store(Path(self.train), verify=False)
+        return open_store(self._folder(), verify=False)
+
+    def _folder(self) -> Path:
+        if not self.train:
+            raise InputError("data.train is empty: name a token store made by `esnlm prepare`")
+        return Path(self.train)
