@@ -23,9 +23,8 @@ class ComputeConfig:
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.
     kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
-    state_precision: Literal["float32", "bf16"] = (
-        "float32"  # of the states that W_rec reads; bf16 halves what a GPU moves
-    )
+    # Of the states that W_rec reads; bf16 halves what a GPU moves.
+    state_precision: Literal["float32", "bf16"] = "float32"
     batch_slots: Count | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
     window_tokens: Count | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
     chunk_tokens: Count = 1024  # C, tokens whose logits exist at once

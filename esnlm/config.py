@@ -32,10 +32,9 @@ class TrainingConfig:
     kind: Literal["gradient"] = "gradient"  # ridge, rls and lms fit the readout by regression
     epochs: Count = 1  # passes over the training text (Ueda et al. 2025a)
     batch_size: Count = 32  # sentences of an update (Ueda et al. 2025a)
-    order: Literal["shuffled", "corpus"] = (
-        "shuffled"  # sentences shuffled anew in each epoch [ours], or as the text has them
-    )
-    optimizer: Literal["adamw", "sgd"] = "adamw"  # (Ueda et al. 2025a)
+    # Sentences shuffled anew in each epoch [ours], or as the text has them.
+    order: Literal["shuffled", "corpus"] = "shuffled"
+    optimizer: Literal["adamw", "sgd"] = "adamw"  # what takes the steps (Ueda et al. 2025a)
     # Size of a step; with model.readout.scaling the eta that multiplies the rates of its arrays (Ueda et al. 2025a).
     learning_rate: Positive = 1e-3
     momentum: Rate = 0.9  # of sgd (Utsunomiya 2025)

@@ -25,9 +25,8 @@ class DiagonalConfig:
     units: Natural = 0  # how many; 0: none
     shortest: Positive = 1.0  # time scale of the fastest unit, in tokens
     longest: Positive = 64.0  # of the slowest
-    token_dependence: NonNegative = (
-        0.0  # standard deviation of the logarithm of f(u); 0: rates do not depend on the token
-    )
+    # Standard deviation of the logarithm of f(u); 0: rates do not depend on the token.
+    token_dependence: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         if self.longest < self.shortest:

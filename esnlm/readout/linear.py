@@ -28,9 +28,8 @@ class ReadoutConfig:
     """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
 
     rank: Count | None = 512  # of W_out = A B; null: one matrix of full rank [r_out]
-    scaling: Literal["none", "ntp", "spectral", "dynamic"] = (
-        "none"  # of initial weights and learning rates with the widths (Utsunomiya 2025)
-    )
+    # Of initial weights and learning rates with the widths (Utsunomiya 2025).
+    scaling: Literal["none", "ntp", "spectral", "dynamic"] = "none"
 
     def __post_init__(self) -> None:
         if self.rank is None and self.scaling != "none":

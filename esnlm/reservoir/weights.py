@@ -53,9 +53,8 @@ class ReservoirConfig:
     """The reservoir of Ueda et al. 2025a, section 2.1. The paper's symbols stand in brackets."""
 
     state_size: Count = 4096  # units of a layer [N_state]
-    topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "erdos_renyi")] = (
-        ErdosRenyi()
-    )  # who feeds whom in W_rec, by its kind; most kinds decide the density, too
+    # Who feeds whom in W_rec, by its kind; most kinds decide the density, too.
+    topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "erdos_renyi")] = ErdosRenyi()
     mean_degree: Positive = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
     connectivity: Connectivity | None = None  # share of nonzeros; given, it replaces mean_degree / state_size [gamma]
     input_connectivity: Connectivity | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense

@@ -24,6 +24,7 @@ from esnlm.settings import Count, NonNegative, Positive, settings
 from esnlm.trunk import initial
 
 LONGEST = 8  # tokens of an n-gram
+Order = Annotated[int, Field(ge=2, le=LONGEST)]
 FIRST_FACTOR, LAST_FACTOR = 0x9E3779B1, 0x85EBCA6B  # odd numbers whose bits are as good as random
 
 
@@ -31,9 +32,7 @@ FIRST_FACTOR, LAST_FACTOR = 0x9E3779B1, 0x85EBCA6B  # odd numbers whose bits are
 class HashedNgramsConfig:
     """Trained embeddings of n-grams."""
 
-    orders: tuple[
-        Annotated[int, Field(ge=2, le=LONGEST)], ...
-    ] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
+    orders: tuple[Order, ...] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
     buckets: Count = 65536  # rows of a table
     width: Count = 64  # numbers of a row
     # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing.

@@ -25,6 +25,9 @@ from esnlm.settings import Count, Natural, settings
 from esnlm.trunk import initial
 
 
+Decay = Annotated[float, Field(gt=0, le=1)]
+
+
 @settings
 class RecentTokensConfig:
     """Trained embeddings of the last tokens."""
@@ -33,9 +36,7 @@ class RecentTokensConfig:
     width: Count = 256  # e, numbers of a token's embedding
     # Whether a token's embedding is its row of the last matrix A (Press and Wolf 2017); width must then be the rank.
     tied: bool = False
-    decays: tuple[
-        Annotated[float, Field(gt=0, le=1)], ...
-    ] = ()  # d_j, each in (0, 1], of fading sums of embeddings; none: there are no such sums
+    decays: tuple[Decay, ...] = ()  # d_j of fading sums of embeddings; none: there are no such sums
     window: Count = 16  # M, the last tokens that a fading sum adds up
 
     def __post_init__(self) -> None:

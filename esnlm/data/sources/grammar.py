@@ -22,7 +22,7 @@ class GrammarData(DataSource):
     kind: str = "grammar"
     sentences: Count = 40_000  # sentences of the training corpus
     validation_sentences: Count = 4_000  # sentences of the validation corpus
-    pairs: Count = 500  # minimal pairs of each paradigm
+    pairs: Count = 500  # minimal pairs of each paradigm, an even number
 
     depends_on_seed: ClassVar[bool] = True
     has_minimal_pairs: ClassVar[bool] = True

@@ -14,7 +14,7 @@ class SmallWorld(Topology):
     """A ring lattice with some of its edges rewired (Watts and Strogatz 1998). An edge goes both ways."""
 
     kind: str = "small_world"
-    degree: Count = 32  # neighbours on the lattice [k]
+    degree: Count = 32  # neighbours on the lattice, an even number [k]
     rewiring: Fraction = 0.1  # probability that an edge is rewired [beta]
 
     def check(self, state_size: int) -> None:
