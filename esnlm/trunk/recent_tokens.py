@@ -24,7 +24,6 @@ from esnlm.ops.matmul import einsum, matmul
 from esnlm.settings import Count, Natural, settings
 from esnlm.trunk import initial
 
-
 Decay = Annotated[float, Field(gt=0, le=1)]
 
 
