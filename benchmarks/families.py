@@ -303,7 +303,7 @@ class TorchEsn:
         adamw, _ = peers.fastest_adamw(params, device)
         onednn, _ = peers.fastest_products(device, precision, (640, params["b"].shape[0], vocab_size))
         reservoir = peers.TorchReservoir(model.reservoir, device, layout)
-        self.esn = peers.AheadWay(reservoir, params, precision, adamw, compiled, onednn=onednn)
+        self.esn = peers.PackedWay(reservoir, params, precision, adamw, compiled, onednn=onednn)
         self.first_loss = float(self.esn.update(windows[0][0]))
         self.updates(0)
 

@@ -1,9 +1,8 @@
-"""The same model in PyTorch, twice, and an LSTM: what esnlm is timed against.
+"""The same model in PyTorch, and an LSTM: what esnlm is timed against.
 
-`PaperWay` is the papers' way: a torch.sparse product and a Python loop over time on the padded batch, the readout on
-every padded position, AdamW as it comes. `PackedWay` is the best we know how to make of PyTorch: sentences sorted by
-length so that finished ones leave the loop, the readout on real tokens only, the fastest AdamW. Both read a sentence's
-tokens from a dense table of W_in's columns, which is faster than any sparse product with a one-hot vector.
+`PackedWay` is the best we know how to make of PyTorch: sentences sorted by length so that finished ones leave the loop, the
+readout on real tokens only, the fastest AdamW. A sentence's tokens are read from a dense table of W_in's columns, which is faster
+than any sparse product with a one-hot vector.
 """
 
 import time
@@ -130,51 +129,10 @@ class Readout(nn.Module):
         return OneDnnLinear.apply(inner, self.a.weight, self.a.bias)
 
 
-class PaperWay:
-    """(a) Everything on the padded batch."""
-
-    def __init__(self, reservoir: TorchReservoir, params: dict, precision: str):
-        self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
-        self.readout = Readout(params, self.device)
-        self.optimizer = torch.optim.AdamW(self.readout.parameters())  # PyTorch's defaults are the papers'
-        self.criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
-
-    def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
-        """Makes one update, and returns the loss before it."""
-        inputs, targets = (torch.from_numpy(x).to(self.device) for x in pad(sentences))  # (B, T)
-        h, states = self.reservoir.zeros(len(sentences)), []
-        for t in range(inputs.shape[1]):
-            h = self.reservoir.step(h, inputs[:, t])
-            states.append(h.T)
-        with precise(self.precision, self.device):
-            logits = self.readout(torch.stack(states, dim=1))  # (B, T, V)
-            loss = self.criterion(logits.flatten(0, 1), targets.flatten())
-        return _step(loss, self.optimizer)
-
-
-class SharedNll(torch.autograd.Function):
-    """Mean -log p of targets (P,), each from one of the rows of logits (C, V), P >= C."""
-
-    @staticmethod
-    def forward(ctx, logits, rows, targets):
-        log_probs = torch.log_softmax(logits, dim=1)
-        ctx.save_for_backward(log_probs, rows, targets)
-        return -log_probs[rows, targets].mean()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        log_probs, rows, targets = ctx.saved_tensors
-        share = gradient / len(rows)
-        counts = torch.bincount(rows, minlength=len(log_probs)).to(share.dtype)
-        found = log_probs.exp_().mul_((counts * share)[:, None])  # nobody else reads them
-        return found.index_put_((rows, targets), -share, accumulate=True), None, None
-
-
 class PackedWay:
-    """(b) Only real tokens, in as few passes as PyTorch allows.
+    """Only real tokens, in as few passes as PyTorch allows, with the states of many updates computed side by side, as esnlm has it.
 
     Args:
-        shares_first_row: the features after BOS, the same in every sentence, are read once.
         onednn: the readout's products are oneDNN's.
     """
 
@@ -185,31 +143,37 @@ class PackedWay:
         precision: str,
         adamw: dict,
         compiled: bool = False,
-        shares_first_row: bool = False,
         onednn: bool = False,
     ):
         self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
         self.readout = Readout(params, self.device, onednn)
         self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)
-        self.shares_first_row = shares_first_row
-        loss = self._shared_loss if shares_first_row else self._loss
-        self.loss = torch.compile(loss, dynamic=True) if compiled else loss
+        self.loss = torch.compile(self._loss, dynamic=True) if compiled else self._loss
 
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
         """Makes one update, and returns the loss before it."""
-        features, targets = self.features(sentences)
-        if self.shares_first_row:
-            features = features[len(sentences) - 1 :]
+        return self._update(*self.features(sentences))
+
+    def updates(self, batches: list[list[np.ndarray]]) -> torch.Tensor:
+        """Makes an update of each batch of sentences, and returns the last loss before it."""
+        together = [(len(sentence) - 1, u, sentence) for u, batch in enumerate(batches) for sentence in batch]
+        together.sort(key=lambda item: item[0], reverse=True)  # as `features` sorts them
+        lengths, update_of, sentences = zip(*together, strict=True)
+        features, targets = self.features(list(sentences))
+        running = [int(np.sum(np.array(lengths) > t)) for t in range(lengths[0])]
+        update_of_row = np.concatenate([update_of[:n] for n in running])
+        rows = torch.from_numpy(np.argsort(update_of_row, kind="stable")).to(self.device)
+        for own in rows.split(np.bincount(update_of_row).tolist()):
+            loss = self._update(features[own], targets[own])
+        return loss
+
+    def _update(self, features, targets):
         with precise(self.precision, self.device):
             loss = self.loss(features, targets)
         return _step(loss, self.optimizer)
 
     def _loss(self, features, targets):
         return F.cross_entropy(self.readout(features), targets)  # of logits (C, V)
-
-    def _shared_loss(self, features, targets):
-        rows = torch.arange(len(targets), device=self.device) - (len(targets) - len(features))
-        return SharedNll.apply(self.readout(features), rows.clamp(min=0), targets)
 
     @torch.no_grad()
     def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,27 +192,8 @@ class PackedWay:
         return features, packed
 
 
-class AheadWay(PackedWay):
-    """(b) with the states of many updates computed side by side, as esnlm has it."""
-
-    def updates(self, batches: list[list[np.ndarray]]) -> torch.Tensor:
-        """Makes an update of each batch of sentences, and returns the last loss before it."""
-        together = [(len(sentence) - 1, u, sentence) for u, batch in enumerate(batches) for sentence in batch]
-        together.sort(key=lambda item: item[0], reverse=True)  # as `features` sorts them
-        lengths, update_of, sentences = zip(*together, strict=True)
-        features, targets = self.features(list(sentences))
-        running = [int(np.sum(np.array(lengths) > t)) for t in range(lengths[0])]
-        update_of_row = np.concatenate([update_of[:n] for n in running])
-        rows = torch.from_numpy(np.argsort(update_of_row, kind="stable")).to(self.device)
-        for own in rows.split(np.bincount(update_of_row).tolist()):
-            with precise(self.precision, self.device):
-                loss = self.loss(features[own], targets[own])
-            loss = _step(loss, self.optimizer)
-        return loss
-
-
 class Lstm:
-    """(c) LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout.
+    """LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout.
 
     Args:
         onednn: the readout's products are oneDNN's.

@@ -25,7 +25,6 @@ import untrained
 from jax import lax
 from recurrence import esnlm_step
 from sentences import draw_pairs, predictions, real_share
-from training import gemm_lines, limits
 
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.evaluation import minimal_pairs, sequences
@@ -49,14 +48,14 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--batch", type=int, default=32, help="sentences in a padded batch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
-    parser.add_argument("--copy-megabytes", type=int, default=512)
     args = parser.parse_args(arguments)
     record = measure.begin()
     sentences, vocab_size = read(args)
     shapes = {"logits": (LOGITS, args.rank, vocab_size), "square": (args.square,) * 3}
     record["gemm_flops_per_s"] = measure.gemm_peaks(shapes, args.rounds)
-    record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
-    record["row"] = measure_scoring(sentences, vocab_size, args, limits(record)[0])
+    record["row"] = measure_scoring(
+        sentences, vocab_size, args, max(map(measure.best_peak, record["gemm_flops_per_s"].values()))
+    )
     text = markdown(record)
     print("\n".join(text))
     measure.write(args.out, "scoring", "Scoring minimal pairs", text, record)
@@ -190,7 +189,11 @@ def markdown(record: dict) -> list[str]:
         f"- esnlm: {row['states_per_s']:,.0f} states/s, {row['readout_share_of_gemm']:.0%} of the GEMM peak;"
         f" BLiMP's 134,000 sentences at this rate: {row['minutes_for_blimp']:.1f} minutes",
         *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
-        *(f"- {line}" for line in gemm_lines(record["gemm_flops_per_s"])),
+        *(
+            f"- GEMM, {shape}: "
+            + ", ".join(f"{library} {measure.show(peak)} FLOP/s" for library, peak in peaks.items())
+            for shape, peaks in record["gemm_flops_per_s"].items()
+        ),
     ]
 
 
