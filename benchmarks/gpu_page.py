@@ -231,13 +231,7 @@ def missing(found: dict[str, dict]) -> list[str]:
         lines += [f"- {name}: {failure}" for failure in failures]
         lines += [f"- {name}: no finding {', '.join(absent)}"] * bool(absent)
     spent = ", ".join(f"{name} {part['seconds']:.0f}" for name, part in found.items() if "seconds" in part)
-    return [
-        "## Not measured",
-        "",
-        *(lines or ["Nothing was left out."]),
-        "",
-        f"Seconds of the parts: {spent}.",
-    ]
+    return ["## Not measured", "", *(lines or ["Nothing was left out."]), "", f"Seconds of the parts: {spent}."]
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class Case:
         epoch = batches.plan_epoch(np.full(total, length), 0, 0, count, window)
         text = Text(as_store(list(tokens)), [epoch], [(0, part) for part in epoch.windows])
         began = time.perf_counter()
-        own = families.Family(experiment, text, window, args.vocab, False, True, len(epoch.windows[0]))
+        own = families.Family(experiment, text, window, args.vocab, len(epoch.windows[0]))
         ready = time.perf_counter()
         own.load(0)
         own.run(len(epoch.windows[0]))

@@ -67,7 +67,7 @@ def fastest_layout(matrix: BCOO, device: str, slots: int) -> tuple[str, str]:
         w = torch_matrix(matrix, device, layout)
         found[layout] = _seconds(lambda w=w: w @ h)
     best = min(found, key=found.get)
-    return best, f"W_rec in {best} ({_times(found)} a product with {slots} columns)"
+    return best, f"W_rec in {best}, {1e3 * found[best]:.3g} ms a product with {slots} columns"
 
 
 class OneDnnLinear(torch.autograd.Function):
@@ -94,16 +94,14 @@ class OneDnnLinear(torch.autograd.Function):
         return of_x, OneDnnLinear.product(gradient.T, x.T), of_bias
 
 
-def fastest_products(device: str, precision: str, shape: tuple[int, int, int]) -> tuple[bool, str]:
-    """Returns whether oneDNN is faster than PyTorch's own choice at the logits (rows, rank, vocabulary), and a line that says so."""
+def onednn_is_faster(device: str, precision: str, shape: tuple[int, int, int]) -> bool:
+    """Tells whether oneDNN is faster than PyTorch's own choice at the logits (rows, rank, vocabulary)."""
     if device != "cpu" or precision != "float32" or not torch.backends.mkldnn.is_available():
-        return False, "products: PyTorch's own choice"
+        return False
     rows, rank, vocab_size = shape
     x, weight, bias = torch.rand(rows, rank), torch.rand(vocab_size, rank), torch.rand(vocab_size)
-    found = {"PyTorch's own choice": _seconds(lambda: F.linear(x, weight, bias))}
-    found["oneDNN"] = _seconds(lambda: OneDnnLinear.product(x, weight, bias))
-    best = min(found, key=found.get)
-    return best == "oneDNN", f"products of the readout: {best} ({_times(found)} the logits)"
+    own = _seconds(lambda: F.linear(x, weight, bias))
+    return _seconds(lambda: OneDnnLinear.product(x, weight, bias)) < own
 
 
 class Readout(nn.Module):
@@ -225,20 +223,23 @@ class Lstm:
             loss = F.cross_entropy(logits, targets.data)
         return _step(loss, self.optimizer)
 
+    def updates(self, batches: list[list[np.ndarray]]) -> torch.Tensor:
+        """Makes an update of each batch of sentences, and returns the last loss before it."""
+        return [self.update(batch) for batch in batches][-1]
+
 
 ADAMW = {"for-loop": {"foreach": False, "fused": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 
 
-def fastest_adamw(params: dict, device: str) -> tuple[dict, str]:
-    """Returns the options of the fastest of torch's AdamW implementations on arrays of these shapes, and a line that says so."""
+def fastest_adamw(params: dict, device: str) -> dict:
+    """Returns the options of the fastest of torch's AdamW implementations on arrays of these shapes."""
     found = {}
     for name, options in ADAMW.items():
         arrays = [nn.Parameter(torch.rand(array.shape, device=device)) for array in params.values()]
         for array in arrays:
             array.grad = torch.rand_like(array)
         found[name] = _seconds(torch.optim.AdamW(arrays, **options).step)
-    best = min(found, key=found.get)
-    return ADAMW[best], f"AdamW: {best} ({_times(found)})"
+    return ADAMW[min(found, key=found.get)]
 
 
 def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -262,10 +263,6 @@ def _step(loss, optimizer):
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return loss.detach()
-
-
-def _times(seconds: dict[str, float]) -> str:
-    return ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
 
 
 def _seconds(run, repeats: int = 15) -> float:

@@ -1,10 +1,10 @@
-"""How long a run takes from its command to its first update, and how it stops while it compiles.
+"""How long a run takes from its command to its first update.
 
     python benchmarks/start_up.py --train stores/train --validation stores/dev [--state-size 1024] [--rounds 3]
 
 Each round is three runs of `esnlm train`, each a process of its own: without a cache of compiled programs, with a cold one, and
 with the one that the run before has filled. Each is stopped as soon as its first line of metrics is written, and resumed
-once with that cache. A last run is sent SIGTERM while it compiles. Processor time is that of the process until its first
+once with that cache. Processor time is that of the process until its first
 line of metrics, which the process itself is asked for by the system (/proc/PID/stat).
 """
 
@@ -55,16 +55,6 @@ def first_update(arguments: list[str], run: Path, cache: str) -> dict[str, float
     return took | {"status": process.returncode}
 
 
-def stopped_while_compiling(arguments: list[str], run: Path, after: float) -> dict[str, float]:
-    """Sends SIGTERM `after` seconds from the start, and returns how long the process then took to end."""
-    process = start(arguments, run, "off")
-    time.sleep(after)
-    began = time.perf_counter()
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    return {"wall_s": time.perf_counter() - began, "status": process.returncode}
-
-
 def main(words: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
     parser.add_argument("--train", required=True, help="a token store")
@@ -84,9 +74,6 @@ def main(words: list[str] | None = None) -> dict:
                 found.setdefault(kind, []).append(first_update(arguments, run, cache))
                 found.setdefault(f"{kind}, resumed", []).append(first_update(arguments, run, cache))
                 shutil.rmtree(run)
-    with tempfile.TemporaryDirectory() as folder:
-        after = statistics.median(row["wall_s"] for row in found["no cache"]) / 2
-        record["stop"] = stopped_while_compiling(arguments, Path(folder, "run"), after)
     record["rounds"] = found
     rows = [
         [kind, *(statistics.median(row[key] for row in own) for key in ("wall_s", "processor_s"))]
@@ -97,8 +84,6 @@ def main(words: list[str] | None = None) -> dict:
         "`resumed` is the same command once more on the run that was stopped there.",
         "",
         *measure.table(["", "seconds", "seconds of processor time"], rows),
-        "",
-        f"SIGTERM while it compiles: ended {record['stop']['wall_s']:.1f} s later, with status {record['stop']['status']}.",
     ]
     measure.write(options.out, "start_up", "Start-up", text, record)
     return record

@@ -30,7 +30,7 @@ def share_one_heap() -> bool:
 
     An update whose gradient goes through the whole model takes and frees large arrays in every call, and is faster for it. One whose
     features were computed ahead is part of a call that makes many updates. It takes and frees many small arrays, and is slower for it:
-    all threads then look for room in the same heap (results/heaps.md).
+    all threads then look for room in the same heap.
 
     Returns:
         As `keep_freed_memory`.
