@@ -115,17 +115,16 @@ def main(arguments: list[str] | None = None) -> dict:
             label = f"{name}, {what}"
             record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
             print(label, found, flush=True)
-            title = f"Compiled for {args.target}, {args.precision}"
-            measure.write(args.out, f"compile_for.{args.target.replace(':', '.')}", title, markdown(record), record)
+            file, title = (
+                f"compile_for.{args.target.replace(':', '.')}",
+                f"Compiled for {args.target}, {args.precision}",
+            )
+            measure.write(args.out, file, title, markdown(record), record)
     return record
 
 
 def find(name: str) -> tuple[str, list[Any]]:
-    """Returns the platform of a target and its devices, to compile for.
-
-    Raises:
-        InputError: there is no target of that name, or no plugin compiles for it.
-    """
+    """Returns the platform of a target and its devices, to compile for."""
     kind, _, shape = name.partition(":")
     if kind not in TARGETS:
         raise InputError(f"--target {name}: no target of that name; choose {', '.join(TARGETS)}")
@@ -233,10 +232,8 @@ class Model:
         readout = jax.eval_shape(lambda given: self.placement.masked(self.model.readout_arrays(given)), self.params)
         readout = self.placed({"readout": readout})["readout"]
         counts = (self.array(count, dtype=np.int32) for count in (rows, 2 * rows, 2 * rows))
-        traced = scoring._pair_log_probs.trace(
-            readout, self.buffer(width, BY_DEVICE), *counts, precision=self.compute.precision
-        )
-        return traced, own_bytes(readout) + 4 * rows * width
+        given = readout, self.buffer(width, BY_DEVICE), *counts, self.compute.precision
+        return scoring._pair_log_probs.trace(*given), own_bytes(readout) + 4 * rows * width
 
     # ---- shapes in place of arrays
 

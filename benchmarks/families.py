@@ -65,10 +65,8 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
-    require(args.rounds >= 1, f"--rounds is {args.rounds}: it must be at least 1")
-    require(args.updates >= 1, f"--updates is {args.updates}: it must be at least 1")
     record = measure.begin()
-    experiments = {name: config_io.read(file) for name, file in named(args.configs).items()}
+    experiments = {file.stem: config_io.read(file) for file in args.configs}
     if args.precisions:
         experiments = {
             f"{name}, {precision}": in_precision(experiment, precision)
@@ -82,14 +80,6 @@ def main(arguments: list[str] | None = None) -> dict:
 
     measure_families(experiments, args, write)
     return record
-
-
-def named(files: list[Path]) -> dict[str, Path]:
-    """Returns the files by their names without .yaml, which must differ."""
-    found = {file.stem: file for file in files}
-    if len(found) < len(files):
-        raise InputError(f"--configs: {len(files)} files of {len(found)} names: results are listed by the file's name")
-    return found
 
 
 def in_precision(experiment: Experiment, precision: str) -> Experiment:

@@ -345,12 +345,6 @@ def lines_of(row: dict) -> list[str]:
 def markdown(record: dict) -> list[str]:
     absent = [] if reservoirpy is not None else ["reservoirpy is not installed"]
     absent += [] if measure.torch is not None else ["torch is not installed"]
-    names = list(dict.fromkeys(name for row in record["rows"] for name in row["contenders"]))
-    overview = [
-        [row["size"], row["slots"], 1e3 * row["floor_s"]]
-        + [1e3 * row["contenders"][name]["median_s"] if name in row["contenders"] else None for name in names]
-        for row in record["rows"]
-    ]
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
         "Milliseconds a step, medians of rounds in which the contenders take turns; float32, the same matrices.",
@@ -358,8 +352,6 @@ def markdown(record: dict) -> list[str]:
         "all slots at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
         f"Copy bandwidth in GB/s, read and written: {copies}.",
         *absent,
-        "",
-        *measure.table(["N", "B", "floor", *names], overview),
         "",
         *(line for row in record["rows"] for line in lines_of(row)),
     ]
