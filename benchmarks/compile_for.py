@@ -111,15 +111,13 @@ def main(arguments: list[str] | None = None) -> dict:
         settings += ["--run=unused", f"--compute.precision={args.precision}", *(f"--{each}" for each in args.set)]
         experiment = config_io.read(CONFIGS / file, settings)
         model = Model(experiment, args.vocabulary, BACKENDS[platform], mesh, devices[0])
-        for what, traced, least in model.programs():
-            label = f"{name}, {what}"
-            record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
-            print(label, found, flush=True)
-            file, title = (
-                f"compile_for.{args.target.replace(':', '.')}",
-                f"Compiled for {args.target}, {args.precision}",
-            )
-            measure.write(args.out, file, title, markdown(record), record)
+        with jax.sharding.use_abstract_mesh(model.mesh.abstract_mesh):  # it says for which GPU a kernel in Triton is
+            for what, traced, least in model.programs():
+                label = f"{name}, {what}"
+                record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
+                print(label, found, flush=True)
+        file, title = f"compile_for.{args.target.replace(':', '.')}", f"Compiled for {args.target}, {args.precision}"
+        measure.write(args.out, file, title, markdown(record), record)
     return record
 
 
@@ -168,7 +166,8 @@ class Model:
         self.model, self.mesh = whole.for_device(self.compute), mesh or Mesh(np.array([device]), ("device",))
         reads_whole = self.config.trains_ahead and not self.config.features_are_frozen  # features that a trunk makes
         is_cut = mesh is not None and self.config.feature_size % self.devices == 0 and not reads_whole
-        rows = rows_on(backend, vocab_size, mesh.shape["vocabulary"] if mesh else 1)
+        can_be_padded = mesh is not None or self.config.readout_can_be_padded
+        rows = rows_on(backend, vocab_size, mesh.shape["vocabulary"] if mesh else 1) if can_be_padded else vocab_size
         by_token = (self.config.token_arrays or ()) if mesh else READOUT_ARRAYS
         self.placement = Absent(mesh, vocab_size, rows, by_token, ("readout.b",) if is_cut else ())
         given = self.compute.batch_slots, self.compute.window_tokens
@@ -177,13 +176,10 @@ class Model:
 
     def programs(self) -> Iterator[tuple[str, Any, float]]:
         """Yields the name of each program, the program traced, and the least bytes that it moves on a device."""
-        made = {"update": self.update, "time step": self.time_step, "scoring": self.scoring}
-        for name, make in made.items():
-            if name != "time step" or self.config.trains_ahead:
-                # From jax 0.11 on, the mesh says for which GPU a kernel in Triton is.
-                with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
-                    traced, least = make()
-                yield name, traced, least
+        yield "update", *self.update()
+        if self.config.trains_ahead:
+            yield "time step", *self.time_step()
+        yield "scoring", *self.scoring()
 
     def update(self) -> tuple[Any, float]:
         training, compute, config, placement = self.experiment.training, self.compute, self.config, self.placement
