@@ -20,8 +20,8 @@ Programs are those that a run calls, with the settings that it chooses on such a
 
 GFLOP and GB are XLA's own count (`cost_analysis`), in which a kernel written in Triton counts nothing. "least" is what nothing can
 do without: in an update the products read the parameters and write the gradient, and the optimizer reads both and its state, and
-writes parameters and state. Kernels, loops, conditionals and exchanges are counted in the compiled text. On several devices all
-figures are of one of them. Writes compile_for.TARGET.json and .md under --out; --text keeps the compiled programs.
+writes parameters and state. What lies between, such as logits, is not in it. Kernels, loops, conditionals and exchanges are counted
+in the compiled text. On several devices all figures are of one of them. Writes compile_for.TARGET.json and .md under --out.
 """
 
 import math
