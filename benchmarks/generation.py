@@ -77,7 +77,7 @@ def ready(size: int, vocab_size: int, rank: int):
 
 
 def generate(run, tokens: int, seed: int) -> np.ndarray:
-    return run.generate(length=tokens, seed=seed)[0]
+    return np.array(run.generate(length=tokens, seed=seed)[0])
 
 
 class Loop:
