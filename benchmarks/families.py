@@ -17,9 +17,7 @@ With --precisions, each configuration and PyTorch's LSTM take their turns in eac
 without it, that LSTM is in float32. With --torch-esn, the first configuration, an echo state network with a low-rank readout, also takes
 its turns in PyTorch: the states of all updates of a round side by side, by the fastest of PyTorch's products with W_rec, and the readout
 on real tokens only. With --compiled it does so with torch.compile, too. First losses are of the same sentences, before any update.
-The readout has the rows that a run adds to it on this device (esnlm/parallel/placement.py). With --without-padding, each configuration
-also takes its turns without them. With --other-heaps it also takes its turns with a heap for each thread where `esnlm train` asks for
-one heap, and the other way round (esnlm/allocator.py).
+The readout has the rows that a run adds to it on this device.
 
 Writes families.json and .md under --out, after each round.
 """
@@ -60,20 +58,14 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--configs", type=Path, nargs="+", required=True, help="configurations of training, YAML")
     parser.add_argument("--store", type=Path, required=True, help="take the sentences from this token store")
     parser.add_argument("--precisions", choices=PRECISIONS, nargs="+", help="default: that of each configuration")
-    parser.add_argument(
-        "--without-padding", action="store_true", help="measure each configuration without added rows, too"
-    )
-    parser.add_argument("--other-heaps", action="store_true", help="measure each with the other choice of heaps, too")
     parser.add_argument("--torch-esn", action="store_true", help="the first configuration in PyTorch, too")
     parser.add_argument("--compiled", action="store_true", help="and with torch.compile")
     parser.add_argument("--patience", type=float, help="seconds after which a contender that is not ready is left out")
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
-    require(args.rounds >= 1, f"--rounds is {args.rounds}: it must be at least 1")
-    require(args.updates >= 1, f"--updates is {args.updates}: it must be at least 1")
     record = measure.begin()
-    experiments = {name: config_io.read(file) for name, file in named(args.configs).items()}
+    experiments = {file.stem: config_io.read(file) for file in args.configs}
     if args.precisions:
         experiments = {
             f"{name}, {precision}": in_precision(experiment, precision)
@@ -89,14 +81,6 @@ def main(arguments: list[str] | None = None) -> dict:
     return record
 
 
-def named(files: list[Path]) -> dict[str, Path]:
-    """Returns the files by their names without .yaml, which must differ."""
-    found = {file.stem: file for file in files}
-    if len(found) < len(files):
-        raise InputError(f"--configs: {len(files)} files of {len(found)} names: results are listed by the file's name")
-    return found
-
-
 def in_precision(experiment: Experiment, precision: str) -> Experiment:
     """Returns the same experiment with another precision of its products."""
     return dataclasses.replace(experiment, compute=dataclasses.replace(experiment.compute, precision=precision))
@@ -109,17 +93,9 @@ def measure_families(
     text, window, batch_size = plan(experiments, args)
     vocab_size = text.store.manifest["tokenizer"]["vocab_size"]
     given = text, window, vocab_size
-    families = {}
-    for name, experiment in experiments.items():
-        one_heap = not experiment.model.trains_ahead  # as `esnlm train` has it
-        families[name] = experiment, *given, one_heap, True
-        if args.without_padding:
-            families[f"{name}, V rows"] = experiment, *given, one_heap, False
-        if args.other_heaps:
-            families[f"{name}, {'own heaps' if one_heap else 'one heap'}"] = experiment, *given, not one_heap, True
     windows = [text.batches(i) for i in range(args.rounds)]
     count = min(args.updates, *map(len, windows))  # updates a round
-    own = {name: measure.Apart(Family, *arguments, count) for name, arguments in families.items()}
+    own = {name: measure.Apart(Family, experiment, *given, count) for name, experiment in experiments.items()}
     peer = {}
     if measure.torch is not None:
         first, chosen = next(iter(experiments.values())), args.precisions or ["float32"]
@@ -129,10 +105,9 @@ def measure_families(
         ]
         for precision, compiled in of_esn if args.torch_esn else []:
             name = TORCH_ESN + suffixes[precision] + ", compiled" * compiled
-            given = first, text.store, vocab_size, windows, count, precision, compiled
-            peer[name] = measure.Apart(TorchEsn, *given)
+            peer[name] = measure.Apart(Torch, first, text.store, vocab_size, windows, count, precision, compiled)
         for precision, suffix in suffixes.items():
-            peer[TORCH + suffix] = measure.Apart(TorchLstm, vocab_size, windows, count, precision)
+            peer[TORCH + suffix] = measure.Apart(Torch, None, text.store, vocab_size, windows, count, precision)
     about, broken = {}, {}
     until = None if args.patience is None else time.monotonic() + args.patience
     for name, process in (own | peer).items():
@@ -222,20 +197,16 @@ class Family:
         text: Text,
         window_tokens: int,
         vocab_size: int,
-        one_heap: bool,
-        can_be_padded: bool,
         count: int,
     ):
         training, config = experiment.training, experiment.model
-        measure.set_up(one_heap)
+        measure.set_up(one_heap=not config.trains_ahead)  # as `esnlm train` has it
         compute = choose_compute(experiment.compute, config, jax.default_backend())
         compute = dataclasses.replace(compute, window_tokens=window_tokens)
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
         model = config.initialize(vocab_size, 0, frozen)
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
         placement = config.placement(compute, vocab_size)
-        if not can_be_padded:
-            placement = dataclasses.replace(placement, rows=vocab_size)
         optimizer = optimizer_of(experiment, training, vocab_size)
         self.text, self.params = text, placement.place(model.params)
         self.state, self.rows = optimizer.init(self.params), placement.rows
@@ -284,70 +255,43 @@ class Family:
         return float(first.loss)
 
 
-class TorchEsn:
-    """The model of an experiment in PyTorch, on the same windows."""
+class Torch:
+    """PyTorch's LSTM, or the model of an experiment in PyTorch, on the same windows. No part of it is computed ahead in turns of its own."""
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: Experiment | None,
         store: TokenStore,
         vocab_size: int,
         windows: list,
         count: int,
         precision: str,
-        compiled: bool,
+        compiled: bool = False,
     ):
         measure.set_up(one_heap=True)
-        self.windows, self.count = windows, count
-        device, config = "cuda" if measure.torch.cuda.is_available() else "cpu", experiment.model
-        frozen, _ = config.initialize_frozen(vocab_size, 0, store)
-        model = config.initialize(vocab_size, 0, frozen)
-        params = model.params["readout"]
-        layout, self.note = peers.fastest_layout(model.reservoir.w_rec, device, slots=512)
-        adamw, _ = peers.fastest_adamw(params, device)
-        onednn, _ = peers.fastest_products(device, precision, (640, params["b"].shape[0], vocab_size))
-        reservoir = peers.TorchReservoir(model.reservoir, device, layout)
-        self.esn = peers.AheadWay(reservoir, params, precision, adamw, compiled, onednn=onednn)
-        self.first_loss = float(self.esn.update(windows[0][0]))
-        self.updates(0)
-
-    def about(self) -> dict:
-        """Returns that its states are no turn of their own, how W_rec is multiplied, and the first loss."""
-        return {"ahead": None, "title": self.note, "first_loss": self.first_loss}
-
-    def updates(self, i: int) -> float:
-        """Makes the first updates of window i, and returns the last loss."""
-        return float(self.esn.updates(self.windows[i][: self.count]))  # waits
-
-    def close(self) -> None:
-        """Ends nothing here; see measure.Apart."""
-
-
-class TorchLstm:
-    """PyTorch's LSTM on the same windows."""
-
-    def __init__(self, vocab_size: int, windows: list, count: int, precision: str):
-        measure.set_up(one_heap=True)
-        self.windows, self.count = windows, count
+        self.windows = [window[:count] for window in windows]
         device = "cuda" if measure.torch.cuda.is_available() else "cpu"
-        arrays = {"a": np.empty((vocab_size, 512))}
-        adamw, _ = peers.fastest_adamw(arrays, device)
-        onednn, _ = peers.fastest_products(device, precision, (640, 512, vocab_size))
-        self.lstm = peers.Lstm(vocab_size, precision, adamw, device, onednn=onednn)
+        if experiment is None:
+            given = precision, peers.fastest_adamw({"a": np.empty((vocab_size, 512))}, device)
+            onednn = peers.onednn_is_faster(device, precision, (640, 512, vocab_size))
+            self.model, title = peers.Lstm(vocab_size, *given, device, onednn=onednn), "LSTM 512"
+        else:
+            config = experiment.model
+            model = config.initialize(vocab_size, 0, config.initialize_frozen(vocab_size, 0, store)[0])
+            params = model.params["readout"]
+            layout, title = peers.fastest_layout(model.reservoir.w_rec, device, slots=512)
+            given = params, precision, peers.fastest_adamw(params, device), compiled
+            onednn = peers.onednn_is_faster(device, precision, (640, params["b"].shape[0], vocab_size))
+            self.model = peers.PackedWay(peers.TorchReservoir(model.reservoir, device, layout), *given, onednn=onednn)
+        self.said = {"ahead": None, "title": title, "first_loss": float(self.model.update(windows[0][0]))}
         self.updates(0)
 
     def about(self) -> dict:
-        """Returns that no part of it is computed ahead."""
-        return {"ahead": None, "title": "LSTM 512"}
+        return self.said
 
     def updates(self, i: int) -> float:
         """Makes the first updates of window i, and returns the last loss."""
-        for batch in self.windows[i][: self.count]:
-            loss = self.lstm.update(batch)
-        return float(loss)  # waits
-
-    def close(self) -> None:
-        """Ends nothing here; see measure.Apart."""
+        return float(self.model.updates(self.windows[i]))  # waits
 
 
 def markdown(record: dict) -> list[str]:

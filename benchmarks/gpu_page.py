@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 import measure
-import training
 
 PARTS = ("train", "speed", "families", "step", "large", "same")
 AHEAD_OF_ROWS = 31  # the row after BOS is one for the 32 sentences of an update
@@ -114,19 +113,21 @@ def trained(part: dict) -> list[str]:
 
 
 def update_floor(found: dict[str, dict]) -> dict[str, float]:
-    """Returns the seconds that an update of the part `speed` cannot go below, by precision; see benchmarks/training.py."""
+    """Returns the seconds that an update of the part `speed` cannot go below, by precision: its products at the highest speed of these, and AdamW's seven passes."""
     models, step = found["speed"].get("models"), found["step"]
     if not models or "copy_bytes_per_s" not in step:
         return {}
     floors, rows = {}, models["tokens_an_update"] - AHEAD_OF_ROWS
     size, rank = (128, 32) if step["small"] else (4096, 512)
+    vocab_size = models["vocab_size"]
     for key, peaks in step.items():
         if key.startswith("flops_per_s "):
             flops = max(measure.best_peak(own) for own in peaks.values())
-            floor = training.update_floor(
-                rows, size, models["vocab_size"], rank, flops, measure.best_peak(step["copy_bytes_per_s"])
-            )
-            floors[key.removeprefix("flops_per_s ")] = sum(floor.values())
+            # Three products with A and two with B, whose states need no gradient. AdamW reads parameter, gradient and both
+            # moments, and writes all but the gradient.
+            products = 2 * rows * rank * (3 * vocab_size + 2 * size) / flops
+            adamw = 7 * 4 * (vocab_size * (rank + 1) + rank * size) / measure.best_peak(step["copy_bytes_per_s"])
+            floors[key.removeprefix("flops_per_s ")] = products + adamw
     return floors
 
 
@@ -230,13 +231,7 @@ def missing(found: dict[str, dict]) -> list[str]:
         lines += [f"- {name}: {failure}" for failure in failures]
         lines += [f"- {name}: no finding {', '.join(absent)}"] * bool(absent)
     spent = ", ".join(f"{name} {part['seconds']:.0f}" for name, part in found.items() if "seconds" in part)
-    return [
-        "## Not measured",
-        "",
-        *(lines or ["Nothing was left out."]),
-        "",
-        f"Seconds of the parts: {spent}.",
-    ]
+    return ["## Not measured", "", *(lines or ["Nothing was left out."]), "", f"Seconds of the parts: {spent}."]
 
 
 if __name__ == "__main__":

@@ -258,7 +258,6 @@ def measure_models(part: Part, configs: list[str], store: str, **options: object
         not part.small and store == "gpt2",
         0.7 * part.left(),
     )
-    given.without_padding = given.other_heaps = False
     given.updates, given.rounds = (3, 2) if part.small else (40, 5)
     experiments = {}
     for name in configs:

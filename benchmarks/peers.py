@@ -1,9 +1,8 @@
-"""The same model in PyTorch, twice, and an LSTM: what esnlm is timed against.
+"""The same model in PyTorch, and an LSTM: what esnlm is timed against.
 
-`PaperWay` is the papers' way: a torch.sparse product and a Python loop over time on the padded batch, the readout on
-every padded position, AdamW as it comes. `PackedWay` is the best we know how to make of PyTorch: sentences sorted by
-length so that finished ones leave the loop, the readout on real tokens only, the fastest AdamW. Both read a sentence's
-tokens from a dense table of W_in's columns, which is faster than any sparse product with a one-hot vector.
+`PackedWay` is the best we know how to make of PyTorch: sentences sorted by length so that finished ones leave the loop, the
+readout on real tokens only, the fastest AdamW. A sentence's tokens are read from a dense table of W_in's columns, which is faster
+than any sparse product with a one-hot vector.
 """
 
 import time
@@ -68,7 +67,7 @@ def fastest_layout(matrix: BCOO, device: str, slots: int) -> tuple[str, str]:
         w = torch_matrix(matrix, device, layout)
         found[layout] = _seconds(lambda w=w: w @ h)
     best = min(found, key=found.get)
-    return best, f"W_rec in {best} ({_times(found)} a product with {slots} columns)"
+    return best, f"W_rec in {best}, {1e3 * found[best]:.3g} ms a product with {slots} columns"
 
 
 class OneDnnLinear(torch.autograd.Function):
@@ -95,16 +94,14 @@ class OneDnnLinear(torch.autograd.Function):
         return of_x, OneDnnLinear.product(gradient.T, x.T), of_bias
 
 
-def fastest_products(device: str, precision: str, shape: tuple[int, int, int]) -> tuple[bool, str]:
-    """Returns whether oneDNN is faster than PyTorch's own choice at the logits (rows, rank, vocabulary), and a line that says so."""
+def onednn_is_faster(device: str, precision: str, shape: tuple[int, int, int]) -> bool:
+    """Tells whether oneDNN is faster than PyTorch's own choice at the logits (rows, rank, vocabulary)."""
     if device != "cpu" or precision != "float32" or not torch.backends.mkldnn.is_available():
-        return False, "products: PyTorch's own choice"
+        return False
     rows, rank, vocab_size = shape
     x, weight, bias = torch.rand(rows, rank), torch.rand(vocab_size, rank), torch.rand(vocab_size)
-    found = {"PyTorch's own choice": _seconds(lambda: F.linear(x, weight, bias))}
-    found["oneDNN"] = _seconds(lambda: OneDnnLinear.product(x, weight, bias))
-    best = min(found, key=found.get)
-    return best == "oneDNN", f"products of the readout: {best} ({_times(found)} the logits)"
+    own = _seconds(lambda: F.linear(x, weight, bias))
+    return _seconds(lambda: OneDnnLinear.product(x, weight, bias)) < own
 
 
 class Readout(nn.Module):
@@ -130,51 +127,10 @@ class Readout(nn.Module):
         return OneDnnLinear.apply(inner, self.a.weight, self.a.bias)
 
 
-class PaperWay:
-    """(a) Everything on the padded batch."""
-
-    def __init__(self, reservoir: TorchReservoir, params: dict, precision: str):
-        self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
-        self.readout = Readout(params, self.device)
-        self.optimizer = torch.optim.AdamW(self.readout.parameters())  # PyTorch's defaults are the papers'
-        self.criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
-
-    def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
-        """Makes one update, and returns the loss before it."""
-        inputs, targets = (torch.from_numpy(x).to(self.device) for x in pad(sentences))  # (B, T)
-        h, states = self.reservoir.zeros(len(sentences)), []
-        for t in range(inputs.shape[1]):
-            h = self.reservoir.step(h, inputs[:, t])
-            states.append(h.T)
-        with precise(self.precision, self.device):
-            logits = self.readout(torch.stack(states, dim=1))  # (B, T, V)
-            loss = self.criterion(logits.flatten(0, 1), targets.flatten())
-        return _step(loss, self.optimizer)
-
-
-class SharedNll(torch.autograd.Function):
-    """Mean -log p of targets (P,), each from one of the rows of logits (C, V), P >= C."""
-
-    @staticmethod
-    def forward(ctx, logits, rows, targets):
-        log_probs = torch.log_softmax(logits, dim=1)
-        ctx.save_for_backward(log_probs, rows, targets)
-        return -log_probs[rows, targets].mean()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        log_probs, rows, targets = ctx.saved_tensors
-        share = gradient / len(rows)
-        counts = torch.bincount(rows, minlength=len(log_probs)).to(share.dtype)
-        found = log_probs.exp_().mul_((counts * share)[:, None])  # nobody else reads them
-        return found.index_put_((rows, targets), -share, accumulate=True), None, None
-
-
 class PackedWay:
-    """(b) Only real tokens, in as few passes as PyTorch allows.
+    """Only real tokens, in as few passes as PyTorch allows, with the states of many updates computed side by side, as esnlm has it.
 
     Args:
-        shares_first_row: the features after BOS, the same in every sentence, are read once.
         onednn: the readout's products are oneDNN's.
     """
 
@@ -185,31 +141,37 @@ class PackedWay:
         precision: str,
         adamw: dict,
         compiled: bool = False,
-        shares_first_row: bool = False,
         onednn: bool = False,
     ):
         self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
         self.readout = Readout(params, self.device, onednn)
         self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)
-        self.shares_first_row = shares_first_row
-        loss = self._shared_loss if shares_first_row else self._loss
-        self.loss = torch.compile(loss, dynamic=True) if compiled else loss
+        self.loss = torch.compile(self._loss, dynamic=True) if compiled else self._loss
 
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
         """Makes one update, and returns the loss before it."""
-        features, targets = self.features(sentences)
-        if self.shares_first_row:
-            features = features[len(sentences) - 1 :]
+        return self._update(*self.features(sentences))
+
+    def updates(self, batches: list[list[np.ndarray]]) -> torch.Tensor:
+        """Makes an update of each batch of sentences, and returns the last loss before it."""
+        together = [(len(sentence) - 1, u, sentence) for u, batch in enumerate(batches) for sentence in batch]
+        together.sort(key=lambda item: item[0], reverse=True)  # as `features` sorts them
+        lengths, update_of, sentences = zip(*together, strict=True)
+        features, targets = self.features(list(sentences))
+        running = [int(np.sum(np.array(lengths) > t)) for t in range(lengths[0])]
+        update_of_row = np.concatenate([update_of[:n] for n in running])
+        rows = torch.from_numpy(np.argsort(update_of_row, kind="stable")).to(self.device)
+        for own in rows.split(np.bincount(update_of_row).tolist()):
+            loss = self._update(features[own], targets[own])
+        return loss
+
+    def _update(self, features, targets):
         with precise(self.precision, self.device):
             loss = self.loss(features, targets)
         return _step(loss, self.optimizer)
 
     def _loss(self, features, targets):
         return F.cross_entropy(self.readout(features), targets)  # of logits (C, V)
-
-    def _shared_loss(self, features, targets):
-        rows = torch.arange(len(targets), device=self.device) - (len(targets) - len(features))
-        return SharedNll.apply(self.readout(features), rows.clamp(min=0), targets)
 
     @torch.no_grad()
     def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,27 +190,8 @@ class PackedWay:
         return features, packed
 
 
-class AheadWay(PackedWay):
-    """(b) with the states of many updates computed side by side, as esnlm has it."""
-
-    def updates(self, batches: list[list[np.ndarray]]) -> torch.Tensor:
-        """Makes an update of each batch of sentences, and returns the last loss before it."""
-        together = [(len(sentence) - 1, u, sentence) for u, batch in enumerate(batches) for sentence in batch]
-        together.sort(key=lambda item: item[0], reverse=True)  # as `features` sorts them
-        lengths, update_of, sentences = zip(*together, strict=True)
-        features, targets = self.features(list(sentences))
-        running = [int(np.sum(np.array(lengths) > t)) for t in range(lengths[0])]
-        update_of_row = np.concatenate([update_of[:n] for n in running])
-        rows = torch.from_numpy(np.argsort(update_of_row, kind="stable")).to(self.device)
-        for own in rows.split(np.bincount(update_of_row).tolist()):
-            with precise(self.precision, self.device):
-                loss = self.loss(features[own], targets[own])
-            loss = _step(loss, self.optimizer)
-        return loss
-
-
 class Lstm:
-    """(c) LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout.
+    """LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout.
 
     Args:
         onednn: the readout's products are oneDNN's.
@@ -280,20 +223,23 @@ class Lstm:
             loss = F.cross_entropy(logits, targets.data)
         return _step(loss, self.optimizer)
 
+    def updates(self, batches: list[list[np.ndarray]]) -> torch.Tensor:
+        """Makes an update of each batch of sentences, and returns the last loss before it."""
+        return [self.update(batch) for batch in batches][-1]
+
 
 ADAMW = {"for-loop": {"foreach": False, "fused": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 
 
-def fastest_adamw(params: dict, device: str) -> tuple[dict, str]:
-    """Returns the options of the fastest of torch's AdamW implementations on arrays of these shapes, and a line that says so."""
+def fastest_adamw(params: dict, device: str) -> dict:
+    """Returns the options of the fastest of torch's AdamW implementations on arrays of these shapes."""
     found = {}
     for name, options in ADAMW.items():
         arrays = [nn.Parameter(torch.rand(array.shape, device=device)) for array in params.values()]
         for array in arrays:
             array.grad = torch.rand_like(array)
         found[name] = _seconds(torch.optim.AdamW(arrays, **options).step)
-    best = min(found, key=found.get)
-    return ADAMW[best], f"AdamW: {best} ({_times(found)})"
+    return ADAMW[min(found, key=found.get)]
 
 
 def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -317,10 +263,6 @@ def _step(loss, optimizer):
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return loss.detach()
-
-
-def _times(seconds: dict[str, float]) -> str:
-    return ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
 
 
 def _seconds(run, repeats: int = 15) -> float:

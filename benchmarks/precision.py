@@ -130,19 +130,11 @@ def markdown(record: dict, reference: int) -> list[str]:
         "accuracy",
     ]
     head += ["answers that change", "s"]
-    cells = [
-        [
-            name,
-            row["largest_error_nats"],
-            row["mean_error_nats"],
-            row["largest_error_state"],
-            row["rms_error_state"],
-            f"{row['accuracy']:.2%}",
-            f"{row['answers_changed']:.3%}",
-        ]
-        + [row["seconds"]]
-        for name, row in record["rows"].items()
-    ]
+    errors = ("largest_error_nats", "mean_error_nats", "largest_error_state", "rms_error_state")
+    cells = []
+    for name, row in record["rows"].items():
+        cells.append([name, *(row[key] for key in errors), f"{row['accuracy']:.2%}"])
+        cells[-1] += [f"{row['answers_changed']:.3%}", row["seconds"]]
     return [
         f"{record['model']}, {record['pairs']:,} minimal pairs; errors of a sentence's log-probability on {reference} sentences. The"
         " accuracy is of all pairs, ties wrong.",

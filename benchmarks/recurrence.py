@@ -8,11 +8,10 @@ their users would, JAX in one compiled loop and the others in a Python loop. A s
 states are compared with SciPy's in float64. The floor is W_rec read once (values and indices) and h read and written, at
 the copy bandwidth measured in the same run. Where that fits into a cache the share can pass 1.
 
-On a CPU PyTorch has a process of its own, since its threads and JAX's would wait for each other; to ask it costs a tenth of a
-millisecond for all steps.
+PyTorch has a process of its own, since its threads and JAX's would wait for each other; to ask it costs a tenth of a millisecond for
+all steps.
 
-reservoirpy runs one sequence at a time. It is timed at its kindest: NumPy, its own step called once a slot; JAX, its
-own run over time under jax.vmap and jax.jit, since it leaves that uncompiled.
+reservoirpy runs one sequence at a time: its own step is called once a slot.
 
 Writes recurrence.json and .md under --out.
 """
@@ -41,10 +40,6 @@ try:
     import reservoirpy.nodes
 except ImportError:
     reservoirpy = None
-try:
-    import reservoirpy.jax.nodes as reservoirpy_jax
-except ImportError:
-    reservoirpy_jax = None
 
 BASELINE = "esnlm"
 VOCAB_SIZE = 256  # small: the input is no part of the question, and reservoirpy wants it one-hot
@@ -67,7 +62,7 @@ def main(arguments: list[str] | None = None) -> dict:
     for size in args.sizes:
         run = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=args.degree)
         operands = jax_operands(run.model.reservoir, args.dense_up_to)
-        torch_way = start_torch(size, args.degree)
+        torch_way = None if measure.torch is None else measure.Apart(TorchWay, size, args.degree)
         for slots in args.slots:
             row = measure_step(run, operands, torch_way, slots, args, measure.best_peak(record["copy_bytes_per_s"]))
             record["rows"].append(row)
@@ -81,7 +76,7 @@ def main(arguments: list[str] | None = None) -> dict:
 def measure_step(
     run: esnlm.Run,
     operands: dict,
-    torch_way: "TorchWay | measure.Apart | None",
+    torch_way: measure.Apart | None,
     slots: int,
     args: argparse.Namespace,
     copy_bandwidth: float,
@@ -100,8 +95,6 @@ def measure_step(
         contenders["torch csr"] = torch_way.run
     if reservoirpy is not None:
         contenders["reservoirpy numpy"] = reservoirpy_steps(reservoir, h, tokens)
-    if reservoirpy_jax is not None and "reservoirpy jax" not in left_out:
-        contenders["reservoirpy jax"] = reservoirpy_jax_steps(reservoir, h, tokens)
     final = {}
 
     def run(name, _):
@@ -137,7 +130,7 @@ def floor_seconds(reservoir: Reservoir, slots: int, copy_bandwidth: float) -> fl
 def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
     """Returns which contenders are left out, and why: those that gather a float for each nonzero and slot, if too many."""
     gathered = 4e-9 * nonzeros * slots
-    names = ["esnlm bcoo", "jax BCOO", "reservoirpy jax"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
+    names = ["esnlm bcoo", "jax BCOO"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
     return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}
 
 
@@ -254,16 +247,6 @@ class TorchWay:
         """Returns the states (N, B) after them."""
         return as_numpy(self.final)
 
-    def close(self) -> None:
-        """Ends nothing here; see measure.Apart."""
-
-
-def start_torch(size: int, degree: float) -> "TorchWay | measure.Apart | None":
-    """Returns PyTorch's way: in a process of its own on a CPU, here on a GPU, where the memory is; None without torch."""
-    if measure.torch is None:
-        return None
-    return TorchWay(size, degree) if measure.torch.cuda.is_available() else measure.Apart(TorchWay, size, degree)
-
 
 class JaxWays:
     """Steps of one library, for benchmarks/gpu_parts.py, which gives it a process of its own: esnlm's kernels, and dense products.
@@ -314,9 +297,6 @@ class JaxWays:
             "failures": failures,
         }
 
-    def close(self) -> None:
-        """Ends nothing here; see measure.Apart."""
-
 
 class TorchWays(JaxWays):
     """PyTorch's CSR, which is cuSPARSE on a GPU, and its dense products."""
@@ -344,15 +324,6 @@ def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -
     return run
 
 
-def reservoirpy_jax_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:
-    node = reservoirpy_jax.Reservoir(
-        lr=reservoir.leak[...], W=reservoir.w_rec, Win=reservoir.w_in, dtype=jnp.float32, units=reservoir.state_size
-    )
-    run_all = jax.jit(jax.vmap(lambda start, series: node._run({"out": start}, series)[0]["out"]))
-    starts, series = jnp.asarray(h.T), jax.nn.one_hot(tokens.T, reservoir.vocab_size)  # (B, N), (B, T, V)
-    return lambda: run_all(starts, series).block_until_ready().T
-
-
 def as_numpy(states) -> np.ndarray:
     if isinstance(states, list):
         return np.concatenate([np.asarray(block) for block in states], axis=1)
@@ -375,14 +346,7 @@ def lines_of(row: dict) -> list[str]:
 
 def markdown(record: dict) -> list[str]:
     absent = [] if reservoirpy is not None else ["reservoirpy is not installed"]
-    absent += [] if reservoirpy_jax is not None else ["reservoirpy's JAX backend does not exist in what is installed"]
     absent += [] if measure.torch is not None else ["torch is not installed"]
-    names = list(dict.fromkeys(name for row in record["rows"] for name in row["contenders"]))
-    overview = [
-        [row["size"], row["slots"], 1e3 * row["floor_s"]]
-        + [1e3 * row["contenders"][name]["median_s"] if name in row["contenders"] else None for name in names]
-        for row in record["rows"]
-    ]
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
         "Milliseconds a step, medians of rounds in which the contenders take turns; float32, the same matrices.",
@@ -390,8 +354,6 @@ def markdown(record: dict) -> list[str]:
         "all slots at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
         f"Copy bandwidth in GB/s, read and written: {copies}.",
         *absent,
-        "",
-        *measure.table(["N", "B", "floor", *names], overview),
         "",
         *(line for row in record["rows"] for line in lines_of(row)),
     ]

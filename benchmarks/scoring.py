@@ -8,7 +8,7 @@
     plain torch    the same in PyTorch: torch.sparse, a Python loop over time, torch.log_softmax
 
 The readout is untrained, which changes no time. Each contender scores all sentences in its turn, and their
-log-probabilities are compared. The share of the GEMM peak counts the readout's products of the distinct prefixes.
+log-probabilities are compared.
 
 Writes scoring.json and .md under --out.
 """
@@ -25,7 +25,6 @@ import untrained
 from jax import lax
 from recurrence import esnlm_step
 from sentences import draw_pairs, predictions, real_share
-from training import gemm_lines, limits
 
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.evaluation import minimal_pairs, sequences
@@ -35,7 +34,6 @@ if measure.torch is not None:
     import torch
 
 BASELINE = "esnlm"
-LOGITS = 256  # rows of the product with A whose speed is measured: as many as scoring makes logits of at once
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -48,15 +46,10 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--batch", type=int, default=32, help="sentences in a padded batch")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
-    parser.add_argument("--copy-megabytes", type=int, default=512)
     args = parser.parse_args(arguments)
     record = measure.begin()
     sentences, vocab_size = read(args)
-    shapes = {"logits": (LOGITS, args.rank, vocab_size), "square": (args.square,) * 3}
-    record["gemm_flops_per_s"] = measure.gemm_peaks(shapes, args.rounds)
-    record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
-    record["row"] = measure_scoring(sentences, vocab_size, args, limits(record)[0])
+    record["row"] = measure_scoring(sentences, vocab_size, args)
     text = markdown(record)
     print("\n".join(text))
     measure.write(args.out, "scoring", "Scoring minimal pairs", text, record)
@@ -73,7 +66,7 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
     return sequences.encode(text, tokenizer, "paper"), tokenizer.vocab_size
 
 
-def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace, flops_per_s: float) -> dict:
+def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace) -> dict:
     """Returns the speed of every contender, and what they scored."""
     run = untrained.initialize(args.size, vocab_size, args.rank)
     cell, params = run.model.for_device(run.config.compute).cell, run.model.params["readout"]
@@ -83,8 +76,7 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
         "plain jax": lambda: [x for batch in batches for x in plain_jax(cell, params, batch, args.batch)],
     }
     if measure.torch is not None:
-        given = args.size, vocab_size, args.rank, batches
-        torch_way = PlainTorch(*given) if torch.cuda.is_available() else measure.Apart(PlainTorch, *given)
+        torch_way = measure.Apart(PlainTorch, args.size, vocab_size, args.rank, batches)
         contenders["plain torch"] = torch_way.score
     found = {}
 
@@ -111,7 +103,6 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
         "contenders": compared,
         "failures": failures,
         "states_per_s": per_s,
-        "readout_share_of_gemm": per_s * 2 * args.rank * (vocab_size + args.size) / flops_per_s,
         "minutes_for_blimp": 134_000 / compared[BASELINE]["sentences_per_s"] / 60,
     }
 
@@ -140,7 +131,7 @@ def _plain_jax(cell, params, inputs, targets, mask):
 
 
 class PlainTorch:
-    """PyTorch on the same batches: on a CPU in a process of its own, since its threads and JAX's would wait for each other."""
+    """PyTorch on the same batches, in a process of its own, since its threads and JAX's would wait for each other."""
 
     def __init__(self, size: int, vocab_size: int, rank: int, batches: list):
         measure.set_up()
@@ -154,9 +145,6 @@ class PlainTorch:
     def score(self) -> np.ndarray:
         """Returns log p of each sentence."""
         return np.concatenate([plain_torch(self.reservoir, self.readout, batch) for batch in self.batches])
-
-    def close(self) -> None:
-        """Ends nothing here; see measure.Apart."""
 
 
 def plain_torch(reservoir: "peers.TorchReservoir", readout: "peers.Readout", sentences: list[np.ndarray]) -> np.ndarray:
@@ -187,10 +175,9 @@ def markdown(record: dict) -> list[str]:
         "",
         f"- {row['predictions']:,} predictions, {row['real_share_of_padded']:.0%} of the padded batches;"
         f" {row['distinct_prefixes']:,} distinct prefixes ({row['distinct_prefixes'] / row['predictions']:.0%})",
-        f"- esnlm: {row['states_per_s']:,.0f} states/s, {row['readout_share_of_gemm']:.0%} of the GEMM peak;"
+        f"- esnlm: {row['states_per_s']:,.0f} states/s;"
         f" BLiMP's 134,000 sentences at this rate: {row['minutes_for_blimp']:.1f} minutes",
         *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
-        *(f"- {line}" for line in gemm_lines(record["gemm_flops_per_s"])),
     ]
 
 

@@ -99,11 +99,6 @@ def predictions(sentences: list[np.ndarray]) -> int:
     return sum(len(sentence) - 1 for sentence in sentences)
 
 
-def rows(sentences: list[np.ndarray]) -> int:
-    """Returns from how many rows of features the predictions are made, where the row after BOS is shared."""
-    return batches.row_count(predictions(sentences), len(sentences), shares_first_row=True)
-
-
 def real_share(padded_batches: list[list[np.ndarray]]) -> float:
     """Returns the share of the positions of padded batches that hold a real prediction."""
     padded = sum(len(batch) * (max(map(len, batch)) - 1) for batch in padded_batches)

@@ -1,15 +1,11 @@
-"""How long a run takes from its command to its first update, and how it stops while it compiles.
+"""How long a run takes from its command to its first update.
 
     python benchmarks/start_up.py --train stores/train --validation stores/dev [--state-size 1024] [--rounds 3]
-    python benchmarks/start_up.py --sizes stores/train
 
-Each round is three runs of `train.py` in a process of their own: without a cache of compiled programs, with a cold one, and
+Each round is three runs of `esnlm train`, each a process of its own: without a cache of compiled programs, with a cold one, and
 with the one that the run before has filled. Each is stopped as soon as its first line of metrics is written, and resumed
-once with that cache. A last run is sent SIGTERM while it compiles. Processor time is that of the process until its first
+once with that cache. Processor time is that of the process until its first
 line of metrics, which the process itself is asked for by the system (/proc/PID/stat).
-
-With --sizes nothing is run. The padded sizes of the updates are counted from a token store, for all of it and for its first
-parts: one for each size that updates have ("finest"), and those that a run chooses (`training/batches.py`, `choose_buckets`).
 """
 
 import os
@@ -20,14 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from bisect import bisect_left
 from pathlib import Path
 
 import measure
-
-from esnlm.config import TrainingConfig
-from esnlm.data.store import TokenStore, open_store
-from esnlm.training import batches
 
 ROOT = Path(__file__).parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -41,8 +32,8 @@ def processor_seconds(pid: int) -> float:
 
 
 def start(arguments: list[str], run: Path, cache: str) -> subprocess.Popen:
-    """Starts train.py with a folder for its compiled programs, or "off"."""
-    command = [sys.executable, "train.py", *arguments, "--run", str(run), "--training.log_every", "1"]
+    """Starts a run with a folder for its compiled programs, or "off"."""
+    command = [sys.executable, "-m", "esnlm", "train", *arguments, "--run", str(run), "--training.log_every", "1"]
     environment = os.environ | {"ESNLM_COMPILATION_CACHE": cache}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
@@ -56,7 +47,7 @@ def first_update(arguments: list[str], run: Path, cache: str) -> dict[str, float
     process = start(arguments, run, cache)
     while not metrics.exists() or metrics.stat().st_size <= before:
         if process.poll() is not None:
-            raise RuntimeError(f"train.py ended with {process.returncode}: {process.stderr.read()[-300:]}")
+            raise RuntimeError(f"esnlm train ended with {process.returncode}: {process.stderr.read()[-300:]}")
         time.sleep(0.02)
     took = {"wall_s": time.perf_counter() - began, "processor_s": processor_seconds(process.pid)}
     process.send_signal(signal.SIGTERM)
@@ -64,59 +55,13 @@ def first_update(arguments: list[str], run: Path, cache: str) -> dict[str, float
     return took | {"status": process.returncode}
 
 
-def stopped_while_compiling(arguments: list[str], run: Path, after: float) -> dict[str, float]:
-    """Sends SIGTERM `after` seconds from the start, and returns how long the process then took to end."""
-    process = start(arguments, run, "off")
-    time.sleep(after)
-    began = time.perf_counter()
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    return {"wall_s": time.perf_counter() - began, "status": process.returncode}
-
-
-PARTS = (50, 13, 4, 1)  # the first 1/50 of a store, the first 1/13, ...
-WINDOW_TOKENS = 1 << 20  # more than any update has
-
-
-def padded_sizes(store: TokenStore, part: int) -> dict:
-    """Returns how many padded sizes the updates of the first 1/part of a store have, and the share of rows that are padding."""
-    epoch = batches.plan_epoch(store.lengths[: len(store) // part], 0, 0, TrainingConfig().batch_size, WINDOW_TOKENS)
-    predictions = [int(count) for count in epoch.predictions]
-    rows = [
-        batches.row_count(count, len(update), True) for count, update in zip(predictions, epoch.updates, strict=True)
-    ]
-    finest = [batches.bucket_size(count) for count in rows]
-    buckets = batches.update_shapes([epoch], WINDOW_TOKENS, shares_first_row=True, backend="cpu").buckets
-    chosen = [buckets[bisect_left(buckets, count)] for count in rows]
-    found = {"updates": len(rows), "sizes": [len(set(finest)), len(buckets)]}
-    return found | {"padded": [sum(padded) / sum(rows) - 1 for padded in (finest, chosen)]}
-
-
-def count_sizes(store: str, out: Path) -> dict:
-    """Counts and writes the padded sizes of a store and of its first parts."""
-    text = open_store(store)
-    record = measure.begin() | {"sizes": [padded_sizes(text, part) for part in PARTS]}
-    rows = []
-    for found in record["sizes"]:
-        (finest, chosen), (more, padded) = found["sizes"], found["padded"]
-        rows.append([found["updates"], finest, f"{more:.1%}", chosen, f"{padded:.1%}"])
-    lines = measure.table(["updates", "finest sizes", "rows padded", "chosen sizes", "rows padded"], rows)
-    measure.write(out, "padded_sizes", "Padded sizes", ["Counted from a token store, not timed.", "", *lines], record)
-    return record
-
-
 def main(words: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
-    parser.add_argument("--sizes", metavar="STORE", help="count the padded sizes of this store, and run nothing")
-    parser.add_argument("--train")
-    parser.add_argument("--validation")
+    parser.add_argument("--train", required=True, help="a token store")
+    parser.add_argument("--validation", required=True, help="a token store")
     parser.add_argument("--state-size", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(words)
-    if options.sizes:
-        return count_sizes(options.sizes, options.out)
-    if not (options.train and options.validation):
-        parser.error("give --train and --validation, or --sizes")
     record = measure.begin()
     arguments = ["--config", "configs/esn_at_scale/esn.yaml", "--data.train", str(Path(options.train).resolve())]
     arguments += ["--data.validation", str(Path(options.validation).resolve())]
@@ -129,9 +74,6 @@ def main(words: list[str] | None = None) -> dict:
                 found.setdefault(kind, []).append(first_update(arguments, run, cache))
                 found.setdefault(f"{kind}, resumed", []).append(first_update(arguments, run, cache))
                 shutil.rmtree(run)
-    with tempfile.TemporaryDirectory() as folder:
-        after = statistics.median(row["wall_s"] for row in found["no cache"]) / 2
-        record["stop"] = stopped_while_compiling(arguments, Path(folder, "run"), after)
     record["rounds"] = found
     rows = [
         [kind, *(statistics.median(row[key] for row in own) for key in ("wall_s", "processor_s"))]
@@ -142,8 +84,6 @@ def main(words: list[str] | None = None) -> dict:
         "`resumed` is the same command once more on the run that was stopped there.",
         "",
         *measure.table(["", "seconds", "seconds of processor time"], rows),
-        "",
-        f"SIGTERM while it compiles: ended {record['stop']['wall_s']:.1f} s later, with status {record['stop']['status']}.",
     ]
     measure.write(options.out, "start_up", "Start-up", text, record)
     return record

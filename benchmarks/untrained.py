@@ -11,19 +11,10 @@ from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.config import Experiment
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir.topology import Topology
-from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
-from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.weights import ReservoirConfig
 
-LARGEST_ERDOS_RENYI = (
-    1 << 16
-)  # N: above it the spectral radius takes minutes, and that of an orthogonal matrix is known
 
-
-def initialize(
-    size: int, vocab_size: int, rank: int, *, degree: float = 32, topology: Topology | None = None, **compute: object
-) -> esnlm.Run:
+def initialize(size: int, vocab_size: int, rank: int, *, degree: float = 32, **compute: object) -> esnlm.Run:
     """Returns a run of no directory and no text, with random weights from the seed 0. It scores token ids.
 
     Args:
@@ -31,14 +22,10 @@ def initialize(
         vocab_size: V.
         rank: r.
         degree: mean nonzeros of a row, at most N.
-        topology: None: erdos_renyi, and orthogonal above LARGEST_ERDOS_RENYI.
         compute: settings of ComputeConfig; the device chooses the others.
     """
-    if topology is None:
-        topology = ErdosRenyi() if size <= LARGEST_ERDOS_RENYI else Orthogonal()
-    reservoir = ReservoirConfig(size, topology, mean_degree=min(degree, size))
+    reservoir = ReservoirConfig(size, mean_degree=min(degree, size))
     model = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank))
-    model.check("model")
     chosen = choose_compute(ComputeConfig(**compute), model, jax.default_backend())
     initialized = model.initialize(vocab_size, 0, _frozen(model, vocab_size))
     tokenizer = SimpleNamespace(vocab_size=vocab_size)

@@ -29,7 +29,7 @@ def share_one_heap() -> bool:
     """Lets all threads have one heap, in which malloc keeps whatever is freed. Call it before other threads allocate.
 
     A training whose updates take and free large arrays is faster for it. One of small arrays is slower: all threads then look for room
-    in the same heap (results/heaps.md).
+    in the same heap.
 
     Returns:
         As `keep_freed_memory`.

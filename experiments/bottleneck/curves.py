@@ -113,13 +113,15 @@ def mean_loss(weights: Arrays, gains: jax.Array, x: jax.Array, y: jax.Array) -> 
     return network.loss(weights, gains, x, y).mean()
 
 
-def losses_over_seeds(settings: CurvesSettings, record: Record, pair: list[str], kind: str) -> dict[str, np.ndarray]:
+def losses_over_seeds(
+    settings: CurvesSettings, record: Record, pair: tuple[str, ...], kind: str
+) -> dict[str, np.ndarray]:
     """Returns the losses of a pair under a parametrization: {"train": ..., "test": ...}, each (seeds, epochs + 1)."""
     found = [record.cells[_cell_name(_pair_name(pair), kind, seed)] for seed in range(settings.seeds)]
     return {part: np.array([each[part] for each in found], float) for part in ("train", "test")}
 
 
-def _pair_name(pair: list[str]) -> str:
+def _pair_name(pair: tuple[str, ...]) -> str:
     return "/".join(pair)
 
 

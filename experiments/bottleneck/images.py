@@ -1,13 +1,14 @@
 """Images of two classes: CIFAR-10 from its binary files, where a user has them, or generated ones of the same shape."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from esnlm.errors import InputError
+from esnlm.settings import Count, Natural, NonNegative
+from esnlm.settings import settings as checked
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE = (3, 32, 32)  # red, green, blue; rows; columns
@@ -19,16 +20,16 @@ IMAGES_PER_FILE = 10_000  # each image is a byte of label and PIXELS bytes
 SIGNAL = 0.25
 
 
-@dataclass(frozen=True)
+@checked
 class ImageSettings:
     """Which images a study takes."""
 
     folder: str | None = None  # holds CIFAR-10's binary files; null: images are generated
-    train: int = 2000
-    test: int = 2000
-    seed: int = 0  # decides the choice among CIFAR-10's images, or the generated ones
-    power: float = 2.0  # of generated images: their amplitudes fall as 1 / f**power
-    patterns: int = 8  # of generated images: how many smooth patterns a class has, of which each image has one
+    train: Count = 2000
+    test: Natural = 2000
+    seed: Natural = 0  # decides the choice among CIFAR-10's images, or the generated ones
+    power: NonNegative = 2.0  # of generated images: their amplitudes fall as 1 / f**power
+    patterns: Count = 8  # of generated images: how many smooth patterns a class has, of which each image has one
 
 
 class Images(NamedTuple):
@@ -53,10 +54,6 @@ def load(settings: ImageSettings, classes: Sequence[str], where: str) -> tuple[I
         raise InputError(
             f"{where}: the classes are {', '.join(map(str, classes))}: give two different ones of {', '.join(CLASSES)}"
         )
-    if settings.train < 1 or settings.test < 0 or settings.seed < 0:
-        raise InputError(f"{where}: train must be at least 1, test and seed must not be negative")
-    if settings.power < 0 or settings.patterns < 1:
-        raise InputError(f"{where}: power must not be negative, patterns must be at least 1")
     count, labels = settings.train + settings.test, [CLASSES.index(name) for name in classes]
     rng = np.random.default_rng([settings.seed, *labels])
     if settings.folder is None:

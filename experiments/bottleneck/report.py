@@ -92,7 +92,7 @@ def _opening(study: OneStepSettings | CurvesSettings) -> list[str]:
     return [f"# {TITLES[study.kind]}", "", *note, images.describe(study.images, _first_classes(study)), ""]
 
 
-def _first_classes(study: OneStepSettings | CurvesSettings) -> list[str]:
+def _first_classes(study: OneStepSettings | CurvesSettings) -> tuple[str, ...]:
     return study.pairs[0] if isinstance(study, CurvesSettings) else study.classes
 
 

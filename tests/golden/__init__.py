@@ -6,7 +6,7 @@
  4  four scoring conventions against lm-eval and minicons     test_scoring.py
  5  losses and weights against PyTorch, update by update      test_updates.py, and tests that ask for the fixture `peer`
  6  dropout depends on seed, epoch and corpus position        test_dropout.py, tests/features/test_dropout.py
- 7  speed: no test. `python benchmarks/training.py`, before and after a change, on an idle machine
+ 7  speed: no test. `python benchmarks/families.py`, before and after a change, on an idle machine
  8  the papers' parameter counts                              test_parameter_counts.py
  9  frozen arrays: not in the optimizer, saved once           test_resume.py
 10  an addition is one or two files                           tests/docs/test_extending.py
