@@ -46,7 +46,8 @@ def run(chunk_tokens=1024, shared=False):
 
     @jax.jit
     def update(params, state, packed):
-        found = readout_loss_and_gradient(params, buffer, packed, None, {}, placement=Placement(None, V, V), **settings)
+        given = jnp.asarray(buffer), packed, None, {}
+        found = readout_loss_and_gradient(params, *given, placement=Placement(None, V, V), **settings)
         return step(params, state, True, *found, rates)
 
     state, losses, cut = optimizer.init(params), [], 8 if shared else 1
