@@ -39,7 +39,7 @@ from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
@@ -150,7 +150,8 @@ def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list
         for name, part in seconds
         if part == "updates" and (name in compiled or name not in loads)
     }
-    require(len(whole) > 0, "no model could be measured: " + "; ".join(failures.values()))
+    if not (len(whole) > 0):
+        raise InputError("no model could be measured: " + "; ".join(failures.values()))
     rounds = min(map(len, whole.values()))
     share = count / np.array([len(window) for window in windows[:rounds]])  # of a window, whose updates a round makes
     ahead = {name: np.array(seconds[name, "ahead"]) * share * about[name]["ahead"] for name in compiled}

@@ -20,7 +20,7 @@ import measure
 import numpy as np
 
 import esnlm
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.models.echo_state import EchoState
@@ -98,7 +98,8 @@ def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[li
     is_known = isinstance(reservoir, Reservoir) and reservoir.embedding is None
     is_known = is_known and reservoir.update_rule == "leaky_output" and reservoir.activation in ("tanh", "relu")
     line = "the run has another model: float64 is worked out for one layer of reservoir without an embedding, with the update rule"
-    require(is_known, f"{line} leaky_output and tanh or relu; give such a run")
+    if not is_known:
+        raise InputError(f"{line} leaky_output and tanh or relu; give such a run")
     readout = model.readout
     w_rec, columns = as_scipy(reservoir.w_rec), as_scipy(reservoir.w_in).T.tocsr()  # (N, N), (V, N)
     factors = [readout.b, readout.a] if hasattr(readout, "a") else [readout.w]

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from esnlm.errors import InputError
 from esnlm.readout.scaling import PARAMETRIZATIONS
 from esnlm.settings import Count, Positive, Rate, build, settings
 from experiments.bottleneck.images import ImageSettings

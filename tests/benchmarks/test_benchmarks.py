@@ -24,8 +24,6 @@ import untrained
 
 import esnlm
 from esnlm.errors import InputError
-from esnlm.models.base import READOUT_ARRAYS
-from esnlm.parallel.placement import Placement
 
 TINY = ["--copy-megabytes", "1", "--rounds", "1"]
 ROOT = Path(__file__).parents[2]
