@@ -29,7 +29,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
     warnings.formatwarning = _spell_warning
     compilation_cache.use()
     _allow_open_files()
-    status = _run(main)
+    status = _flushed(_run(main))
     if group.left():  # JAX's own end would wait for the other processes
         sys.stdout.flush()
         sys.stderr.flush()
@@ -42,12 +42,10 @@ def _run(main: Callable[[], int | None]) -> int:
     try:
         status = main() or 0
         group.finish()
-        sys.stdout.flush()
         return status
     except SystemExit as end:  # of --help and wrong arguments
         return int(end.code or 0)
     except BrokenPipeError:  # whoever reads with `head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return _end(130, "interrupted")
@@ -66,6 +64,17 @@ def _run(main: Callable[[], int | None]) -> int:
             raise
         traceback.print_exception(error)
         return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])
+
+
+def _flushed(status: int) -> int:
+    """Writes what is left of standard output, and returns the status of the command."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again when it exits
+        if not isinstance(error, BrokenPipeError):
+            return status or _end(2, f"error: standard output: {error.strerror}")
+    return status
 
 
 def _end(status: int, line: str) -> int:

@@ -90,7 +90,7 @@ def test_counts_of_tokens_are_whole_or_refused(tmp_path, counts):
 @pytest.mark.parametrize("device, kernel", [("cpu", "csr"), ("tpu", "dense")])
 def test_what_was_chosen_for_eight_gpus_is_chosen_anew(device, kernel, monkeypatch):
     monkeypatch.setattr(loaded_run, "backend", lambda: device)
-    gpus = ComputeConfig("tf32", "plain", "fused", "bf16", 4096, 1 << 19, 512, {"data": 2, "vocabulary": 4})
+    gpus = ComputeConfig("tf32", "fused", "bf16", 4096, 1 << 19, 512, {"data": 2, "vocabulary": 4})
     found = loaded_run._for_this_machine(Experiment(compute=gpus)).compute
     assert (found.precision, found.kernel, found.mesh) == ("float32", kernel, None)
     assert found.batch_slots < 4096 and found.window_tokens < 1 << 19

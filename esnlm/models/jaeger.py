@@ -17,7 +17,6 @@ the LSTM. The features are z = B x + B_u u + B_y p, (r,) a token, and what the s
 With output feedback the echo state property is not defined (definition 1), whatever W's spectral radius.
 """
 
-import dataclasses
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -66,7 +65,8 @@ class JaegerConfig(ModelConfig):
     @property
     def feedback_gamma(self) -> float:
         """Share of nonzeros of W_back, which is that of a random W_in."""
-        return min(1.0, dataclasses.replace(self.reservoir, input_weights="random").input_gamma)
+        shares = self.reservoir.input_connectivity, self.reservoir.gamma
+        return min(1.0, shares[1] if shares[0] is None else shares[0])
 
     @property
     def title(self) -> str:

@@ -276,7 +276,4 @@ def test_what_cannot_be_counted_is_refused():
         "model.readout.counted is bigram: it is counted on the training text, and there is none here; train with train.py,"
         " or restore frozen/ from a copy of the run"
     )
-    assert refused(TrunkConfig(counted="trigram").check, "model.readout") == (
-        "model.readout.counted is 'trigram': choose none, bigram"
-    )
     assert not COUNTED.readout_can_be_padded, "the table has V columns on every device"

@@ -39,7 +39,8 @@ COMPUTE = ComputeConfig(kernel="csr", batch_slots=16, window_tokens=64)
 
 
 def build(settings, rank=None):
-    reservoir = ReservoirConfig(**{"state_size": N, "leak_min": 0.8, "leak_max": 0.8} | settings)
+    leaks = {} if "continuous" in settings else {"leak_min": 0.8, "leak_max": 0.8}
+    reservoir = ReservoirConfig(**{"state_size": N} | leaks | settings)
     config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank), train_input=True)
     return config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
 

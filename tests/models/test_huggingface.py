@@ -414,7 +414,6 @@ NOT_GPT2_S = r"damaged, or not as GPT-2's, which has 256 bytes, a token for each
         ),
         ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, f": tokenizer.json: {NOT_GPT2_S}"),
         ({"model": 3}, "/tokenizer.json: not a tokenizer of Hugging Face's tokenizers: copy it again"),
-        ({"added_tokens": [{"content": "[PAD]", "id": V}]}, f": tokenizer.json: {NOT_GPT2_S}"),
         (
             {"added_tokens": [{"content": "<|endoftext|>", "id": V}]},
             rf": tokenizer.json: <\|endoftext\|> has id {V}: only the last id, {V - 1}, can be read",

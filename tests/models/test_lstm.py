@@ -336,7 +336,7 @@ def test_what_an_lstm_with_ngrams_cannot_do_is_refused(with_ngrams):
     with pytest.raises(InputError) as error:
         tensors_of(with_ngrams, V)
     assert str(error.value) == (
-        "model.ngrams.orders is [2, 3]: an LSTM with n-grams cannot be exported yet; one that was trained with [] can"
+        "model.ngrams.orders is [2, 3]: it cannot be exported yet; an LSTM without n-grams, [] can"
     )
 
 

@@ -226,7 +226,8 @@ class DeepReadout(nn.Module):
         if config.history:
             self.cells.append(TokenHistory(config.history))
         sizes: list[Any] = [cell.sizes for cell in self.cells]
-        self.parts, self.sizes = [len(its) for its in sizes], sum(sizes, [])
+        self.parts = [len(its) for its in sizes]
+        self.sizes: list[int] = [size for its in sizes for size in its]
         keys = config.heads * config.key_width
         if config.heads:
             self.projection = nn.Buffer(torch.zeros(keys, config.frozen_size))
