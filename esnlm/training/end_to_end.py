@@ -1,6 +1,7 @@
 """Updates whose features are inside the gradient, for models that train more than a readout."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -54,14 +55,15 @@ class EndToEndUpdates(Updates):
 
     def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
         whole = batches.read_sentences(self.store, self.window[u])
+        # Gradient and step are two programs, also of an update of one part: in one, XLA rounds the gradient otherwise.
+        return self.in_parts(params, optimizer_state, self._parts(whole))
 
-        def given(part: Sentences) -> tuple:
+    def _parts(self, whole: Sentences) -> Iterator[tuple]:
+        for part in batches.split_update(whole, self.compute.chunk_tokens):
             batch, rows = pack_batch(part.inputs, part.corpus_positions, *self.slots(max(map(len, part.inputs))))
             size = batches.bucket_size(part.predictions(), per_doubling=self.row_sizes)
             packed = batches.pack_targets(part, rows, size, predictions=whole.predictions())
-            return self.frozen, self.placement.by_slots(batch), packed, self.key
-
-        return self.apply(params, optimizer_state, batches.split_update(whole, self.compute.chunk_tokens), given)
+            yield self.frozen, self.placement.by_slots(batch), packed, self.key
 
     def features_with(self, params: dict) -> SentenceFeatures:
         return merge(self.graphdef, params, self.frozen).stream(self.compute, self.placement)

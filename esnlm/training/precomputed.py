@@ -5,6 +5,7 @@ nor the order of the batches. Another thread reads and lays out the sentences of
 a GPU would wait for the host about as long as it computes.
 """
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice, pairwise
@@ -82,18 +83,16 @@ class PrecomputedUpdates(Updates):
             self.ahead = after, self.reader.submit(self._read, *after)
 
     def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
-        whole = self.window.updates[u]
         if self.window.laid_out is not None:
-            return self.apply(params, optimizer_state, [whole], lambda _: self._given(self.window.packed[u]))
+            return self.whole(params, optimizer_state, self._given(self.window.packed[u]))
+        return self.in_parts(params, optimizer_state, self._parts(self.window.updates[u]))
 
-        def given(part: Sentences) -> tuple:
+    def _parts(self, whole: Sentences) -> Iterator[tuple]:
+        for part in batches.split_update(whole, self.window_tokens):
             laid_out = self._lay_out(part)
             self._compute(laid_out)
             size = batches.bucket_size(part.predictions())
-            return self._given(batches.pack_targets(part, laid_out.rows, size, predictions=whole.predictions()))
-
-        parts = batches.split_update(whole, self.window_tokens)
-        return self.apply(params, optimizer_state, parts, given)
+            yield self._given(batches.pack_targets(part, laid_out.rows, size, predictions=whole.predictions()))
 
     def features_with(self, params: dict) -> FeatureStream | TrunkStream:
         """Returns the features of the model. Without a trunk, the trained arrays have no influence on them."""

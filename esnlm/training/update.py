@@ -6,7 +6,7 @@ training loop sees (training/precomputed.py and training/end_to_end.py).
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
 from esnlm.training.average import averaged
-from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
+from esnlm.training.batches import EpochPlan, PackedTargets
 from esnlm.training.learning_rate import scale_by_rates
 
 # ---- the optimizer ----
@@ -283,21 +283,25 @@ class Updates(ABC):
     def features_with(self, params: dict) -> SentenceFeatures:
         """Returns the features, without a gradient, of the model with these trained arrays."""
 
-    def apply(
-        self, params: dict, state: optax.OptState, parts: list[Sentences], given: Callable[[Sentences], tuple]
-    ) -> tuple[dict, optax.OptState, Outcome]:
-        """Runs an update: in one program, or if it has several parts, the gradient of each part, their sum, and a step.
+    def whole(self, params: dict, state: optax.OptState, given: tuple) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs an update in one program.
 
         Args:
             params, state: as in `run`.
-            parts: the sentences of the update.
-            given: from a part to what `loss_and_gradient` reads beside the params.
+            given: what `loss_and_gradient` reads beside the params.
         """
-        with contextlib.nullcontext() if self.placement.mesh is None else jax.set_mesh(self.placement.mesh):
-            if len(parts) == 1:
-                found = self._update(params, state, self.going, self.rates, *given(parts[0]))
-            else:
-                loss, gradient = reduce(add_trees, (self._gradient(params, *given(part)) for part in parts))
-                found = self._step(params, state, self.going, loss, gradient, self.rates)
-        params, state, self.going, outcome = found
+        with self._on_mesh():
+            params, state, self.going, outcome = self._update(params, state, self.going, self.rates, *given)
         return params, state, outcome
+
+    def in_parts(
+        self, params: dict, state: optax.OptState, parts: Iterable[tuple]
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs an update whose gradient is the sum of those of its parts, each of which is what `whole` is given."""
+        with self._on_mesh():
+            loss, gradient = reduce(add_trees, (self._gradient(params, *given) for given in parts))
+            params, state, self.going, outcome = self._step(params, state, self.going, loss, gradient, self.rates)
+        return params, state, outcome
+
+    def _on_mesh(self) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext() if self.placement.mesh is None else jax.set_mesh(self.placement.mesh)

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -64,17 +65,21 @@ def note_gathered() -> set[int]:
 
     def init(self: Updates, **settings: object) -> None:
         make(self, **settings)
-        update, seen = self._update, []
+        for name in ("_update", "_gradient", "_step"):
+            setattr(self, name, noting(self, getattr(self, name)))
 
-        def noting(*given: object) -> tuple:
-            if self.placement.mesh is not None and not seen:
+    def noting(updates: Updates, program: Callable) -> Callable:
+        seen: list[bool] = []
+
+        def called(*given: object) -> tuple:
+            if updates.placement.mesh is not None and not seen:
                 seen.append(True)
-                text = update.lower(*given).compile().as_text()
+                text = program.lower(*given).compile().as_text()
                 for shape in re.findall(r"= \(?\w+\[([\d,]*)\][^=]* all-gather(?:-start)?\(", text):
                     gathered.add(int(np.prod([int(side) for side in shape.split(",") if side])))
-            return update(*given)
+            return program(*given)
 
-        self._update = noting
+        return called
 
     Updates.__init__ = init
     return gathered

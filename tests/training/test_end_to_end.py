@@ -72,14 +72,14 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
     gpt2 = GPT2Config(layers=1, heads=2, width=8, positions=64, dropout=0.0)
     monkeypatch.setattr("tests.training.test_end_to_end.MODELS", MODELS | {"GPT-2": gpt2})
     updates, begin, epochs = prepare(name, store(LENGTHS), weight_decay=0.1)
-    gradients, update = [], updates._update
+    gradients, loss_and_gradient = [], updates._gradient
 
-    def note(params, state, going, rates, *given):
-        gradient = updates._gradient(params, *given)[1]
-        gradients.append(jax.tree.map(lambda array: np.asarray(array, np.float64), gradient))
-        return update(params, state, going, rates, *given)
+    def note(*given):
+        found = loss_and_gradient(*given)
+        gradients.append(jax.tree.map(lambda array: np.asarray(array, np.float64), found[1]))
+        return found
 
-    updates._update = note
+    updates._gradient = note
     # Biases and layer norms begin at values that show their decay.
     noise = np.random.default_rng(0)
     begin = (jax.tree.map(lambda a: a + noise.normal(0, 0.3, a.shape).astype(np.float32), begin[0]), *begin[1:])
@@ -114,17 +114,14 @@ def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
 
 def note_sizes(updates):
     """Returns the slots of each batch that is trained on from now on, and the rows that go to the readout."""
-    sizes, apply = [], updates.apply
+    sizes, in_parts = [], updates.in_parts
 
-    def note(params, state, parts, given):
-        def noted(part):
-            found = given(part)
-            sizes.append((found[1].tokens.shape[1], len(found[2].rows)))
-            return found
+    def note(params, state, parts):
+        noted = list(parts)
+        sizes.extend((batch.tokens.shape[1], len(packed.rows)) for _, batch, packed, _ in noted)
+        return in_parts(params, state, noted)
 
-        return apply(params, state, parts, noted)
-
-    updates.apply = note
+    updates.in_parts = note
     return sizes
 
 
