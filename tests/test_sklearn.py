@@ -271,7 +271,7 @@ def test_it_is_kept_in_a_pickle():
             lambda: ReservoirRegressor().fit([U[:, 0]] * 4, [Y] * 4),
             "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
         ),
-        (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "topology is 'tree': choose "),
+        (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "reservoir.topology.kind is 'tree': choose from "),
         (
             lambda: ReservoirRegressor(predicts="sequences", washout=5).fit([U] * 3, [1.0, 2.0, 3.0]),
             "washout is 5: of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'",

@@ -54,4 +54,5 @@ def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
         return find_config(QUICKSTART if options.config is None else options.config), options.settings
     parent = open_run(options.parent)
     config = parent.config if options.config is None else options.config
-    return find_config(config), [f"--parent.run={options.parent}", *options.settings]
+    parent_run = f"./{options.parent}" if options.parent == "null" else options.parent  # which a setting takes for none
+    return find_config(config), [f"--parent.run={parent_run}", *options.settings]

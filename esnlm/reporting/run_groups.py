@@ -68,7 +68,8 @@ def all_but_seed(run: Path) -> list[Any]:
     experiment = config_io.read_begun(directory.config)
     parent, text = experiment.parent, None
     of_parent: list[Any] | None = None
-    own = hash_settings(dataclasses.replace(experiment, parent=dataclasses.replace(parent, run=None)))
+    nameless = parent if parent.run is None else dataclasses.replace(parent, run="the parent")
+    own = hash_settings(dataclasses.replace(experiment, parent=nameless))
     if not experiment.data.depends_on_seed:
         with contextlib.suppress(OSError, ValueError):
             text = parse_json(directory.data.read_bytes())

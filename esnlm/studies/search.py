@@ -200,6 +200,10 @@ class _Search:
 
         self.write()
         status = pool.work(find_slots(jobs), take) if done < self.study.trials else 0
+        if self.failures >= MOST_FAILURES:
+            tell(
+                f"after {MOST_FAILURES} failures in a row no further trial begins; the logs in {self.out / 'logs'} say why"
+            )
         if status == 0:
             print((self.out / "table.md").read_text(), end="")
         return status

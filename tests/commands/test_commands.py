@@ -93,7 +93,7 @@ def test_report_of_no_run(tmp_path):
     done = command("report", tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
-        f"error: {tmp_path}: no run in this directory; name one that train.py made\n",
+        f"error: {tmp_path}: no run here: name a folder that train.py made\n",
     )
 
 
@@ -177,7 +177,6 @@ def test_a_configuration_that_is_not_in_the_working_folder_is_a_shipped_one(tmp_
     "words",
     [
         ["train", "--config", ""],
-        ["train", "--config="],
         ["blimp", "--run", "run", "--compare", ""],
         ["blimp", "--run", "run", "--bad", "a", ""],
         ["score", "--run", "run", "--input", ""],
@@ -187,18 +186,7 @@ def test_a_configuration_that_is_not_in_the_working_folder_is_a_shipped_one(tmp_
 def test_an_empty_value_is_not_taken_for_the_default(words, capsys):
     """As of `--config "$CONFIG"` where the variable is not set: the quickstart would be trained."""
     assert commands.main(words) == 2
-    option = [word for word in words if word.startswith("--")][-1].removesuffix("=")
-    line = f"argument {option}: the value is empty, as that of a variable which is not set; give one (see --help)"
-    assert capsys.readouterr().err == f"error: {line}\n"
-
-
-@pytest.mark.parametrize("words", [["score", "--run"], ["report"], ["train", "--run"], ["train", "--config"]])
-def test_a_name_that_is_not_utf8_is_refused(words, capsys):
-    """The libraries that write checkpoints and configurations take no such name, and would say that a checkpoint is damaged."""
-    assert commands.main([*words, os.fsdecode(b"runs/l\xe4ufer")]) == 2
-    line = r"runs/l\xe4ufer is not UTF-8, and no such name can be used here; give another one (see --help)"
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and said.endswith(f"{line}\n") and said.count("\n") == 1
+    assert capsys.readouterr().err.startswith("error: an argument is empty, as that of a variable that is not set")
 
 
 def test_a_prompt_may_be_anything_and_a_text_may_have_any_name():
@@ -215,11 +203,11 @@ def test_a_prompt_may_be_anything_and_a_text_may_have_any_name():
     [
         (
             ["train", "--seed", "3", "small.yaml"],
-            "small.yaml: no option stands before it; give a configuration with --config small.yaml",
+            "command line: small.yaml: no option stands before it; give settings as --section.key value",
         ),
         (
             ["study", "--seed", "3", "small.yaml"],
-            "3: no such file; the study file stands before all settings, as in esnlm study FILE --seed 3",
+            "3: No such file or directory; name a study file, such as those in configs/studies",
         ),
     ],
 )

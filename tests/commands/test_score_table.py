@@ -93,17 +93,6 @@ def test_a_link_that_is_named_for_the_table_goes_on_pointing_at_it(here, capsys)
     assert (here / "link.tsv").is_symlink() and (here / "rows.tsv").read_text().startswith("sentence\t")
 
 
-def test_a_name_that_is_too_long_while_the_file_is_written_is_told_before_anything_is_scored(
-    here, capsys, small, monkeypatch
-):
-    monkeypatch.setattr(type(small), "surprisal", lambda *_, **__: pytest.fail("scored"))
-    (here / "text.txt").write_text("The cats sleep.\n")
-    file = f"{'a' * 245}.tsv"  # it could be written, and the file beside it, which takes its name at the end, could not
-    assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", file]) == 2
-    line = "while it is written, the file has a name of 18 more characters, which is too long; choose a shorter name"
-    assert capsys.readouterr().err == f"error: {file}: {line}\n"
-
-
 def test_a_dash_is_standard_input(here, capsys, monkeypatch):
     (here / "text.txt").write_text("The cats sleep.\n")
     with open(here / "text.txt") as stdin:

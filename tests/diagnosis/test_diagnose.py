@@ -60,9 +60,6 @@ def test_the_memory_has_its_spread_and_a_word_where_samples_are_few(folder):
     assert format_rows(figures)["memory capacity"] == told
     few = figures | {"memory_capacity": memory | {"samples": 200}}
     assert format_rows(few)["memory capacity"] == f"{told}; too low, since 200 samples are few for 32 units"
-    before = {"total": 1.25, "by_delay": [0.5] * 100, "chance": 0.2}  # as an earlier version wrote it
-    old = format_rows(figures | {"memory_capacity": before})["memory capacity"]
-    assert old == "1.2 of 100 delays (one measurement, chance 0.2)"
 
 
 def test_what_is_written_goes_beside_the_run(folder):
@@ -98,8 +95,9 @@ def test_a_text_of_one_s_own(folder, tmp_path):
 def test_a_run_of_given_sentences_is_read_from_its_own_store(tmp_path):
     sentences = list(grammar.sentences(60, seed=0))
     tokenizer = esnlm.tokenizer("words", sentences)
-    reservoir = esnlm.Reservoir.draw(16, vocabulary=tokenizer, mean_degree=4, seed=0)
-    esnlm.LanguageModel(reservoir, tokenizer, "ridge").fit(sentences).save(tmp_path / "run")
+    model = {"reservoir": {"state_size": 16, "mean_degree": 4}, "readout": {"rank": None}}
+    tree = {"run": str(tmp_path / "run"), "model": model, "training": {"kind": "ridge"}}
+    esnlm.train(tree, sentences=sentences, tokenizer=tokenizer)
     assert diagnose(tmp_path / "run")["text"] == str(tmp_path / "run" / "stores" / "train")
     shutil.rmtree(tmp_path / "run" / "stores")
     assert refusal(tmp_path / "run").endswith("name a text with --data, or choose store")

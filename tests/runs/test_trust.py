@@ -44,7 +44,7 @@ def train(run, *overrides, allowed=()):
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
-    """A run that is finished, and the same stopped after update 9 of 14."""
+    """A run that is finished, and the same stopped some updates before its last, the 14th."""
     folder = tmp_path_factory.mktemp("runs")
     settle = TrainingLog._record
 
@@ -70,6 +70,10 @@ def finished(originals, tmp_path):
 @pytest.fixture
 def stopped(originals, tmp_path):
     return Path(shutil.copytree(originals / "stopped", tmp_path / "run"))
+
+
+def newest(run):
+    return max(int(step.name) for step in (run / "checkpoints").iterdir())
 
 
 def flip(file):
@@ -143,12 +147,13 @@ def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_
     (stopped / "metrics.jsonl").write_bytes(
         b"".join([lines[0].replace(b'"tokens"', b'"tokfns"'), b"\xff\n", *lines[2:]])
     )
-    (stopped / "checkpoints" / "11").mkdir()
+    saved = newest(stopped)
+    (stopped / "checkpoints" / str(saved + 1)).mkdir()
     shutil.rmtree(stopped / "frozen")
     assert train(stopped) == 0
     told = capsys.readouterr().err
-    assert f"warning: {stopped / 'metrics.jsonl'}: changed since update 9 was saved" in told
-    assert f"warning: {stopped}/checkpoints/11: damaged checkpoint, not used: the folder is empty" in told
+    assert f"warning: {stopped / 'metrics.jsonl'}: changed since update {saved} was saved" in told
+    assert f"warning: {stopped}/checkpoints/{saved + 1}: damaged checkpoint, not used: the folder is empty" in told
     assert f"warning: {stopped / 'frozen'}: no such folder; the same reservoir was initialized again" in told
     one, other = esnlm.load(stopped), esnlm.load(originals / "finished")
     assert one.step == other.step and all(
@@ -205,9 +210,10 @@ def test_a_change_is_shown_and_refused_unless_asked_for(stopped, originals):
         f"{stopped / 'config.yaml'}: the run was begun with another configuration (compute.chunk_tokens 1024 -> 512); give the same one"
         f" (--config {stopped / 'config.yaml'} --run {stopped}), or another run directory with --run, or ask for the change with --allow-change compute.chunk_tokens"
     )
+    saved = newest(stopped)
     assert train(stopped, "--compute.chunk_tokens", "512", allowed=["compute.chunk_tokens"]) == 0
     summary = json.loads((stopped / "summary.json").read_text())
-    assert summary["changes"] == ["from update 9: compute.chunk_tokens 1024 -> 512"]
+    assert summary["changes"] == [f"from update {saved}: compute.chunk_tokens 1024 -> 512"]
     one, other = esnlm.load(stopped).arrays(), esnlm.load(originals / "finished").arrays()
     np.testing.assert_allclose(
         one["readout.a"], other["readout.a"], atol=5e-3 * 1e-2

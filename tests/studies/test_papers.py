@@ -13,7 +13,7 @@ STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
 
 # PyTorch's defaults of AdamW, batches of 32 sentences, one epoch, no schedule, no clipping (Ueda et al. 2025a, section 4.1; both papers).
 TRAINING = {
-    "kind": "adamw",
+    "kind": "gradient",
     "order": "shuffled",
     "on_nonfinite": "continue",
     "schedule_by": "updates",
