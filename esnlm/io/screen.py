@@ -86,6 +86,9 @@ class Screen:
 
 def _parts(widths: Sequence[int], names: int, room: int) -> list[list[int]]:
     """Divides the columns of a table into parts that fit; each begins with the names of the rows."""
+    missing = sum(widths) + GAP * (len(widths) - 1) - room
+    if sum(widths[:names]) - missing >= NARROWEST_NAME:  # names that are broken are better than a table in parts
+        return [list(range(len(widths)))]
     widest = max(widths[names:], default=0)
     used = names_width = min(sum(widths[:names]) + GAP * (names - 1), max(room - GAP - widest, NARROWEST_NAME))
     parts = [list(range(min(names, len(widths))))]
