@@ -122,7 +122,7 @@ def _refuse_other_kind(tree: Mapping[str, Any], path: tuple[str, ...], kind: str
     ):
         return
     own = section.get(choice.key, choice.default)
-    if own != kind:
+    if own != kind and kind in choice.classes:
         name = ".".join(path)
         raise InputError(
             f"command line: {name} is {spell(str(kind))}, but the settings in {where} are for {own}; give a --config with"

@@ -125,8 +125,10 @@ def _value(hint: Any, value: Any, name: str, where: str) -> Any:
         return None
     if dataclasses.is_dataclass(value):
         return value
+    begin = _begin("command line" if isinstance(value, CommandLine) else where)
+    if isinstance(value, CommandLine):
+        value = yaml.safe_load(value)
     if not isinstance(value, Mapping):
-        begin = _begin("command line" if isinstance(value, CommandLine) else where)
         raise InputError(f"{begin}{name} is {spell(value)}: it is a section; give its settings, as {name}.KEY")
     if choice is not None:
         section = _chosen(choice, value, name, where)

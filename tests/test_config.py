@@ -120,7 +120,7 @@ def test_a_mistake_on_the_command_line_says_so(file):
     for words, line in {
         ("--training.epochs", "2.5"): "command line: training.epochs is 2.5: it must be a valid integer",
         ("--training.epoch=3",): "command line: training.epoch: no such setting",
-        ("--training", "3"): "command line: training is '3': it is a section",
+        ("--training", "3"): "command line: training is 3: it is a section",
         ("--seed",): "command line: --seed: it has no value",
         ("more.yaml",): "command line: more.yaml: no option stands before it",
     }.items():

@@ -54,7 +54,7 @@ def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | N
         raise InputError(
             f"training.kind is {fitter.kind}: at {features:,} features and {vocab_size:,} tokens it needs"
             f" {needed / 1e9:,.1f} GB of memory and this machine has {there / 1e9:,.1f} GB; choose a smaller"
-            f" {smaller}, or training.kind adamw"
+            f" {smaller}, or training.kind gradient"
         )
 
 
@@ -110,7 +110,7 @@ class ReadoutRegression:
         if len(learned) == 0:
             raise InputError(
                 f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to"
-                " learn from; give more text, or training.kind adamw, which holds none out"
+                " learn from; give more text, or training.kind gradient, which holds none out"
             )
         if not self._accumulate(learned, state, metrics, directory, interruption):
             return
@@ -214,7 +214,7 @@ class ReadoutRegression:
         if self.fitter.computed_by_host and not bool(jax.numpy.isfinite(features).all()):
             raise InputError(
                 f"training.kind is {self.fitter.kind}: the states of some sentences are not finite, and it has no answer for them;"
-                " lower model.reservoir.spectral_radius or input_scale, or choose adamw"
+                " lower model.reservoir.spectral_radius or input_scale, or choose gradient"
             )
         if group.count() > 1:  # every process fits all of the readout
             features = jax.numpy.asarray(meshes.fetch(features))

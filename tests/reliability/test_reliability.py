@@ -112,7 +112,9 @@ def test_faults_of_a_save_and_of_a_preparation(tmp_path):
         kinds = [line.split()[1] for line in faults.read_log(tmp_path)]
         calls = {"saving": [9, 29, 57], "preparation": [kinds.index(kind) + 1 for kind in ("write", "sync")]}
         rows = [faults.try_case(tmp_path, server, faults.Case(name, n)) for name in calls for n in calls[name]]
-    assert [(row["status"], row["faults"]) for row in rows] == [(2, [])] * 5
+    said = "also said"  # Orbax's threads may print after our own line
+    found = [(row["status"], [fault for fault in row["faults"] if not fault.startswith(said)]) for row in rows]
+    assert found == [(2, [])] * 5
 
 
 @needs_cc

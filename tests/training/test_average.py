@@ -25,7 +25,7 @@ def train(config, updates):
     trained, states = [], []
     for _ in range(updates):
         gradient = {"readout": {"w": jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)}}
-        params, state, _ = step(params, state, jnp.float32(1), gradient, rates)
+        params, state, _, _ = step(params, state, jnp.bool(True), jnp.float32(1), gradient, rates)
         trained.append(np.asarray(params["readout"]["w"]))
         states.append(state)
     return trained, states

@@ -376,6 +376,6 @@ def test_the_command_prints_one_line_and_exits_with_2(tmp_path):
     assert (process.returncode, out, err) == (
         2,
         "",
-        "error: model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout\n",
+        "error: command line: model.family is 'gru': choose from esn, lstm, gpt2, jaeger, deep_readout\n",
     )
     assert not (tmp_path / "run").exists()

@@ -121,7 +121,7 @@ def test_the_time_of_a_regression_is_that_of_the_processor_that_computes_it(monk
     for kind, line in (
         ("ridge", "1:00 on this host, in float64, "),
         ("lms", "0:00 on this cpu, "),
-        ("adamw", "0:00 on this cpu, "),
+        ("gradient", "0:00 on this cpu, "),
     ):
         experiment = config_io.from_dict({"training": {"kind": kind}, "model": {"readout": {"rank": None}}})
         assert plan._time(experiment, "float32").startswith(line)
