@@ -26,6 +26,7 @@ ADVICE = {
     errno.EIO: "the disk fails: choose another one",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (ulimit -n)"),
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EEXIST: "a file stands where a folder is needed: choose another place",
     errno.ELOOP: "choose another place, or make the links anew",
 }
 # Those that the user can mend only if a path was given to write to. Elsewhere they are a fault of the program.

@@ -213,7 +213,7 @@ def test_bad_input_is_one_line_and_status_2(run, tmp_path, capsys, monkeypatch):
         f"error: {tmp_path}/a.txt: the report's name must be a file that ends in .json"
     )
     assert refusal(capsys, "--run", run, "--out", bad / "a.json") == (
-        f"error: {bad}: no folder can be made here (File exists): name another with --out"
+        f"error: {bad}: File exists; a file stands where a folder is needed: choose another place"
     )
 
     def no_run(directory, **_):
