@@ -21,7 +21,7 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export PYTHONUNBUFFERED=1 PYTHONPATH=$work/packages:$PWD${PYTHONPATH:+:$PYTHONPATH}
 unset OUT
 
-"$python" -c 'import jsonargparse, pydantic' 2>/dev/null || "$python" -m pip install --quiet --no-index --no-deps --no-compile \
+"$python" -c 'import pydantic' 2>/dev/null || "$python" -m pip install --quiet --no-index --no-deps --no-compile \
     --no-cache-dir --disable-pip-version-check --target "$work/packages" "$carried"/wheels/*.whl
 [[ ${#small[@]} -gt 0 ]] || "$python" -m tarfile -e "$carried/data.tar.xz" "$work"
 echo "ready after $SECONDS s"
