@@ -94,7 +94,13 @@ def test_a_fault_is_told_in_one_line_beside_what_is_always_said():
     assert faults.judge(1, usual, usual) == ["status 1"]
     assert faults.judge(2, error + usual, usual)[0].startswith("not one line: ")
     assert faults.judge(2, error + error, usual)[0].startswith("not one line: ")
-    assert faults.judge(2, "RuntimeError: Event loop is closed\n" + error, usual)[0].startswith("also said: Runtime")
+    orbax = (
+        "Traceback (most recent call last):\n"
+        + error
+        + "    self._check_closed()\nRuntimeError: Event loop is closed\n"
+    )
+    assert faults.judge(2, orbax, usual) == []
+    assert faults.judge(2, "RuntimeError: another\n" + error, usual)[0].startswith("also said: Runtime")
     assert faults.judge(0, error, usual)[0].startswith("also said: error")
 
 
