@@ -16,14 +16,19 @@ if [[ ${1-} == --small ]]; then small=(--small) limit=280 && shift; fi
 limit=${LIMIT:-$limit} carried=${CARRIED:-build/gpu} python=${PYTHON:-python3}
 parts=("$@")
 [[ $# == 0 ]] && parts=(train speed families step large same)
+for part in "${parts[@]}"; do
+    [[ -v "shares[$part]" ]] || { echo "error: $part: no such part; the parts are ${!shares[*]}" >&2; exit 2; }
+done
+[[ ${#small[@]} -gt 0 || -f $carried/data.tar.xz ]] ||
+    { echo "error: $carried/data.tar.xz is not there: docs/gpu.md says how to make it, or give --small" >&2; exit 2; }
 mkdir -p "${OUT:=measured}" && out=$(realpath "$OUT") || exit
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export PYTHONUNBUFFERED=1 PYTHONPATH=$work/packages:$PWD${PYTHONPATH:+:$PYTHONPATH}
 unset OUT
 
 "$python" -c 'import pydantic' 2>/dev/null || "$python" -m pip install --quiet --no-index --no-deps --no-compile \
-    --no-cache-dir --disable-pip-version-check --target "$work/packages" "$carried"/wheels/*.whl
-[[ ${#small[@]} -gt 0 ]] || "$python" -m tarfile -e "$carried/data.tar.xz" "$work"
+    --no-cache-dir --disable-pip-version-check --target "$work/packages" "$carried"/wheels/*.whl || exit
+[[ ${#small[@]} -gt 0 ]] || "$python" -m tarfile -e "$carried/data.tar.xz" "$work" || exit
 echo "ready after $SECONDS s"
 
 rest=0

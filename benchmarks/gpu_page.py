@@ -21,6 +21,8 @@ def main() -> None:
     parser.add_argument("measured", type=Path, help="folder of the files")
     parser.add_argument("--out", type=Path, required=True, help="the page, .md")
     args = parser.parse_args()
+    if not args.measured.is_dir():
+        parser.error(f"{args.measured}: no such folder")
     found = {name: read(args.measured / f"{name}.json") for name in PARTS}
     log = args.measured / "log.txt"
     ends = re.findall(r"^(\w+): status (\d+), (\d+) of (\d+) s$", log.read_text() if log.exists() else "", re.M)
