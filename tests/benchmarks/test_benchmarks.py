@@ -75,6 +75,7 @@ def test_drawn_sentences_are_like_the_corpus():
     assert sentences.real_share([batch for window in windows for batch in window]) == pytest.approx(0.29, abs=0.03)
 
 
+@pytest.mark.slow
 def test_recurrence(tmp_path):
     record = recurrence.main(["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)])
     (row,) = record["rows"]
@@ -112,6 +113,7 @@ def test_what_runs_apart_raises_here():
         hangs.ask("about", until=time.monotonic())
 
 
+@pytest.mark.slow
 def test_scoring(tmp_path):
     sizes = ["--size", "32", "--vocab", "60", "--rank", "8", "--limit", "40"]
     row = scoring.main([*sizes, "--rounds", "1", "--out", str(tmp_path)])["row"]

@@ -61,6 +61,21 @@ def test_a_part_that_hangs_is_killed_and_the_others_are_measured(tmp_path):
     assert "- speed: the part did not begin" in (tmp_path / "out" / "gpu.md").read_text()
 
 
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("spead",), "error: spead: no such part; the parts are"),
+        (("speed",), "nowhere/data.tar.xz is not there: docs/gpu.md says how to make it"),
+    ],
+)
+def test_it_stops_at_once_if_a_part_or_the_data_is_not_there(arguments, said, tmp_path):
+    environment = {**os.environ, "OUT": str(tmp_path / "out"), "CARRIED": str(tmp_path / "nowhere")}
+    command = [ROOT / "benchmarks" / "gpu_all.sh", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_profile_is_reduced_to_its_kernels_and_the_time_between_them():
     streams = [
         {"name": "thread_name", "ph": "M", "pid": 1, "tid": 7, "args": {"name": "Stream #16(Compute)"}},

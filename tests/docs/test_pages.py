@@ -179,6 +179,7 @@ def trained(after_own_text) -> Path:
     return after_own_text
 
 
+@pytest.mark.slow
 def test_own_text(after_own_text):
     """Every command of the page was run. What it promises is there."""
     assert (after_own_text / "runs" / "first" / "evaluation" / "blimp-paper.json").is_file()

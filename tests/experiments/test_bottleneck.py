@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -255,14 +253,6 @@ def test_a_fit_is_least_squares_on_the_means_over_seeds():
     assert found.low < found.slope < found.high
 
 
-def test_the_interval_of_a_slope_has_the_true_one_95_times_in_100():
-    """Over 200 draws of 20 seeds: the binomial's deviation is 1.5 in 100, and percentiles of 20 are narrow by 2."""
-    x, rng = np.array([10, 20, 50, 100]), np.random.default_rng(1)
-    drawn = (x[:, None] ** 0.5 * rng.lognormal(0, 0.3, (4, 20)) for _ in range(200))
-    hits = [fit.low <= 0.5 <= fit.high for fit in (one_step.fit_power(x, values) for values in drawn)]
-    assert 0.88 <= np.mean(hits) <= 0.98
-
-
 def test_spectral_without_its_kink_draws_the_first_layer_as_wide_networks_have_it():
     with_kink, without = (network.initialize("spectral", [64, 16, 8, 16, 2], 0, kink=kink)[0] for kink in (True, False))
     np.testing.assert_allclose(without[0], with_kink[0] * 2, rtol=1e-6)  # sqrt(n_1 / n_0) = 1/2
@@ -277,16 +267,6 @@ def test_the_exponent_of_dynamic_leads_from_ntp_to_dynamic():
         expected = network.initialize(kind, widths, 0)
         for ours, theirs in zip([*found[0], found[1]], [*expected[0], expected[1]], strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-
-
-def test_the_spectrum_of_generated_images_is_that_of_photographs():
-    """Patches of photographs have 95 % of their variance in some 120 components; amplitudes of 1/f in hundreds."""
-    steep, flat = (
-        images.spectrum(images.load(ImageSettings(train=1000, test=0, power=power), ["bird", "cat"], "")[0].x)
-        for power in (2.0, 1.0)
-    )
-    assert steep.largest > 0.1 and steep.most < 150
-    assert flat.largest < 0.08 and flat.most > 400
 
 
 @pytest.mark.slow
@@ -337,24 +317,6 @@ def test_cifar10_s_files_are_read(cifar10):
     for part in (train, test):  # of labels 1 and 7, the brighter are the horses
         assert np.array_equal(part.y[:, 1] == 1, part.x.mean(axis=1) > 0)
     assert len(np.unique(np.vstack([train.x, test.x]), axis=0)) == 30  # no image twice
-
-
-@pytest.mark.parametrize("spoil, message", [
-    (lambda folder: (folder / "data_batch_3.bin").unlink(), "data_batch_3.bin: No such file or directory; name the folder"),
-    (lambda folder: (folder / "data_batch_2.bin").write_bytes(b"\x00" * 99), "data_batch_2.bin: 99 bytes, where .* have 122,920"),
-    (lambda folder: (folder / "data_batch_1.bin").write_bytes(b"\x0a" * 122_920), "data_batch_1.bin: label 10, where CIFAR-10 has 0 to 9"),
-])  # fmt: skip
-def test_a_bad_file_is_one_line(cifar10, spoil, message):
-    spoil(cifar10)
-    with pytest.raises(InputError, match=message):
-        images.load(ImageSettings(str(cifar10), 2, 2), ["airplane", "dog"], "a.yaml: images")
-
-
-def test_what_there_is_not_is_refused(cifar10):
-    with pytest.raises(InputError, match="a.yaml: images: train and test are 1,000 images together: CIFAR-10 has"):
-        images.load(ImageSettings(str(cifar10), 900, 100), ["airplane", "dog"], "a.yaml: images")
-    with pytest.raises(InputError, match="classes are airplane, plane: give two different ones of airplane"):
-        images.load(ImageSettings(), ["airplane", "plane"], "a.yaml: images")
 
 
 def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch, rendered):
@@ -472,35 +434,3 @@ def test_the_command_takes_the_small_sizes_and_names_the_folder(tmp_path, capsys
         (tree | {"seeds": 2}, Path("studies/a_small"), source, f"{command} --small"),
         (tree | {"seeds": 2}, tmp_path, source, f"{command} --small --out {tmp_path}"),
     ]
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("[1]", "kind is None: choose from alignment"),
-        ("{kind: grid}", "kind is 'grid': choose from alignment"),
-        ("{kind: alignment, small: 3}", "small is 3: it must be a section of settings"),
-        (None, "No such file or directory; name a study file"),
-    ],
-)
-def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, message):
-    if text is not None:
-        (tmp_path / "a.yaml").write_text(text)
-    command = [sys.executable, "-m", "experiments.bottleneck", str(tmp_path / "a.yaml")]
-    with pytest.raises(InputError, match=message):
-        study.run_file(tmp_path / "a.yaml")
-    if text is None:
-        done = subprocess.run(command, cwd=STUDIES.parents[2], capture_output=True, text=True)
-        assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-
-
-def test_the_rules_of_the_two_figures():
-    second, third = (yaml.safe_load((STUDIES / f"alignment_fig3_{i}.yaml").read_text()) for i in (2, 3))
-    del second["small"], third["small"]
-    second, third = parse(second, ""), parse(third, "")
-    narrow = [[(case.parametrization, case.narrow(10_000)) for case in each.cases] for each in (second, third)]
-    assert narrow == [
-        [("spectral", 2000), ("spectral", 2000), ("spectral", 600)],
-        [("dynamic", 946), ("spectral", 946)],
-    ]
-    assert one_step.widths(third.cases[0], 1000) == [3072, 1000, 597, 1000, 597, 1000, 2]
