@@ -11,7 +11,7 @@ import numpy as np
 from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore
-from esnlm.data.text_files import holds_documents, read_chunks, require_plain, split_lines, warn_of_markup
+from esnlm.data.text_files import read_chunks, split_lines
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 
@@ -39,12 +39,8 @@ def chunk_encoder(
 ) -> Callable[[str], Encoded]:
     """Returns a function from a chunk of text to its encoded sentences.
 
-    Args:
-        parameters: of Punkt; None: a line is a sentence.
-        tokenizer: gives the ids, and BOS and EOS around each sentence.
-        min_length: tokens with BOS and EOS below which a sentence has no ids in the outcome.
-        max_length: tokens with BOS and EOS above which a sentence is cut.
-        across_lines: let Punkt split the chunk as one text, so that a sentence may hold line ends.
+    Without Punkt's parameters a line is a sentence; with `across_lines` Punkt splits the chunk as one text, so that a sentence may
+    hold line ends. Lengths count BOS and EOS: a shorter sentence has no ids in the outcome, a longer one is cut.
     """
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
     no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
@@ -77,21 +73,17 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
     however short or long they are. `manifest["text_sha256"]` is of the bytes that were read: a pipe cannot be read again.
 
-    Raises:
-        InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
+    Raises InputError if the file cannot be read, is not UTF-8 text, or has no sentence.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
     oddities, read = Oddities(), hashlib.sha256()
     chunks: list[Encoded] = []
     for text in read_chunks(file, read.update):
-        if not chunks and not holds_documents(file):
-            require_plain(str(file), text)
-            warn_of_markup([file])
         oddities.note(text, str(file))
         chunks.append(encode(text))
     if not any(len(chunk.lengths) for chunk in chunks):
         raise InputError(f"{file}: empty, or nothing but white space: no sentence in it")
-    oddities.warn("leave it out if it is not text")
+    oddities.warn()
     store = _store(file, tokenizer, Encoded(*map(np.concatenate, zip(*chunks, strict=True))))
     store.manifest["text_sha256"] = read.hexdigest()
     return store
@@ -110,11 +102,7 @@ def write_sentences(
     overwrite: bool = False,
     rule: str = "sentences that were given in Python",
 ) -> TokenStore:
-    """Writes a token store of sentences as they are.
-
-    Raises:
-        InputError: there is no sentence, or something is there that is not to be lost.
-    """
+    """Writes a token store of sentences as they are. Raises InputError if there are none, or the folder is in use."""
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
         writer.append(*_encode_list(sentences, tokenizer))
         return writer.finish(sentence_rule=rule)

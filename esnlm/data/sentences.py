@@ -15,34 +15,17 @@ from esnlm.errors import InputError
 if TYPE_CHECKING:  # NLTK is an extra and takes a second to import
     from nltk.tokenize.punkt import PunktParameters
 
-LANGUAGES = (  # of NLTK's data package punkt_tab
-    *(
-        "czech",
-        "danish",
-        "dutch",
-        "english",
-        "estonian",
-        "finnish",
-        "french",
-        "german",
-        "greek",
-        "italian",
-        "malayalam",
-    ),
-    *("norwegian", "polish", "portuguese", "russian", "slovene", "spanish", "swedish", "turkish"),
-)
-
 REMEMBERED = 1 << 16  # contexts, and words
 LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill the memory
 
 
 def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
-    """Loads pretrained Punkt parameters. Returns None where this machine has none for a language of NLTK's.
+    """Loads pretrained Punkt parameters. Returns None where this machine has none of the language.
 
     They are looked for in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
     `folder`, in NLTK's own layout in every folder of `nltk.data.path`.
 
-    Raises InputError if `folder` has none, if the language is neither found nor one of NLTK's, or if a file is damaged.
+    Raises InputError if `folder` has none, or a file is damaged.
     """
     _nltk_punkt()
     import nltk.data
@@ -53,10 +36,8 @@ def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | 
             place = Path(root, layout, language)
             if (place / "abbrev_types.txt").is_file():
                 return _read_punkt(place)
-    if folder or language not in LANGUAGES:
-        raise InputError(
-            f"{folder or 'nltk.data.path'}: no Punkt data for language {language!r}; known to NLTK: {', '.join(LANGUAGES)}"
-        )
+    if folder:
+        raise InputError(f"{folder}: no Punkt data for language {language!r}")
     return None
 
 
@@ -113,8 +94,8 @@ def _nltk_punkt() -> Any:
         from nltk.tokenize import punkt
     except ImportError:
         raise InputError(
-            "splitting sentences needs nltk: pip install 'esnlm[text]', or say where they end: one a line (esnlm prepare --sentences line),"
-            " or by a column (esnlm score --sentence NAME)"
+            "splitting sentences needs nltk: pip install 'esnlm[text]', or say where they end: one a line (esnlm prepare"
+            " --sentences line), or by a column (esnlm score --sentence NAME)"
         ) from None
     return punkt
 

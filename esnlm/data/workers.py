@@ -17,15 +17,12 @@ _encode: Callable[[str], Encoded]  # of a worker process
 
 
 def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: Any) -> Iterator[tuple[int, Encoded]]:
-    """Yields (source, encoded chunk) of (source, chunk) pairs, in their order.
+    """Yields (source, encoded chunk) of (source, chunk) pairs, in their order. Raises InputError if a worker died.
 
     Args:
         chunks: the pairs.
         count: of processes; 1 encodes in this one. Others are spawned, not forked: this process may have threads (JAX, BLAS).
         arguments: of `chunk_encoder`.
-
-    Raises:
-        InputError: a worker died.
     """
     if count == 1:
         encode = chunk_encoder(*arguments)
