@@ -16,9 +16,9 @@ from esnlm.errors import InputError
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, own_first, public
+from esnlm.reservoir.functions import require_registered
 from esnlm.reservoir.own_functions import check_own_functions
-from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
+from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian, largest_poisson_count
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
@@ -30,7 +30,7 @@ from esnlm.warning import warn_caller
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
-OWN_REDRAWS = 4  # [ours] where a function of one's own draws it, which mostly fails by its shape
+OWN_REDRAWS = 5  # [ours] where a function of one's own draws it, which mostly fails by its shape
 # Of a scale: what it is multiplied with stays far from the largest float32, 3.4e38.
 Scale = Annotated[float, Field(gt=0, le=1e30)]
 Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
@@ -96,8 +96,8 @@ class ReservoirConfig:
 
     @property
     def longest_row(self) -> float:
-        """Estimated entries of the fullest row of W_rec."""
-        return self.topology.longest_row(self.state_size, self.gamma)
+        """Estimated entries of the fullest row of W_rec, as if all were there or not by chance."""
+        return min(self.state_size, largest_poisson_count(self.recurrent_gamma * self.state_size, self.state_size))
 
     @property
     def input_gamma(self) -> float:
@@ -116,9 +116,8 @@ class ReservoirConfig:
             return self.state_size
         if self.input_weights != "random":
             return round(self.input_gamma * self.state_size)  # as many as each token has that the text has
-        more = bdtrc(
-            np.arange(self.state_size), self.state_size, self.input_gamma
-        )  # share of columns with more than 0, 1, ...
+        units = self.state_size
+        more = bdtrc(np.arange(units), units, self.input_gamma)  # share of columns with more than 0, 1, ...
         return int(np.count_nonzero(more * vocab_size > 1))
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
@@ -157,12 +156,8 @@ class ReservoirConfig:
         if self.input_weights == "counted" and self.embedding is not None:
             raise ValueError("input_weights is counted: W_in reads no tokens behind an embedding; leave embedding out")
         self._check_time()
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(public(ACTIVATIONS))
-            raise ValueError(f"activation is {self.activation!r}: choose from {known}; {own_first('activation')}")
-        if self.update_rule not in UPDATE_RULES:
-            known = ", ".join(public(UPDATE_RULES))
-            raise ValueError(f"update_rule is {self.update_rule!r}: choose from {known}; {own_first('update_rule')}")
+        require_registered("activation", self.activation)
+        require_registered("update_rule", self.update_rule)
 
     def _check_density(self) -> None:
         has_own, kind = self.topology.has_own_density, self.topology.kind
@@ -187,14 +182,12 @@ class ReservoirConfig:
         given = (self.leak_min, self.leak_max, self.leak_spacing) != (0, 1, "uniform")
         if self.continuous is not None and given:
             raise ValueError(
-                "continuous: step / time_constant is the leak of all units; leave leak_min, leak_max and leak_spacing out"
+                "continuous: step / time_constant is every leak; leave leak_min, leak_max and leak_spacing out"
             )
         if self.continuous is not None and self.update_rule == "euler_state":
             raise ValueError("update_rule is euler_state, a step in continuous time by itself; leave continuous out")
         if self.update_rule != "euler_state" and self.diffusion != ReservoirConfig.diffusion:
-            raise ValueError(
-                f"diffusion is {self.diffusion}: update_rule {self.update_rule} does not read it; leave it out"
-            )
+            raise ValueError(f"diffusion is {self.diffusion}: only update_rule euler_state reads it; leave it out")
 
 
 @dataclass(frozen=True)
@@ -215,23 +208,15 @@ def initialize_reservoir(
     Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours]. There d outputs
     of size 1 drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
 
-    Args:
-        config: the settings.
-        vocab_size: V.
-        seed: of all that is drawn.
-        text: what `input_weights: counted` counts, the training text.
-
-    Raises:
-        InputError: the topology cannot be had at this size, every draw of a W_rec had radius 0, there is no text to count, or
-            a function of a program's own cannot be traced.
+    `text` is the training text, which `input_weights: counted` counts. Raises InputError if every draw of a W_rec had radius 0,
+    there is no text to count, or a function of a program's own cannot be traced.
     """
     size, width = config.state_size, config.embedding
     check_own_functions(config.activation, config.update_rule, size)
     counted = config.input_weights == "counted"
     if text is None and counted:
         raise InputError(
-            "model.reservoir.input_weights is counted: only a training has the text that it counts; train first, and give the run,"
-            " or choose random"
+            "model.reservoir.input_weights is counted, and there is no training text to count; choose random"
         )
     embedding = None
     if width is not None:
@@ -246,7 +231,10 @@ def initialize_reservoir(
         if width is not None and not layer:
             _warn_of_units_without_input(w_in)
         if text is not None and counted and not layer:
-            w_in = _count_w_in(text, w_in, round(connectivity * size), scale)
+            projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
+            found = counted_columns(text, projection, round(connectivity * size), scale)
+            is_dense = isinstance(found, np.ndarray)
+            w_in = found if is_dense else bcoo(found.data, np.stack(found.coords, axis=1), found.shape)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)
@@ -260,23 +248,19 @@ def _warn_of_units_without_input(w_in: BCOO | np.ndarray) -> None:
     rows = np.asarray(w_in.indices[:, 0]) if isinstance(w_in, BCOO) else np.flatnonzero(w_in.any(axis=1))
     reached = np.unique(rows).size
     if reached < 0.99 * units:
-        warn_caller(
-            f"W_in reads the embedding of width {width} into {reached} of {units} units only;"
-            " set model.reservoir.input_connectivity to 1 for all"
-        )
+        reads = f"W_in reads the embedding of width {width} into {reached} of {units} units only"
+        warn_caller(f"{reads}; set model.reservoir.input_connectivity to 1 for all")
 
 
 def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Initializes W and scales it to the spectral radius: W_rec = rho_rec / rho(W) * W.
+    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts the draws thrown away.
 
     Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
-    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so. A
-    function of one's own gets five draws: where it makes no cycle, no draw helps.
-
-    Returns:
-        W_rec, the radius of W, and how many draws were thrown away.
+    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream. A function of one's own gets
+    five draws: where it makes no cycle, no draw helps.
     """
-    for redraws in range(MOST_REDRAWS):
+    most = OWN_REDRAWS if isinstance(config.topology, FunctionTopology) else MOST_REDRAWS
+    for redraws in range(most):
         w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
         if config.topology.spectral_radius is None:
             real = w if isinstance(w, np.ndarray) else as_scipy(w)  # A dense one need not be copied to float64 twice.
@@ -288,18 +272,12 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             warn_caller(f"spectral radius {radius.radius:.4g} of W_rec: {differ}")
         if radius.radius > 0:
             break
-        by_function = isinstance(config.topology, FunctionTopology)
-        if by_function and redraws >= OWN_REDRAWS:
-            raise InputError(
-                f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
-                " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
-            )
-        warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
+        if redraws < most - 1:
+            warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
-        setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
         raise InputError(
-            f"model.reservoir: {MOST_REDRAWS} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have"
-            f" spectral radius 0; raise {setting}"
+            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in each of {most} draws, as a matrix without"
+            " a cycle has, so that nothing scales it; give it more connections"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
     return w * scale if isinstance(w, np.ndarray) else bcoo(w.data * scale, w.indices, w.shape), radius, redraws
@@ -335,11 +313,3 @@ def _initialize_w_in(
     row, column = bernoulli_positions(rows, columns, connectivity, rng)
     values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
     return bcoo(values, np.stack([row, column], axis=1), (rows, columns))
-
-
-def _count_w_in(text: TokenStore, random: BCOO | np.ndarray, reached: int, scale: float) -> BCOO | np.ndarray:
-    """Returns the counted W_in whose projection is a random one, dense where that is."""
-    found = counted_columns(text, random if isinstance(random, np.ndarray) else as_scipy(random), reached, scale)
-    if isinstance(found, np.ndarray):
-        return found
-    return bcoo(found.data, np.stack(found.coords, axis=1), found.shape)

@@ -1,6 +1,5 @@
 """The scale-free graph of Barabasi and Albert (1999)."""
 
-import math
 import random
 
 import numpy as np
@@ -24,9 +23,7 @@ class ScaleFree(Topology):
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.
 
-        A unit draws the others by their degree until so many differ. This is the graph of
-        networkx.barabasi_albert_graph. The largest degree grows as the square root of the size, so rows that are padded
-        to the longest one (the kernel "ell") cost many times their entries.
+        A unit draws the others by their degree until so many differ. This is the graph of networkx.barabasi_albert_graph.
         """
         coin = random.Random(int(rng.integers(2**63)))
         # The ends of all edges: a unit stands here as often as its degree says.
@@ -42,7 +39,3 @@ class ScaleFree(Topology):
 
     def entries(self, state_size: int, density: float) -> float:
         return 2 * self.edges * (state_size - self.edges)
-
-    def longest_row(self, state_size: int, density: float) -> float:
-        # The star's centre has k edges. Nearly every unit links to it up to k = 2 m at t = 2 m, then dk/dt = k / 2t.
-        return min(state_size - 1, 2 * math.sqrt(self.edges * state_size))
