@@ -52,15 +52,9 @@ class Fitter(ABC):
 
     @abstractmethod
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Takes a window into the accumulators.
+        """Takes the next sentences into the accumulators, in place, and returns how many updates this was.
 
-        Args:
-            accumulators: changed in place.
-            window: the next sentences.
-            precision: of matrix products on the device; products in float64 have none.
-
-        Returns:
-            How many updates this was.
+        `precision` is that of matrix products on the device; products in float64 have none.
         """
 
     def finish(self, accumulators: Accumulators, precision: str) -> int:
@@ -71,17 +65,16 @@ class Fitter(ABC):
     def solve(
         self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict]:
-        """Makes the readout.
+        """Makes the readout of a rank (None: full) and uses the accumulators up.
 
         Args:
-            accumulators: of the training text; used up.
-            rank: of the readout; None: full.
+            accumulators: of the training text.
+            rank: of the readout.
             held_out: text that the fit has not seen, to choose and calibrate by.
             log_p: log of the unigram probabilities, (V,).
 
         Returns:
-            The readout, {"w" (V, F), "bias" (V,)} or {"a" (V, r), "b" (r, F), "bias" (V,)}, float32; and a record of
-            how it was made, for the summary.
+            The readout, {"w" (V, F), "bias" (V,)} or {"a" (V, r), "b" (r, F), "bias" (V,)}, float32, and a record for the summary.
         """
 
     @abstractmethod

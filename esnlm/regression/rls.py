@@ -52,11 +52,7 @@ class RecursiveLeastSquares(Fitter):
         return 8 * (features + 1) * (features + 1 + vocab_size)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Takes tokens into P and Z in their order, one update a block. The last block may be smaller.
-
-        Raises:
-            InputError: P is no longer positive definite, because float64 does not suffice for these settings.
-        """
+        """Takes tokens into P and Z in their order, one update a block. The last block may be smaller."""
         features, rows, targets = np.asarray(window.features), np.concatenate(window.rows), window.targets
         size = self.block
         if self.forgetting < 1:  # P grows by f^-k before it shrinks: not so far that digits are lost
@@ -80,7 +76,6 @@ class RecursiveLeastSquares(Fitter):
     def solve(
         self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
     ) -> tuple[dict[str, np.ndarray], dict]:
-        """Makes the readout of full rank, and a record of its calibration."""
         w, intercept = solution(accumulators)
         scores = linear_scores(w, intercept, accumulators["z"][:, :-1], accumulators["z"][:, -1])
         return calibrate(self.log_probs, scores, held_out, log_p)
@@ -101,11 +96,7 @@ def solution(accumulators: Accumulators) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shrink(p: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns (P^-1 + X^T D X)^-1 for P (F + 1, F + 1), X (k, F + 1) and D (k,).
-
-    Raises:
-        InputError: the result is not positive definite.
-    """
+    """Returns (P^-1 + X^T D X)^-1 for P (F + 1, F + 1), X (k, F + 1) and D (k,). Raises InputError if float64 does not suffice."""
     x = x * np.sqrt(weights)[:, None]
     xp = x @ p  # (k, F + 1)
     try:
