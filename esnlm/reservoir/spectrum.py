@@ -62,8 +62,6 @@ def spectral_radius(
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiub":
         raise InputError(f"spectral radius needs a real square matrix, got shape {matrix.shape}, dtype {matrix.dtype}")
-    if isinstance(matrix, np.ndarray):
-        matrix = np.asarray(matrix)  # np.matrix is one, and multiplies otherwise
     if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and _is_strongly_connected(matrix):
         unit = max(float(matrix.max()), -float(matrix.min()))
         if np.isfinite(unit):  # Else it is refused below, with the number of entries that are not.

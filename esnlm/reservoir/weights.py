@@ -276,8 +276,8 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
         raise InputError(
-            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in each of {most} draws, as a matrix without"
-            " a cycle has, so that nothing scales it; give it more connections"
+            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
+            " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
     return w * scale if isinstance(w, np.ndarray) else bcoo(w.data * scale, w.indices, w.shape), radius, redraws
