@@ -22,18 +22,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from esnlm.data.grammar import (
-    DETERMINERS,
-    FEMININE,
-    INTRANSITIVE,
-    MASCULINE,
-    NEUTER,
-    NOUNS,
-    PREPOSITIONS,
-    REPORTING,
-    TRANSITIVE,
-    spell,
-)
+from esnlm.data import grammar
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder, writing
 
@@ -54,24 +43,24 @@ class Paradigm:
     b: str
 
 
-_NOUNS = (*MASCULINE, *FEMININE, *NEUTER)
+_NOUNS = (*grammar.MASCULINE, *grammar.FEMININE, *grammar.NEUTER)
 _SINGULAR, _ANY_NUMBER = tuple(noun[0] for noun in _NOUNS), tuple(form for noun in _NOUNS for form in noun)
-_LIKED = tuple(past for _, _, past in TRANSITIVE)
+_LIKED = tuple(past for _, _, past in grammar.TRANSITIVE)
 WORDS: dict[str, tuple] = {
-    "det": DETERMINERS,
-    "inner": (*DETERMINERS, "no"),
-    "prep": PREPOSITIONS,
+    "det": grammar.DETERMINERS,
+    "inner": (*grammar.DETERMINERS, "no"),
+    "prep": grammar.PREPOSITIONS,
     "noun": _NOUNS,
     "head": _ANY_NUMBER,
     "distractor": _ANY_NUMBER,
-    "sleeps": INTRANSITIVE,
-    "slept": tuple(past for _, _, past in INTRANSITIVE),
-    "likes": TRANSITIVE,
+    "sleeps": grammar.INTRANSITIVE,
+    "slept": tuple(past for _, _, past in grammar.INTRANSITIVE),
+    "likes": grammar.TRANSITIVE,
     "liked": _LIKED,
-    "knew": tuple(past for _, _, past in REPORTING),
-    "couple": tuple(zip(MASCULINE, FEMININE, strict=True)),
-    "binder": tuple((*noun, reflexive) for reflexive, nouns in NOUNS.items() for noun in nouns),
-    "noun_likes": tuple(f"{noun[n]} {verb[n]}" for verb in TRANSITIVE for n in (0, 1) for noun in _NOUNS),
+    "knew": tuple(past for _, _, past in grammar.REPORTING),
+    "couple": tuple(zip(grammar.MASCULINE, grammar.FEMININE, strict=True)),
+    "binder": tuple((*noun, reflexive) for reflexive, nouns in grammar.NOUNS.items() for noun in nouns),
+    "noun_likes": tuple(f"{noun[n]} {verb[n]}" for verb in grammar.TRANSITIVE for n in (0, 1) for noun in _NOUNS),
     "noun_has": tuple((noun[n], have) for n, have in enumerate(("has", "have")) for noun in _NOUNS),
     "noun_object": tuple(zip(_SINGULAR, (*_SINGULAR[1:], _SINGULAR[0]), strict=True)),
 }
@@ -213,7 +202,7 @@ def _blimp_row(uid: str, paradigm: Paradigm, pair: dict, number: int) -> dict:
 
 
 def _sentence(*parts: str) -> str:
-    return spell([*" ".join(parts).split(), "."])
+    return grammar.spell([*" ".join(parts).split(), "."])
 
 
 def _capital(text: str) -> str:

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -64,19 +64,6 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
         if not any(text.strip() for text in source.chunks()):
             raise InputError(f"{source.path or source.name}: empty, or nothing but white space; leave it out")
     return inputs
-
-
-def describe_names(names: Sequence[str]) -> str:
-    """Returns how many inputs there are, and of which kinds by their names, so that what does not belong there is seen.
-
-    Example:
-        >>> describe_names(["a.txt", "b.txt", "b.txt~"])
-        '3 inputs: 2 .txt, 1 .txt~'
-    """
-    if len(names) == 1:
-        return names[0]
-    kinds = Counter(Path(name).suffix or "without a suffix" for name in names)
-    return f"{len(names):,} inputs: {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}"
 
 
 def _files(given: Path) -> list[tuple[Path, str]]:

@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -18,14 +19,13 @@ from typing import Any
 import numpy as np
 
 from esnlm.allocator import give_back_freed_memory
-from esnlm.data.encode import Encoded
-from esnlm.data.inputs import TextInput, describe_names, find_inputs
+from esnlm.data.encode import Encoded, encode_in_order
+from esnlm.data.inputs import TextInput, find_inputs
 from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
-from esnlm.data.workers import encode_in_order
 from esnlm.errors import InputError
 from esnlm.io.console import Progress, say, warn, working
 
@@ -140,7 +140,7 @@ def prepare(
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
     if progress:
-        _summarize(store, [source.name for source in sources], left_out, size, time.monotonic() - began)
+        _summarize(store, sources, left_out, size, time.monotonic() - began)
     oddities.warn("if it ends a document, put an empty line in its place")
     return store
 
@@ -210,13 +210,14 @@ def _sentence_rule(
     return train_punkt(_first_share(sources, share)), rule + across
 
 
-def _summarize(store: TokenStore, names: list[str], left_out: int, size: int, seconds: float) -> None:
+def _summarize(store: TokenStore, sources: list[TextInput], left_out: int, size: int, seconds: float) -> None:
+    kinds = Counter(Path(source.name).suffix or "without a suffix" for source in sources)
     manifest, counts, filters = store.manifest, store.manifest["counts"], store.manifest["filters"]
     share = left_out / (counts["tokens"] + left_out)
     beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
     say(
         f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS\n"
-        f"  input      {describe_names(names)}\n"
+        f"  input      {len(sources):,}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}\n"
         f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}\n"
         f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"
         f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens{beyond}\n"

@@ -16,11 +16,11 @@ from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTokenizer
 
 from esnlm.data import prepare as prepare_module
 from esnlm.data import text_files
+from esnlm.data.encode import encode_in_order
 from esnlm.data.inputs import find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
-from esnlm.data.workers import encode_in_order
 from esnlm.errors import InputError
 
 WORDS = ["a", "few", "little", "words", "of", "no", "great", "weight", "stand", "here", "and", "there"]

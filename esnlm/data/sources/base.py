@@ -47,7 +47,7 @@ class DataSource(ABC):
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
         """Returns where the training store of a run lies, or should lie; None if there is none."""
-        return None
+        return directory.stores / "train" if self.has_corpus else None
 
     def stores_there(self) -> tuple[TokenStore, TokenStore | None] | None:
         """Returns the training and the validation store, unverified; None if a run makes its text itself."""

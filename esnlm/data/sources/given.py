@@ -33,9 +33,6 @@ class GivenData(DataSource):
             raise InputError(f"{train}: missing; give the sentences again with esnlm.train(..., sentences=...)")
         return open_store(train), open_store(validation) if validation.exists() else None
 
-    def train_folder(self, directory: RunDirectory) -> Path | None:
-        return directory.stores / "train"
-
 
 def put_sentences(
     directory: RunDirectory, sentences: list[str], validation: list[str] | None, tokenizer: Tokenizer
