@@ -88,10 +88,7 @@ class VectorInput(nnx.Module):
 class Reservoir(nnx.Module):
     """One layer, by an update rule of reservoir/functions.py or by a function of one's own.
 
-    The readout sees what feeds back, h or r. The first two rules are
-
-    leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
-    leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
+    The readout sees what feeds back, h or r.
 
     Args:
         w_rec: W_rec (N, N).
@@ -284,15 +281,14 @@ class Reservoir(nnx.Module):
         `steps` is a features.layout.Steps, but with `starts` as int32, and `start` is of `start_of`; it is not read if `steps` has
         parents, since sentences start from 0 then. x is W_in u, (N, B), under dropout's mask; None: the kernel adds it.
         """
-        table = self.input.columns.get_value() if x is None and isinstance(self.input, TokenInput) else None
-        columns = table if isinstance(table, sparse.Columns) and table.buckets is not None else None
-        if x is None and columns is None:
-            x = self.embed(steps.tokens[t])
+        columns: Any = self.input.columns.get_value() if x is None and isinstance(self.input, TokenInput) else None
+        if not isinstance(columns, sparse.Columns) or columns.buckets is None:
+            columns = None
+            x = self.embed(steps.tokens[t]) if x is None else x
         operand: Any = self.recurrent.get_value()
-        of_columns: Any = None if columns is None else tuple(columns)
         given = steps.starts, None if steps.starts is None else start, steps.parents
         moving = carry, buffer, t, steps.first_rows, steps.tokens
-        return fused.step(operand, self._rule, self.leak[...], *moving, of_columns, x, *given)
+        return fused.step(operand, self._rule, self.leak[...], *moving, columns, x, *given)
 
     @property
     def _rule(self) -> fused.Rule:

@@ -108,10 +108,7 @@ class ReservoirConfig:
         return max(1, round(share * self.state_size)) / self.state_size
 
     def fullest_column(self, vocab_size: int) -> int:
-        """Returns the entries of the fullest column of W_in (N, V), as it is stored. Of a sparse one they are estimated.
-
-        Where each entry is there or not by chance, one column in V has more.
-        """
+        """Returns the entries of the fullest column of W_in (N, V), as it is stored, estimated where they are there by chance."""
         if self.input_gamma >= DENSE_FROM:
             return self.state_size
         if self.input_weights != "random":
@@ -121,10 +118,7 @@ class ReservoirConfig:
         return int(np.count_nonzero(more * vocab_size > 1))
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
-        """Returns rows, columns and expected share of nonzeros of each frozen matrix.
-
-        They are W_rec, W_in and the embedding, then W_rec and W_in of each layer above the first.
-        """
+        """Returns rows, columns and expected share of nonzeros of W_rec, W_in and the embedding, and of the layers above."""
         recurrent = (self.state_size, self.state_size, self.recurrent_gamma)
         w_in = (self.state_size, self.embedding or vocab_size, self.input_gamma)
         embedding = [] if self.embedding is None else [(self.embedding, vocab_size, 1.0)]
@@ -151,11 +145,11 @@ class ReservoirConfig:
 
     def __post_init__(self) -> None:
         self._check_density()
+        self._check_time()
         if self.spectral_radius == 0 and self.topology.kind != "given":
             raise ValueError("spectral_radius is 0: it must be above 0")
         if self.input_weights == "counted" and self.embedding is not None:
             raise ValueError("input_weights is counted: W_in reads no tokens behind an embedding; leave embedding out")
-        self._check_time()
         require_registered("activation", self.activation)
         require_registered("update_rule", self.update_rule)
 
@@ -177,13 +171,8 @@ class ReservoirConfig:
             raise ValueError(f"leak_min is {self.leak_min}: it must be at most leak_max = {self.leak_max}")
         if self.leak_spacing == "log" and self.leak_min == 0:
             raise ValueError("leak_min is 0: it must be above 0 if leak_spacing is log")
-        if self.leak_max == 0:
-            raise ValueError("leak_max is 0: no unit would ever move")
-        given = (self.leak_min, self.leak_max, self.leak_spacing) != (0, 1, "uniform")
-        if self.continuous is not None and given:
-            raise ValueError(
-                "continuous: step / time_constant is every leak; leave leak_min, leak_max and leak_spacing out"
-            )
+        if self.continuous is not None and (self.leak_min, self.leak_max, self.leak_spacing) != (0, 1, "uniform"):
+            raise ValueError("continuous: step / time_constant is every leak; leave the settings of leaks out")
         if self.continuous is not None and self.update_rule == "euler_state":
             raise ValueError("update_rule is euler_state, a step in continuous time by itself; leave continuous out")
         if self.update_rule != "euler_state" and self.diffusion != ReservoirConfig.diffusion:
@@ -228,8 +217,6 @@ def initialize_reservoir(
     for layer, (columns, connectivity, scale) in enumerate(inputs):
         w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
-        if width is not None and not layer:
-            _warn_of_units_without_input(w_in)
         if text is not None and counted and not layer:
             projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
             found = counted_columns(text, projection, round(connectivity * size), scale)
@@ -242,16 +229,6 @@ def initialize_reservoir(
     return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
 
 
-def _warn_of_units_without_input(w_in: BCOO | np.ndarray) -> None:
-    """Warns where many units read nothing of an embedding: its few columns hold fewer entries than those of all tokens do."""
-    units, width = w_in.shape
-    rows = np.asarray(w_in.indices[:, 0]) if isinstance(w_in, BCOO) else np.flatnonzero(w_in.any(axis=1))
-    reached = np.unique(rows).size
-    if reached < 0.99 * units:
-        reads = f"W_in reads the embedding of width {width} into {reached} of {units} units only"
-        warn_caller(f"{reads}; set model.reservoir.input_connectivity to 1 for all")
-
-
 def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
     """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts the draws thrown away.
 
@@ -259,14 +236,21 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
     degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream. A function of one's own gets
     five draws: where it makes no cycle, no draw helps.
     """
+    size = config.state_size
     most = OWN_REDRAWS if isinstance(config.topology, FunctionTopology) else MOST_REDRAWS
     for redraws in range(most):
-        w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
+        rng = generator(seed, Stream.RECURRENT, redraws, layer=layer)
+        if config.recurrent_gamma >= DENSE_FROM:
+            w = config.topology.dense(size, config.gamma, rng)
+        else:
+            connections = config.topology.connect(size, config.gamma, rng)
+            indices = np.stack([connections.row, connections.column], axis=1)
+            w = bcoo(connections.values(rng), indices, (size, size))
         if config.topology.spectral_radius is None:
             real = w if isinstance(w, np.ndarray) else as_scipy(w)  # A dense one need not be copied to float64 twice.
             radius = spectral_radius(real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
         else:
-            radius = SpectralRadius(config.topology.spectral_radius, "topology", config.state_size)
+            radius = SpectralRadius(config.topology.spectral_radius, "topology", size)
         if radius.disagreement > 0.01:
             differ = f"its two estimates differ by {100 * radius.disagreement:.1f} %"
             warn_caller(f"spectral radius {radius.radius:.4g} of W_rec: {differ}")
@@ -283,21 +267,8 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
     return w * scale if isinstance(w, np.ndarray) else bcoo(w.data * scale, w.indices, w.shape), radius, redraws
 
 
-def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO | np.ndarray:
-    """Returns a random W_rec before it is scaled, (N, N)."""
-    size = config.state_size
-    if config.recurrent_gamma >= DENSE_FROM:
-        return config.topology.dense(size, config.gamma, rng)
-    connections = config.topology.connect(size, config.gamma, rng)
-    indices = np.stack([connections.row, connections.column], axis=1)
-    return bcoo(connections.values(rng), indices, (size, size))
-
-
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:
-    """Returns the leaks of a layer, (N,) float32, drawn independently, so that they have nothing to do with who feeds whom.
-
-    Spaced evenly in the order of the units, the slow units would be neighbours on a ring, and the hubs of a scale-free graph.
-    """
+    """Returns the leaks of a layer, (N,) float32, drawn independently, so that they have nothing to do with who feeds whom."""
     low, high = config.leaks
     if config.leak_spacing == "uniform":
         return rng.uniform(low, high, config.state_size).astype(np.float32)
