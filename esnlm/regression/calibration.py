@@ -25,6 +25,7 @@ import numpy as np
 from scipy import optimize
 
 LogProbs = Literal["calibrated", "softmax"]  # how linear scores become log-probabilities
+Fitted = tuple[dict[str, np.ndarray], dict]  # a readout, and a record of how it was made, for the summary
 PRIOR_MEAN, PRIOR_DEVIATION = (0.0, 0.7), (2.0, 0.5)  # of log beta and gamma
 CHUNK = 512  # predictions whose logits are worked on at once
 
@@ -121,7 +122,7 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
     return Rule("calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun - penalty(found.x)))
 
 
-def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
+def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
     """Returns the readout that scores give under a rule fitted to held-out text, and a record of the rule."""
     rule = fit_rule(scores, held_out, log_p, Rule(kind))
     return rule.readout(scores, log_p), rule.record()

@@ -17,9 +17,8 @@ import numpy as np
 from jax import lax
 
 from esnlm.ops.matmul import matmul
-from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, LogProbs, calibrate, linear_scores
-from esnlm.regression.sums import add_by_target, row_blocks
+from esnlm.regression.base import Accumulators, Fitter, Window, add_by_target, row_blocks
+from esnlm.regression.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
 from esnlm.settings import Count, Positive, settings
 
 
@@ -79,7 +78,6 @@ class LeastMeanSquares(Fitter):
         return steps
 
     def finish(self, accumulators: Accumulators, precision: str) -> int:
-        """Updates W_out with what waits."""
         waiting, places = accumulators["waiting"], accumulators["waiting_for"]
         steps = int(places[:, 0].max(initial=-1)) + 1
         self._run(accumulators, jnp.asarray(waiting[:1]), -2 - np.arange(len(waiting)), places, steps, precision)
@@ -112,9 +110,7 @@ class LeastMeanSquares(Fitter):
         weights = run_delta_rule(*weights, features, padded, laid, targets, steps, rates, precision=precision)
         accumulators["w"], accumulators["bias"] = weights
 
-    def solve(
-        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict]:
+    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
         w, intercept = np.asarray(accumulators["w"]), np.asarray(accumulators["bias"], np.float64)
         scores = linear_scores(w, intercept, accumulators["cross"], accumulators["counts"])
         return calibrate(self.log_probs, scores, held_out, log_p)
@@ -124,11 +120,9 @@ class LeastMeanSquares(Fitter):
         return self.memory_on_device(features, vocab_size) + 8 * vocab_size * features
 
     def memory_on_device(self, features: int, vocab_size: int) -> int:
-        """Counts what is float32."""
         return 4 * 4 * vocab_size * features
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        """Counts y, and W_out's change."""
         return 4 * features * vocab_size * tokens
 
 
@@ -170,13 +164,11 @@ def run_delta_rule(
 
     Args:
         w, bias: W_out (V, F) and (V,), overwritten.
-        features: (rows, F).
-        waiting: further features, (one or more, F).
+        features, waiting: (rows, F), and further ones, (one or more, F).
         rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle; row n of `waiting` is -2 - n.
         targets: (T, B) int32; or numbers (T, B, V), of which any may be a target in place of 0 and 1.
         steps: how many of the T to run.
         rates: mu / B, of w and of bias, (2,); the latter is 0 where there is no intercept.
-        precision: of the products.
     """
 
     def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

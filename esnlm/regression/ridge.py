@@ -15,9 +15,8 @@ import scipy.linalg
 from scipy.linalg import blas
 
 from esnlm.errors import InputError
-from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, LogProbs, Rule, Scores, fit_rule, linear_scores
-from esnlm.regression.sums import add_by_target, row_blocks
+from esnlm.regression.base import Accumulators, Fitter, Window, add_by_target, row_blocks
+from esnlm.regression.calibration import Fitted, HeldOut, LogProbs, Rule, Scores, fit_rule, linear_scores
 from esnlm.settings import Count, NonNegative, settings
 
 
@@ -59,9 +58,7 @@ class Ridge(Fitter):
         accumulators["counts"] += np.bincount(targets, minlength=len(accumulators["counts"]))
         return 1
 
-    def solve(
-        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict]:
+    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
         """Makes the readout of the best regularisation.
 
         Each is judged at full rank by the NLL of held-out text, under the rule calibrated for it. One at which the normal equations
@@ -96,11 +93,7 @@ class Ridge(Fitter):
         return readout, record | rule.record()
 
     def _choose_regularization(
-        self,
-        spectrum: "Spectrum",
-        scores: Callable[[np.ndarray, np.ndarray], Scores],
-        held_out: HeldOut,
-        log_p: np.ndarray,
+        self, spectrum: "Spectrum", scores: Callable[..., Scores], held_out: HeldOut, log_p: np.ndarray
     ) -> tuple[float, Rule, dict]:
         """Returns the regularisation with the least NLL of held-out text, its rule, and what was tried."""
         found: dict[float, Rule] = {}
@@ -108,12 +101,11 @@ class Ridge(Fitter):
         rule = Rule(self.log_probs)
         for regularization in sorted(self.regularizations):
             try:
-                penalized = spectrum.penalized(regularization)
+                w = _float32(spectrum.cross, 1 / spectrum.penalized(regularization))
             except InputError as error:
                 singular.append(error)
                 continue
-            rule = fit_rule(scores(_float32(spectrum.cross, 1 / penalized), spectrum.cross), held_out, log_p, rule)
-            found[regularization] = rule
+            found[regularization] = rule = fit_rule(scores(w, spectrum.cross), held_out, log_p, rule)
         if not found:
             raise singular[-1]
         best = min(found, key=lambda regularization: np.nan_to_num(found[regularization].nll, nan=np.inf))
@@ -126,7 +118,6 @@ class Ridge(Fitter):
         return max(8 * (2 * square + cross), 8 * (square * (1 if rank is None else 3) + cross) + 4 * 2 * cross)
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        """Counts G, its eigenvectors, C and W in their basis and out of it."""
         return features**2 * (tokens + 9 * features + 4 * vocab_size)
 
 

@@ -21,9 +21,8 @@ import scipy.linalg
 from pydantic import Field
 
 from esnlm.errors import InputError
-from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, LogProbs, calibrate, linear_scores
-from esnlm.regression.sums import add_by_target
+from esnlm.regression.base import Accumulators, Fitter, Window, add_by_target
+from esnlm.regression.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
 from esnlm.settings import Count, Positive, settings
 
 SMALLEST_FADED = 1e-100  # of what float64 holds, which goes down to 1e-308
@@ -73,9 +72,7 @@ class RecursiveLeastSquares(Fitter):
             z *= faded
         return len(starts)
 
-    def solve(
-        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict]:
+    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
         w, intercept = solution(accumulators)
         scores = linear_scores(w, intercept, accumulators["z"][:, :-1], accumulators["z"][:, -1])
         return calibrate(self.log_probs, scores, held_out, log_p)
@@ -85,7 +82,6 @@ class RecursiveLeastSquares(Fitter):
         return 8 * (4 * (features + 1) ** 2 + 2 * vocab_size * (features + 1)) + 4 * 2 * vocab_size * features
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        """Counts X P' and what is taken from P', and W."""
         return features**2 * (4 * tokens + 2 * vocab_size)
 
 

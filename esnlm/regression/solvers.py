@@ -1,13 +1,9 @@
 """Ridge regression onto real-valued targets, solved in the ways that differ numerically.
 
-solve_by_svd   From the features themselves, by singular values. The normal equations would square the condition of the
-               features. That matters for a network that generates: its states nearly depend on each other, and the
-               errors of W_out come back to it. It takes memory for all samples. `solve_centred` adds an intercept.
+solve_by_svd   From the features themselves, by singular values: the normal equations would square their condition, which
+               matters for a network that generates. It takes memory for all samples. `solve_centred` adds an intercept.
 predict_ridge  From the smaller Gram matrix, by Cholesky. It serves many targets at one penalty, in float64 beside
                features in float32, where a penalty keeps the condition low.
-
-regression/ridge.py needs a third way: one eigendecomposition serves all of its penalties, and features come window by
-window, so that only their sums exist.
 """
 
 from collections.abc import Callable
