@@ -16,9 +16,9 @@ import random
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
+from typing import NamedTuple
 
 Rules = dict[str, list[tuple[float, list[str]]]]
 """Nonterminal -> alternatives, each its probability and its symbols. A symbol that is no key is a word."""
@@ -224,9 +224,8 @@ def _one_word_rules() -> dict[str, dict[str, float]]:
     }
 
 
-@dataclass(frozen=True)
-class Entropy:
-    """Holds the exact entropy of the language. Predicted tokens are the words, the period and EOS; BOS is not one."""
+class Entropy(NamedTuple):
+    """The exact entropy of the language. Predicted tokens are the words, the period and EOS; BOS is not one."""
 
     nats_per_sentence: float
     tokens_per_sentence: float
@@ -234,9 +233,7 @@ class Entropy:
 
 
 def entropy() -> Entropy:
-    """Computes the entropy of the language from its rules.
-
-    H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..), and the expected length is such a sum, too.
+    """Computes the entropy: H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..). The length is such a sum, too.
 
     The entropy per token is the quotient of the two means, because total NLL / total tokens estimates this quotient.
     """

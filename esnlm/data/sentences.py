@@ -42,10 +42,7 @@ def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | 
 
 
 def train_punkt(texts: Iterable[str]) -> "PunktParameters":
-    """Learns Punkt parameters from `texts` without supervision (Kiss and Strunk 2006, in NLTK's implementation).
-
-    The outcome depends on the texts and on where one ends and the next begins, and on nothing else.
-    """
+    """Learns Punkt parameters from `texts` without supervision (Kiss and Strunk 2006, in NLTK's implementation)."""
     trainer = _nltk_punkt().PunktTrainer(**_untimed_classes())
     for text in texts:
         trainer.train(text, finalize=False)
@@ -53,10 +50,7 @@ def train_punkt(texts: Iterable[str]) -> "PunktParameters":
 
 
 def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
-    """Returns a function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, but faster.
-
-    A decision depends on nothing but its context and the parameters, so a remembered one is the same one.
-    """
+    """Returns a function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, but faster."""
     splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, **_untimed_classes())
     plain_decision = splitter.text_contains_sentbreak
 
@@ -89,23 +83,17 @@ def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
 
 
 def _nltk_punkt() -> Any:
-    """Returns NLTK's module `punkt`, or says how to install it."""
     try:
         from nltk.tokenize import punkt
     except ImportError:
         raise InputError(
-            "splitting sentences needs nltk: pip install 'esnlm[text]', or say where they end: one a line (esnlm prepare"
-            " --sentences line), or by a column (esnlm score --sentence NAME)"
+            "splitting sentences needs nltk: pip install 'esnlm[text]', or give one sentence a line"
         ) from None
     return punkt
 
 
 def _untimed_classes() -> dict[str, Any]:
-    """Returns NLTK's classes of patterns and tokens without time limits.
-
-    From 3.10 NLTK wraps its patterns so that each call ends after five seconds, which costs a third of our time and
-    which a line of megabytes overruns. Before that they are plain patterns.
-    """
+    """Returns NLTK's classes of patterns and tokens without the time limits of NLTK 3.10, which cost a third of our time."""
     punkt: Any = _nltk_punkt()
 
     def untimed(pattern: Any) -> Any:

@@ -39,7 +39,7 @@ AGAIN = "prepare the store again"
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """Gives access to an open store. Its arrays are memory-mapped and read-only."""
+    """An open store, whose arrays are memory-mapped and read-only."""
 
     folder: Path
     manifest: dict[str, Any] = field(repr=False)

@@ -6,6 +6,7 @@ The suffix of a file's name says what it is. `.gz`, `.bz2`, `.xz` and `.zst` are
 
 import bz2
 import gzip
+import importlib
 import io
 import lzma
 import sys
@@ -68,11 +69,9 @@ def read_text(path: Path | None) -> str:
 
 
 def read_lines(path: Path | None, warns: bool = True) -> list[str]:
-    """Returns all lines of a text file, or of standard input for None, without white space at either end.
+    """Returns all lines of a text file, or of standard input for None, blank ones too, without white space at either end.
 
-    Blank lines are kept, so that line i of the result is line i of the file. With `warns` it warns of oddities (oddities.py).
-
-    Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents or JSON.
+    With `warns` it warns of oddities (oddities.py). Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
     """
     name = str(path or "standard input")
     if path is not None and holds_documents(path):
@@ -86,7 +85,6 @@ def read_lines(path: Path | None, warns: bool = True) -> list[str]:
 
 
 def is_compressed(path: Path) -> bool:
-    """Tells whether a file's name says that its bytes are compressed."""
     return path.suffix.lower() in COMPRESSED
 
 
@@ -101,14 +99,7 @@ def holds_documents(path: Path) -> bool:
 
 
 def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """Yields documents in chunks of about a megabyte, with an empty line between them.
-
-    Args:
-        documents: the place of each, for an error, and its text.
-
-    Raises:
-        InputError: a document is no text.
-    """
+    """Yields documents, each given as its place and its text, in chunks of about a megabyte, with an empty line between them."""
     group, size = [], 0
     for where, text in documents:
         if not isinstance(text, str):
@@ -196,15 +187,15 @@ def _decompressed(raw: BinaryIO, suffix: str) -> Any:
         case ".xz":
             return lzma.LZMAFile(raw)
         case ".zst":
-            try:
-                from backports import zstd  # `compression.zstd` of Python 3.14
-            except ImportError:
-                try:
-                    from compression import zstd  # type: ignore[no-redef]
-                except ImportError:
-                    raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
-            return zstd.ZstdFile(raw)
+            return _zstd().ZstdFile(raw)
     return raw
+
+
+def _zstd() -> Any:
+    try:
+        return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    except ImportError:
+        raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
 
 
 def _decode(blocks: Iterable[bytes], name: str) -> Iterator[str]:

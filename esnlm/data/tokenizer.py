@@ -83,10 +83,7 @@ class Tokenizer:
         return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
 
     def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """Encodes each line, as uint32 arrays (ids,). Many short lines take a fifth less time than one by one.
-
-        A line has no line end in it and no white space at either end, so the ids between two line ends are its own.
-        """
+        """Encodes each line, without white space at either end, as uint32 arrays (ids,), a fifth faster than one by one."""
         ids = np.array(self.encode("\n".join(lines)), np.uint32)
         ends = np.flatnonzero(ids == self.ranks[b"\n"])
         if len(ends) != len(lines) - 1:
@@ -192,8 +189,7 @@ def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which spell all other pieces.
 
     A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words` in their order,
-    and the last for `<|endoftext|>`. A word of a single byte, as ".", is that byte already and takes no further id. Raises
-    InputError for one that is no single piece.
+    and the last for `<|endoftext|>`. A word of a single byte, as ".", is that byte. Raises InputError for one that is no single piece.
     """
     ranks = _byte_ranks()
     for word in words:
@@ -254,12 +250,9 @@ def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
 
 
 def _parse_ranks(data: bytes) -> dict[bytes, int]:
-    """Reads what `_dump_ranks` wrote. Raises ValueError unless ids are 0, 1, ... and every byte has one, as tiktoken needs."""
+    """Reads what `_dump_ranks` wrote."""
     pairs = (line.split(b" ") for line in data.splitlines())
-    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
-    if sorted(ranks.values()) != list(range(len(ranks))) or not _byte_ranks().keys() <= ranks.keys():
-        raise ValueError
-    return ranks
+    return {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
 
 
 def _byte_ranks() -> dict[bytes, int]:

@@ -23,12 +23,9 @@ def group_rows(keys: Sequence[Hashable]) -> list[range]:
 
 
 def split_rows(words: Sequence[str], documents: Sequence[range], split: Callable[[str], list[str]]) -> list[range]:
-    """Returns the rows of each sentence of documents. A word belongs to the sentence that its first character is in.
+    """Returns the rows of each sentence of documents, by a function from a text to its sentences, between which is white space only.
 
-    Args:
-        words: n words, one a row.
-        documents: the rows of each document.
-        split: from a text to its sentences, in order; between them is white space only.
+    A word belongs to the sentence that its first character is in.
     """
     found: list[range] = []
     for document in documents:

@@ -167,9 +167,8 @@ class Reservoir(nnx.Module):
         state_size, embedding = len(arrays["leak"]), arrays.get("embedding")
         w_rec = matrix_from_arrays(arrays["recurrent"], (state_size, state_size))
         input_size = vocab_size if embedding is None else len(embedding)
-        return cls(
-            w_rec, matrix_from_arrays(arrays["input"], (state_size, input_size)), arrays["leak"], embedding, **settings
-        )
+        w_in = matrix_from_arrays(arrays["input"], (state_size, input_size))
+        return cls(w_rec, w_in, arrays["leak"], embedding, **settings)
 
     # ---- the recurrence ----
 
@@ -292,7 +291,7 @@ class Reservoir(nnx.Module):
 
     @property
     def _rule(self) -> fused.Rule:
-        return fused.Rule(self.update_rule, ACTIVATIONS[self.activation], self.decay)
+        return fused.Rule(self.update_rule, self.f, self.decay)
 
     def _feed_back(self, state: jax.Array) -> jax.Array:
         """Returns W_rec h or W_rec r, (N, B)."""
@@ -312,23 +311,9 @@ class Stack(nnx.Module):
     """
 
     def __init__(self, layers: list[Reservoir]) -> None:
-        self.layers = nnx.List(layers)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.layers[0].vocab_size
-
-    @property
-    def activation(self) -> str:
-        return self.layers[0].activation
-
-    @property
-    def output_size(self) -> int:
-        return sum(layer.output_size for layer in self.layers)
-
-    @property
-    def mask_size(self) -> int:
-        return self.layers[0].mask_size
+        self.layers, first = nnx.List(layers), layers[0]
+        self.vocab_size, self.activation, self.mask_size = first.vocab_size, first.activation, first.mask_size
+        self.output_size = sum(layer.output_size for layer in layers)
 
     def arrays(self) -> dict:
         """Returns the arrays as they are saved: {"layers": {"0": those of a Reservoir, "1": ...}}."""
@@ -354,9 +339,8 @@ class Stack(nnx.Module):
         """Returns those of all layers, (L N, B)."""
         new = self.advance(states, x)
         inputs = [x, *(self._read_below(i, new[i - 1]) for i in range(1, len(new)))]
-        return jnp.concatenate(
-            [layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)]
-        )
+        given = zip(self.layers, states, inputs, strict=True)
+        return jnp.concatenate([layer.activations(state, x) for layer, state, x in given])
 
     def for_device(self, kernel: str = "auto", **options: Any) -> "Stack":
         """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""

@@ -36,9 +36,6 @@ class FunctionTopology(Topology):
         return _find, (self.kind, {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]})
 
 
-del TOPOLOGIES[""]  # what stands above is none
-
-
 def topology(function: Function) -> Function:
     """Registers a topology under the function's own name, so that a configuration can name it. It is a decorator.
 
