@@ -18,7 +18,7 @@ from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
 from esnlm.reservoir.functions import require_registered
 from esnlm.reservoir.own_functions import check_own_functions
-from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian, largest_poisson_count
+from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
@@ -96,8 +96,8 @@ class ReservoirConfig:
 
     @property
     def longest_row(self) -> float:
-        """Estimated entries of the fullest row of W_rec, as if all were there or not by chance."""
-        return min(self.state_size, largest_poisson_count(self.recurrent_gamma * self.state_size, self.state_size))
+        """Estimated entries of the fullest row of W_rec."""
+        return self.topology.longest_row(self.state_size, self.gamma)
 
     @property
     def input_gamma(self) -> float:

@@ -14,7 +14,7 @@ from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
-from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
+from esnlm.reservoir.weights import initialize_reservoir
 from esnlm.settings import Positive, settings
 
 
@@ -59,6 +59,7 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
 def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
     rows = [np.bincount(connect(kind, size, seed)[0], minlength=size) for seed in range(10)]
     entries = np.array([row.sum() for row in rows])
+    assert np.mean([row.max() for row in rows]) <= kind.longest_row(size, 0.0)
     # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for the mean-field count.
     tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (0.01 * entries.mean() if kind.kind == "orthogonal" else 0)
     assert abs(entries.mean() - kind.entries(size, 0.0)) <= tolerance
@@ -237,7 +238,7 @@ def test_erdos_renyi_knows_its_entries():
     assert_sorted_without_duplicates(row, column, 4096, 4096)
     assert value is None
     assert ErdosRenyi().entries(4096, 6 / 4096) == 4096 * 6 and abs(len(row) - 4096 * 6) < 5 * np.sqrt(4096 * 6)
-    assert np.bincount(row).max() <= ReservoirConfig(state_size=4096, mean_degree=6).longest_row < 25
+    assert np.bincount(row).max() <= ErdosRenyi().longest_row(4096, 6 / 4096) < 25
 
 
 @pytest.mark.parametrize("kind", [type(kind)() for kind in KINDS], ids=lambda kind: kind.kind)

@@ -6,6 +6,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from esnlm.reservoir.random_matrix import largest_poisson_count
+
 TOPOLOGIES: dict[str, type["Topology"]] = {}  # by the kind that a configuration names
 
 
@@ -53,6 +55,10 @@ class Topology(ABC):
     @abstractmethod
     def entries(self, state_size: int, density: float) -> float:
         """Returns how many nonzeros W_rec is expected to have."""
+
+    def longest_row(self, state_size: int, density: float) -> float:
+        """Estimates the nonzeros of the fullest row, as if all were there or not by chance. A product's kernel is chosen by it."""
+        return largest_poisson_count(self.entries(state_size, density) / state_size, state_size)
 
     def check(self, state_size: int) -> None:  # noqa: B027 (not every topology has something to refuse)
         """Raises ValueError, whose text begins with the name of a setting, for settings that do not fit this size."""

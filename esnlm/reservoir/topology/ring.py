@@ -22,3 +22,6 @@ class Ring(Topology):
 
     def entries(self, state_size: int, density: float) -> float:
         return state_size
+
+    def longest_row(self, state_size: int, density: float) -> float:
+        return 1

@@ -1,5 +1,6 @@
 """The scale-free graph of Barabasi and Albert (1999)."""
 
+import math
 import random
 
 import numpy as np
@@ -39,3 +40,7 @@ class ScaleFree(Topology):
 
     def entries(self, state_size: int, density: float) -> float:
         return 2 * self.edges * (state_size - self.edges)
+
+    def longest_row(self, state_size: int, density: float) -> float:
+        # The star's centre has k edges. Nearly every unit links to it up to k = 2 m at t = 2 m, then dk/dt = k / 2t.
+        return min(state_size - 1, 2 * math.sqrt(self.edges * state_size))
