@@ -75,18 +75,6 @@ def test_a_file_is_read_once(folder):
             find_inputs(given)
 
 
-def test_endings_may_be_in_capitals(folder):
-    content = "".join(json.dumps({"text": line}) + "\n" for line in LINES).encode()
-    (folder / "RECORDS.JSONL").write_bytes(content)
-    (folder / "PACKED.JSONL.GZ").write_bytes(gzip.compress(content))
-    assert set(texts("RECORDS.JSONL", "PACKED.JSONL.GZ").values()) == {"\n\n".join(LINES)}
-
-
-def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder):
-    (folder / "x[1].txt").write_text("one")
-    assert texts("x[1].txt") == {"x[1].txt": "one"}
-
-
 def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypatch):
     stdin = types.SimpleNamespace(buffer=io.BytesIO(b"One.\r\nTwo.\n"))
     monkeypatch.setattr(inputs.sys, "stdin", stdin)

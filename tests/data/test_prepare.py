@@ -113,12 +113,6 @@ def test_short_sentences_are_dropped_and_long_ones_cut(tmp_path, spelling):
     assert store.manifest["filters"] == {"min_length": 6, "max_length": 9, "max_words": None}
 
 
-def test_a_sentence_does_not_cross_a_line(tmp_path, spelling, no_punkt_data):
-    source = write(tmp_path / "a.txt", "The first line goes on\nin the second. It ends here.\n")
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, progress=False)
-    assert texts(store) == ["The first line goes on", "in the second.", "It ends here."]
-
-
 def test_real_text_is_what_nltk_and_the_tokenizer_make_of_each_line(data, dev_corpus, tmp_path, monkeypatch):
     shutil.copytree(data / "punkt_tab" / "english", tmp_path / "tokenizers" / "punkt_tab" / "english")
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
@@ -216,13 +210,6 @@ def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatc
         assert [source["sha256"] for source in store.manifest["sources"]] == digests
 
 
-def test_more_words_than_there_are_is_all_of_them(tmp_path, spelling):
-    inputs = [write(tmp_path / f"{i}.txt", random_text(i, 20)) for i in range(2)]
-    settings = {"tokenizer": spelling, "sentences": "line", "progress": False}
-    everything = prepare(inputs, tmp_path / "1", **settings)
-    assert texts(prepare(inputs, tmp_path / "2", max_words=10**9, **settings)) == texts(everything)
-
-
 def test_training_sees_the_first_share_of_each_file_to_the_end_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "CHUNK", 8)
     inputs = [write(tmp_path / name, text) for name, text in [("a", "1234\n" * 10), ("b", "12345678\n12345678\n")]]
@@ -286,12 +273,6 @@ def test_a_file_that_is_no_text_far_into_it(tmp_path, spelling, monkeypatch, wor
         message = f"{tmp_path}/a.txt: not "
         refused(tmp_path, message, tokenizer=spelling, workers=workers, inputs=[good, tmp_path / "a.txt"])
         refused(tmp_path, message, tokenizer="train:260", workers=workers)
-
-
-def test_no_sentence_is_left(tmp_path, spelling):
-    write(tmp_path / "a.txt", "ab\ncd\n")
-    message = f"{tmp_path}/out/store: no sentence to store; give more text, or filters that let some pass"
-    refused(tmp_path, message, tokenizer=spelling)
 
 
 def test_settings_that_make_no_sense(tmp_path, spelling):
