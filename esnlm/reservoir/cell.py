@@ -344,9 +344,8 @@ class Stack(nnx.Module):
 
     def for_device(self, kernel: str = "auto", **options: Any) -> "Stack":
         """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
-        first, *above = self.layers
-        above = [layer.for_device(kernel, reads_tokens=False, **options) for layer in above]
-        return Stack([first.for_device(kernel, **options), *above])
+        layers = [layer.for_device(kernel, reads_tokens=i == 0, **options) for i, layer in enumerate(self.layers)]
+        return Stack(layers)
 
     def with_trained_input(self) -> "Stack":
         """Returns the same stack with W_in of the first layer among what is trained."""
