@@ -35,8 +35,9 @@ class Oddities:
         """Warns of what was found. The advice is what to do about a mark."""
         if self.marks:
             name, mark = next(iter(self.marks))
-            count = counted(self.marks.total(), "mark")
-            warn(f"{name}: {count} such as {mark!r}, read as any other characters; {advice}")
+            alike = "" if len(self.marks) == 1 else " or its like"
+            times = counted(self.marks.total(), "time")
+            warn(f"{name}: {mark!r}{alike} stands in the text {times}: it is read as any other characters; {advice}")
         if self.decomposed:
             warn(
                 f"{', '.join(self.decomposed)}: not in Unicode's form NFC, so that words have other tokens than in NFC"

@@ -175,7 +175,9 @@ def _read_blocks(path: Path, seen: Seen) -> Iterator[bytes]:
     except InputError:
         raise
     except Exception as error:  # each format has a class of its own for damage
-        raise InputError(f"{path}: cannot be read, damaged, or not what its name says ({error})") from None
+        if isinstance(error, OSError) and error.errno is not None:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{path}: damaged, or not what its name says ({error}); copy it again") from None
 
 
 def _decompressed(raw: BinaryIO, suffix: str) -> Any:
