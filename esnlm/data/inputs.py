@@ -74,7 +74,7 @@ def _files(given: Path) -> list[tuple[Path, str]]:
     paths = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
     if not paths:
         raise InputError(f"{given}: no such file, and no files in such a folder or with names of such a pattern")
-    root = given if given.is_dir() else os.path.commonpath([path.parent for path in paths])
+    root = given if given.is_dir() else Path(os.path.commonpath([path.parent for path in paths]))
     return [(path, path.relative_to(root).as_posix()) for path in paths]
 
 

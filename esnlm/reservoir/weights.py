@@ -220,8 +220,10 @@ def initialize_reservoir(
         if text is not None and counted and not layer:
             projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
             found = counted_columns(text, projection, round(connectivity * size), scale)
-            is_dense = isinstance(found, np.ndarray)
-            w_in = found if is_dense else bcoo(found.data, np.stack(found.coords, axis=1), found.shape)
+            if isinstance(found, np.ndarray):
+                w_in = found
+            else:
+                w_in = bcoo(found.data, np.stack(found.coords, axis=1), found.shape)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)
@@ -240,6 +242,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
     most = OWN_REDRAWS if isinstance(config.topology, FunctionTopology) else MOST_REDRAWS
     for redraws in range(most):
         rng = generator(seed, Stream.RECURRENT, redraws, layer=layer)
+        w: BCOO | np.ndarray
         if config.recurrent_gamma >= DENSE_FROM:
             w = config.topology.dense(size, config.gamma, rng)
         else:
