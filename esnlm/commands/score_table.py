@@ -10,7 +10,7 @@ from esnlm import loaded_run
 from esnlm.data.sentences import load_punkt, punkt_splitter
 from esnlm.data.tables import Table, read_table
 from esnlm.data.text_files import read_lines
-from esnlm.data.word_rows import find_doubts, group_rows, read_words, split_rows
+from esnlm.data.word_rows import group_rows, read_words, split_rows
 from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import Options
 from esnlm.io.atomic import followed, require_writable, write_files
@@ -150,8 +150,7 @@ def _read_sentences(text: Input) -> tuple[list[str], list[Any], list[dict[str, s
 
 
 def _find_sentences(table: Table, text: Input, words: Sequence[str], documents: Sequence[str]) -> list[range]:
-    """Returns the rows of each sentence, and warns if they may not be what was meant."""
-    keys = None
+    """Returns the rows of each sentence."""
     if text.sentence:
         keys = list(zip(documents, *(table.column(name) for name in text.sentence), strict=True))
         sentences = group_rows(keys)
@@ -164,8 +163,6 @@ def _find_sentences(table: Table, text: Input, words: Sequence[str], documents: 
                 " sentences apart with --sentence"
             )
         sentences = split_rows(words, group_rows(documents), punkt_splitter(parameters))
-    for doubt in find_doubts(table, words, sentences, keys):
-        warn(f"{table.name}: {doubt}")
     return sentences
 
 

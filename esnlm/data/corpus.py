@@ -11,7 +11,7 @@ from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_file
 from esnlm.io.console import warn, working
-from esnlm.io.json_file import parse_json, read_small, write_json
+from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
 
 
@@ -28,20 +28,15 @@ class Corpus:
 def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest: int | None = None) -> Corpus:
     """Opens the corpus of a run and saves its tokenizer and unigram counts in the run directory.
 
-    Args:
-        source: the experiment's data.
-        seed: the run's seed, from which some sources make their corpus.
-        directory: the run directory.
-        longest: tokens that the model can read at most; None where any number will do.
-
-    Raises:
-        InputError: a store is missing or damaged, the two were made with different tokenizers, a sentence is too long
-            for the model, or the data is not what the run was begun with.
+    Raises InputError if a store is missing or damaged, the two were made with different tokenizers, a sentence is longer than the model
+    can read (`longest` tokens; None: any number), or the data is not what the run was begun with.
     """
     train, validation = source.open(directory, seed)
     tokenizer = require_usable(train, validation, longest)
-    if validation is not None:
-        _warn_of_validation(train, validation)
+    if validation is not None and train.tokens_sha256 == validation.tokens_sha256:
+        warn(
+            f"{validation.folder}: the sentences of the training store; its loss does not measure what a model has learnt"
+        )
     corpus = Corpus(train, validation, tokenizer)
     if directory.data.exists():
         _require_same(corpus, directory)
@@ -56,11 +51,7 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
 
 
 def require_usable(train: TokenStore, validation: TokenStore | None, longest: int | None) -> Tokenizer:
-    """Returns the tokenizer of a training and a validation store.
-
-    Raises InputError if the two were made with different tokenizers, or a sentence is too long for a model that reads at most
-    `longest` tokens (None: any number).
-    """
+    """Returns the tokenizer of a training and a validation store. Raises InputError if a model cannot use both."""
     for store in (train, validation):
         if longest is not None and store is not None and store.lengths.max() - 1 > longest:
             raise InputError(
@@ -71,22 +62,6 @@ def require_usable(train: TokenStore, validation: TokenStore | None, longest: in
     if validation is not None:
         validation.require_tokenizer(tokenizer)
     return tokenizer
-
-
-def _warn_of_validation(train: TokenStore, validation: TokenStore) -> None:
-    """Warns if a validation loss would be that of learnt sentences, or of a text that was split by another rule."""
-    if train.tokens_sha256 == validation.tokens_sha256:
-        warn(
-            f"{validation.folder}: the sentences of the training store, so its loss does not measure what a model has learnt"
-        )
-        return
-    # Behind a bracket stands how much of the input Punkt was trained on.
-    rules = [str(store.manifest.get("sentence_rule", "")).partition(" (")[0] for store in (train, validation)]
-    if all(rules) and rules[0] != rules[1]:
-        warn(
-            f"{validation.folder}: its sentences were split by the rule {rules[1]!r}, and those of {train.folder} by {rules[0]!r}: prepare"
-            " both with the same options"
-        )
 
 
 def fingerprints(corpus: Corpus) -> dict[str, str | None]:
@@ -118,15 +93,15 @@ def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
         if begun[name] != now[name]:
             what = "tokenizer" if name == "tokenizer" else f"{name} store"
             raise InputError(
-                f"{store.folder if store else 'no store'}: not the {what} that {directory.path} was begun with (sha256"
-                f" {begun[name]} there, {now[name]} now); give the same data, or another run directory with --run"
+                f"{store.folder if store else 'no store'}: not the {what} that {directory.path} was begun with; give the same data,"
+                " or another run directory with --run"
             )
 
 
 def _begun_with(directory: RunDirectory) -> dict[str, str | None]:
     """Returns the fingerprints of the data that a run was begun with."""
     try:
-        begun = parse_json(read_small(directory.data))
+        begun = parse_json(directory.data.read_bytes())
         return {name: begun[name] for name in ("train", "validation", "tokenizer")}
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{directory.data}: missing or damaged; restore it from a copy of the run") from None

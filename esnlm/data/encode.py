@@ -1,17 +1,24 @@
-"""Text becomes encoded sentences: lines, sentences, token ids, and their counts."""
+"""Text becomes encoded sentences, here or in worker processes: lines, sentences, token ids, and their counts."""
 
 import hashlib
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore
-from esnlm.data.text_files import holds_documents, read_chunks, require_plain, split_lines, warn_of_markup
+from esnlm.data.text_files import read_chunks, split_lines
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 
@@ -39,12 +46,8 @@ def chunk_encoder(
 ) -> Callable[[str], Encoded]:
     """Returns a function from a chunk of text to its encoded sentences.
 
-    Args:
-        parameters: of Punkt; None: a line is a sentence.
-        tokenizer: gives the ids, and BOS and EOS around each sentence.
-        min_length: tokens with BOS and EOS below which a sentence has no ids in the outcome.
-        max_length: tokens with BOS and EOS above which a sentence is cut.
-        across_lines: let Punkt split the chunk as one text, so that a sentence may hold line ends.
+    Without Punkt's parameters a line is a sentence; with `across_lines` Punkt splits the chunk as one text, so that a sentence may
+    hold line ends. Lengths count BOS and EOS: a shorter sentence has no ids in the outcome, a longer one is cut.
     """
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
     no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
@@ -71,27 +74,69 @@ def chunk_encoder(
     return encode
 
 
+_encode: Callable[[str], Encoded]  # of a worker process
+
+
+def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: Any) -> Iterator[tuple[int, Encoded]]:
+    """Yields (source, encoded chunk) of (source, chunk) pairs, in their order, from so many processes and `chunk_encoder`'s arguments.
+
+    Processes are spawned, not forked: this one may have threads (JAX, BLAS). Raises InputError if one died.
+    """
+    if count == 1:
+        encode = chunk_encoder(*arguments)
+        yield from ((i, encode(text)) for i, text in chunks)
+        return
+    pool = ProcessPoolExecutor(count, get_context("spawn"), _start, arguments)
+    try:
+        pending: deque[tuple[int, Future[Encoded]]] = deque()
+        for i, text in chunks:
+            pending.append((i, pool.submit(_encode_here, text)))
+            if len(pending) > 2 * count:  # enough to keep all busy, and all that is ever in memory
+                i, future = pending.popleft()
+                yield i, future.result()
+        yield from ((i, future.result()) for i, future in pending)
+    except BrokenProcessPool:
+        raise InputError("a worker process died, perhaps for want of memory: try fewer workers (--workers 1)") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(*arguments: Any) -> None:
+    """Prepares a worker process, which ends with its parent, however that ends."""
+    global _encode
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _encode = chunk_encoder(*arguments)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _encode_here(text: str) -> Encoded:
+    return _encode(text)
+
+
 def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file of one sentence a line, to be read once, as a token store that no folder holds.
 
     White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
     however short or long they are. `manifest["text_sha256"]` is of the bytes that were read: a pipe cannot be read again.
 
-    Raises:
-        InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
+    Raises InputError if the file cannot be read, is not UTF-8 text, or has no sentence.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
     oddities, read = Oddities(), hashlib.sha256()
     chunks: list[Encoded] = []
     for text in read_chunks(file, read.update):
-        if not chunks and not holds_documents(file):
-            require_plain(str(file), text)
-            warn_of_markup([file])
         oddities.note(text, str(file))
         chunks.append(encode(text))
     if not any(len(chunk.lengths) for chunk in chunks):
         raise InputError(f"{file}: empty, or nothing but white space: no sentence in it")
-    oddities.warn("leave it out if it is not text")
+    oddities.warn()
     store = _store(file, tokenizer, Encoded(*map(np.concatenate, zip(*chunks, strict=True))))
     store.manifest["text_sha256"] = read.hexdigest()
     return store
@@ -110,11 +155,7 @@ def write_sentences(
     overwrite: bool = False,
     rule: str = "sentences that were given in Python",
 ) -> TokenStore:
-    """Writes a token store of sentences as they are.
-
-    Raises:
-        InputError: there is no sentence, or something is there that is not to be lost.
-    """
+    """Writes a token store of sentences as they are. Raises InputError if there are none, or the folder is in use."""
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
         writer.append(*_encode_list(sentences, tokenizer))
         return writer.finish(sentence_rule=rule)

@@ -16,76 +16,55 @@ import random
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
+from typing import NamedTuple
 
 Rules = dict[str, list[tuple[float, list[str]]]]
 """Nonterminal -> alternatives, each its probability and its symbols. A symbol that is no key is a word."""
 
-Forms = tuple[str, ...]  # of a noun (singular, plural), or of a verb (singular, plural, past)
+Forms = tuple[
+    str, ...
+]  # of a noun (singular, plural), or of a verb (singular, plural, past, which is the participle too)
 
 NUMBERS = ("sg", "pl")
 
 
-@dataclass(frozen=True)
-class Lexicon:
-    """The words of each class, all equally likely. No word is in two classes: the grammar would be ambiguous.
-
-    The past is the participle too. All transitive verbs need their object, or a gap in its place.
-    """
-
-    masculine: tuple[Forms, ...]
-    feminine: tuple[Forms, ...]
-    neuter: tuple[Forms, ...]
-    intransitive: tuple[Forms, ...]
-    transitive: tuple[Forms, ...]
-    reporting: tuple[Forms, ...]
-    preposition: tuple[str, ...]
-    adverb: tuple[str, ...]
-    determiner: tuple[str, ...]
-
-    def nouns_by_reflexive(self) -> dict[str, tuple[Forms, ...]]:
-        """Returns {singular reflexive: the nouns that bind it} and leaves out a gender without nouns."""
-        genders = {"himself": self.masculine, "herself": self.feminine, "itself": self.neuter}
-        return {reflexive: nouns for reflexive, nouns in genders.items() if nouns}
-
-
-def _forms(text: str) -> tuple[tuple[str, ...], ...]:
+def _forms(text: str) -> tuple[Forms, ...]:
     """Returns the forms of the words of a text: those of one word stand between slashes."""
     return tuple(tuple(word.split("/")) for word in text.split())
 
 
-ENGLISH = Lexicon(
-    masculine=_forms(
-        "man/men boy/boys king/kings prince/princes actor/actors waiter/waiters father/fathers brother/brothers uncle/uncles"
-        " monk/monks"
-    ),
-    feminine=_forms(
-        "woman/women girl/girls queen/queens princess/princesses actress/actresses waitress/waitresses mother/mothers"
-        " sister/sisters aunt/aunts nun/nuns"
-    ),
-    neuter=_forms("dog/dogs cat/cats horse/horses goat/goats pig/pigs duck/ducks bear/bears mouse/mice"),
-    intransitive=_forms(
-        "sleeps/sleep/slept smiles/smile/smiled waits/wait/waited sneezes/sneeze/sneezed jumps/jump/jumped laughs/laugh/laughed"
-        " stumbles/stumble/stumbled dances/dance/danced yawns/yawn/yawned cries/cry/cried"
-    ),
-    transitive=_forms(
-        "likes/like/liked admires/admire/admired praises/praise/praised blames/blame/blamed trusts/trust/trusted"
-        " scares/scare/scared amuses/amuse/amused pities/pity/pitied thanks/thank/thanked hugs/hug/hugged"
-    ),
-    reporting=_forms(
-        "knows/know/knew remembers/remember/remembered forgets/forget/forgot reveals/reveal/revealed"
-        " discovers/discover/discovered"
-    ),
-    preposition=("near", "behind", "beside", "opposite", "around"),
-    adverb=("often", "sometimes", "always", "usually"),
-    determiner=("the", "my", "our"),
+# All words of a class are equally likely, and no word is in two classes: the grammar would be ambiguous.
+MASCULINE = _forms(
+    "man/men boy/boys king/kings prince/princes actor/actors waiter/waiters father/fathers brother/brothers uncle/uncles"
+    " monk/monks"
 )
+FEMININE = _forms(
+    "woman/women girl/girls queen/queens princess/princesses actress/actresses waitress/waitresses mother/mothers"
+    " sister/sisters aunt/aunts nun/nuns"
+)
+NEUTER = _forms("dog/dogs cat/cats horse/horses goat/goats pig/pigs duck/ducks bear/bears mouse/mice")
+INTRANSITIVE = _forms(
+    "sleeps/sleep/slept smiles/smile/smiled waits/wait/waited sneezes/sneeze/sneezed jumps/jump/jumped laughs/laugh/laughed"
+    " stumbles/stumble/stumbled dances/dance/danced yawns/yawn/yawned cries/cry/cried"
+)
+TRANSITIVE = _forms(  # which need their object, or a gap in its place
+    "likes/like/liked admires/admire/admired praises/praise/praised blames/blame/blamed trusts/trust/trusted"
+    " scares/scare/scared amuses/amuse/amused pities/pity/pitied thanks/thank/thanked hugs/hug/hugged"
+)
+REPORTING = _forms(
+    "knows/know/knew remembers/remember/remembered forgets/forget/forgot reveals/reveal/revealed"
+    " discovers/discover/discovered"
+)
+PREPOSITIONS = ("near", "behind", "beside", "opposite", "around")
+ADVERBS = ("often", "sometimes", "always", "usually")
+DETERMINERS = ("the", "my", "our")
+NOUNS = {"himself": MASCULINE, "herself": FEMININE, "itself": NEUTER}  # by the reflexive that a singular one binds
 
 
 @cache
-def rules(lexicon: Lexicon = ENGLISH) -> Rules:
+def rules() -> Rules:
     """Returns the grammar, which starts at `S`. Number, gender and determiner are part of a nonterminal's name."""
     table: Rules = {}
 
@@ -96,17 +75,16 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
     def any_of(left: str, alternatives: Iterable[str]) -> None:
         rule(left, *((1, right) for right in alternatives))
 
-    nouns = lexicon.nouns_by_reflexive()
-    agreements = [(number, gender) for number in NUMBERS for gender in nouns]
+    agreements = [(number, gender) for number in NUMBERS for gender in NOUNS]
     number_and_tense = [(number, form) for number in NUMBERS for form in (number, "past")]
 
-    any_of("Prep", lexicon.preposition)
-    any_of("Adv", lexicon.adverb)
-    any_of("Det", lexicon.determiner)
-    for verb, verbs in (("Vi", lexicon.intransitive), ("Vt", lexicon.transitive), ("Vr", lexicon.reporting)):
+    any_of("Prep", PREPOSITIONS)
+    any_of("Adv", ADVERBS)
+    any_of("Det", DETERMINERS)
+    for verb, verbs in (("Vi", INTRANSITIVE), ("Vt", TRANSITIVE), ("Vr", REPORTING)):
         for form, members in zip(("sg", "pl", "past"), zip(*verbs, strict=True), strict=True):
             any_of(f"{verb}-{form}", members)
-    for gender, pairs in nouns.items():
+    for gender, pairs in NOUNS.items():
         for number, members in zip(NUMBERS, zip(*pairs, strict=True), strict=True):
             any_of(f"N-{number}-{gender}", members)
 
@@ -116,7 +94,7 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
         any_of(f"NP-{number}-{gender}", [f"Det-or-no N-{number}-{gender}"])
         any_of(f"Inner-{number}-{gender}", [f"NP-{number}-{gender} PP-or-nothing"])
     for number in NUMBERS:
-        any_of(f"Inner-{number}", (f"Inner-{number}-{gender}" for gender in nouns))
+        any_of(f"Inner-{number}", (f"Inner-{number}-{gender}" for gender in NOUNS))
     any_of("NP", (f"NP-{number}-{gender}" for number, gender in agreements))
     any_of("PP", ["Prep NP"])
     rule("PP-or-nothing", (0.3, "PP"), (0.7, ""))
@@ -172,7 +150,7 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
     return table
 
 
-def sentences(count: int, seed: int, split: str = "train", lexicon: Lexicon = ENGLISH) -> Iterator[str]:
+def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
     """Yields the first `count` sentences of the stream named by (seed, split). Different names give independent streams.
 
     The same on every machine: of `random` only `Random.random` is used, whose sequence Python keeps across versions.
@@ -180,7 +158,7 @@ def sentences(count: int, seed: int, split: str = "train", lexicon: Lexicon = EN
     rng = random.Random(f"{split}/{seed}")
     table = {
         left: ([*accumulate(p for p, _ in alternatives[:-1])], [symbols for _, symbols in alternatives])
-        for left, alternatives in rules(lexicon).items()
+        for left, alternatives in rules().items()
     }
 
     def expand(symbol: str) -> list[str]:
@@ -199,12 +177,12 @@ def spell(words: list[str]) -> str:
     return text[:1].upper() + text[1:]
 
 
-def log_prob(sentence: str, lexicon: Lexicon = ENGLISH) -> float:
+def log_prob(sentence: str) -> float:
     """Returns ln p(sentence) in nats, exact, by the inside algorithm. A string outside the language gives -inf."""
     words = [*(sentence[:1].lower() + sentence[1:-1]).split(" "), "."]
     if spell(words) != sentence:
         return -math.inf
-    table, one_word = rules(lexicon), _one_word_rules(lexicon)
+    table, one_word = rules(), _one_word_rules()
     known: dict[tuple[str, int], dict[int, float]] = {}
 
     def inside(symbol: str, start: int) -> dict[int, float]:
@@ -236,9 +214,9 @@ def log_prob(sentence: str, lexicon: Lexicon = ENGLISH) -> float:
 
 
 @cache
-def _one_word_rules(lexicon: Lexicon) -> dict[str, dict[str, float]]:
+def _one_word_rules() -> dict[str, dict[str, float]]:
     """Returns {word class: {word: probability}}. Looking these up saves most of the work of parsing."""
-    table = rules(lexicon)
+    table = rules()
     return {
         left: {symbols[0]: p for p, symbols in alternatives}
         for left, alternatives in table.items()
@@ -246,23 +224,20 @@ def _one_word_rules(lexicon: Lexicon) -> dict[str, dict[str, float]]:
     }
 
 
-@dataclass(frozen=True)
-class Entropy:
-    """Holds the exact entropy of the language. Predicted tokens are the words, the period and EOS; BOS is not one."""
+class Entropy(NamedTuple):
+    """The exact entropy of the language. Predicted tokens are the words, the period and EOS; BOS is not one."""
 
     nats_per_sentence: float
     tokens_per_sentence: float
     nats_per_token: float
 
 
-def entropy(lexicon: Lexicon = ENGLISH) -> Entropy:
-    """Computes the entropy of the language from its rules.
-
-    H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..), and the expected length is such a sum, too.
+def entropy() -> Entropy:
+    """Computes the entropy: H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..). The length is such a sum, too.
 
     The entropy per token is the quotient of the two means, because total NLL / total tokens estimates this quotient.
     """
-    table = rules(lexicon)
+    table = rules()
 
     @cache
     def below(symbol: str) -> tuple[float, float]:
@@ -281,12 +256,12 @@ def entropy(lexicon: Lexicon = ENGLISH) -> Entropy:
     return Entropy(nats, tokens, nats / tokens)
 
 
-def words(lexicon: Lexicon = ENGLISH) -> list[str]:
+def words() -> list[str]:
     """Returns every token that a closed word list needs: ".", "The" and " The" (and the other first words), " dog", ...
 
     " The" serves the scoring conventions that put a space before the sentence.
     """
-    table = rules(lexicon)
+    table = rules()
     inner = {symbol for alternatives in table.values() for _, symbols in alternatives for symbol in symbols}
-    first = [word.capitalize() for word in sorted((*lexicon.determiner, "no"))]
+    first = [word.capitalize() for word in sorted((*DETERMINERS, "no"))]
     return [".", *first, *(" " + word for word in (*first, *sorted(inner - set(table) - {"."})))]

@@ -18,156 +18,113 @@ import json
 import math
 import os
 import random
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from esnlm.data.grammar import ENGLISH, Forms, Lexicon, spell
+from esnlm.data import grammar
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder, writing
 
 
-class Square(NamedTuple):
-    """Holds two contexts and two completions: A asks for a, and B asks for b. `end` stands before the period in all four."""
-
-    context_a: str
-    completion_a: str
-    context_b: str
-    completion_b: str
-    end: str = ""
-
-
 @dataclass(frozen=True)
 class Paradigm:
-    """What the pairs of one UID are made of: `square` takes one item from each of `slots`.
+    """Two sentences, "context | completion | end", that are filled with a word for each of `slots`, keys of WORDS.
 
-    Different items give different good sentences, so that no pair comes twice.
+    `end` stands before the period in good and bad sentences alike. Different words give different good sentences, so that no pair
+    comes twice.
     """
 
     field: str
     linguistics_term: str
     contrast: str  # what differs within a pair: "completion" or "context"
-    slots: tuple[tuple, ...]
-    square: Callable[..., Square]
+    slots: str
+    a: str
+    b: str
 
 
-def prepositional_phrase(det: str, noun: Forms, prep: str, inner: str, distractor: str, verb: Forms) -> Square:
-    """The dog near the cats | sleeps."""
-    between = f"{prep} {inner} {distractor}"
-    return Square(f"{det} {noun[0]} {between}", verb[0], f"{det} {noun[1]} {between}", verb[1])
+_NOUNS = (*grammar.MASCULINE, *grammar.FEMININE, *grammar.NEUTER)
+_SINGULAR, _ANY_NUMBER = tuple(noun[0] for noun in _NOUNS), tuple(form for noun in _NOUNS for form in noun)
+_LIKED = tuple(past for _, _, past in grammar.TRANSITIVE)
+WORDS: dict[str, tuple] = {
+    "det": grammar.DETERMINERS,
+    "inner": (*grammar.DETERMINERS, "no"),
+    "prep": grammar.PREPOSITIONS,
+    "noun": _NOUNS,
+    "head": _ANY_NUMBER,
+    "distractor": _ANY_NUMBER,
+    "sleeps": grammar.INTRANSITIVE,
+    "slept": tuple(past for _, _, past in grammar.INTRANSITIVE),
+    "likes": grammar.TRANSITIVE,
+    "liked": _LIKED,
+    "knew": tuple(past for _, _, past in grammar.REPORTING),
+    "couple": tuple(zip(grammar.MASCULINE, grammar.FEMININE, strict=True)),
+    "binder": tuple((*noun, reflexive) for reflexive, nouns in grammar.NOUNS.items() for noun in nouns),
+    "noun_likes": tuple(f"{noun[n]} {verb[n]}" for verb in grammar.TRANSITIVE for n in (0, 1) for noun in _NOUNS),
+    "noun_has": tuple((noun[n], have) for n, have in enumerate(("has", "have")) for noun in _NOUNS),
+    "noun_object": tuple(zip(_SINGULAR, (*_SINGULAR[1:], _SINGULAR[0]), strict=True)),
+}
 
-
-def subject_relative(det: str, noun: Forms, relative_verb: str, inner: str, distractor: str, verb: Forms) -> Square:
-    """The dog that liked the cats | sleeps."""
-    between = f"that {relative_verb} {inner} {distractor}"
-    return Square(f"{det} {noun[0]} {between}", verb[0], f"{det} {noun[1]} {between}", verb[1])
-
-
-def object_relative(
-    det: str, noun: Forms, inner: str, distractor: Forms, number: int, relative_verb: Forms, verb: Forms
-) -> Square:
-    """The dog that the cats like | sleeps."""
-    between = f"that {inner} {distractor[number]} {relative_verb[number]}"
-    return Square(f"{det} {noun[0]} {between}", verb[0], f"{det} {noun[1]} {between}", verb[1])
-
-
-def inside_relative(
-    det: str, head: str, noun: Forms, prep: str, distractor: str, verb: Forms, main_verb: str
-) -> Square:
-    """The dog that the cat near the men | likes | slept."""
-    left, right = f"{det} {head} that the", f"{prep} the {distractor}"
-    return Square(f"{left} {noun[0]} {right}", verb[0], f"{left} {noun[1]} {right}", verb[1], main_verb)
-
-
-def reflexive_number(
-    det: str, noun_and_reflexive: tuple[Forms, str], prep: str, inner: str, distractor: str, verb: str
-) -> Square:
-    """The girl near the cats praised | herself."""
-    (singular, plural), reflexive = noun_and_reflexive
-    between = f"{prep} {inner} {distractor} {verb}"
-    return Square(f"{det} {singular} {between}", reflexive, f"{det} {plural} {between}", "themselves")
-
-
-def reflexive_gender(
-    det: str, couple: tuple[Forms, Forms], prep: str, inner: str, distractor: str, verb: str
-) -> Square:
-    """The boy near the queen praised | himself."""
-    man, woman = couple
-    between = f"{prep} {inner} {distractor} {verb}"
-    return Square(f"{det} {man[0]} {between}", "himself", f"{det} {woman[0]} {between}", "herself")
-
-
-def reflexive_domain(
-    det: str, couple: tuple[Forms, Forms], report: str, prep: str, distractor: str, verb: str
-) -> Square:
-    """The girl knew that the boy near the dogs praised | himself."""
-    man, woman = couple
-    between = f"{prep} the {distractor} {verb}"
-    context_a = f"{det} {woman[0]} {report} that the {man[0]} {between}"
-    context_b = f"{det} {man[0]} {report} that the {woman[0]} {between}"
-    return Square(context_a, "himself", context_b, "herself")
-
-
-def polarity(det: str, noun: Forms, number: int, distractor: str, relative_verb: str, participle: str) -> Square:
-    """No dog that the cats liked has | ever | slept."""
-    have = ("has", "have")[number]
-    context_a = f"no {noun[number]} that {det} {distractor} {relative_verb} {have}"
-    context_b = f"{det} {noun[number]} that no {distractor} {relative_verb} {have}"
-    return Square(context_a, "ever", context_b, "already", participle)
-
-
-def gap(
-    det: str, head: str, report: str, noun_and_object: tuple[str, str], prep: str, distractor: str, verb: str
-) -> Square:
-    """The boy knew who the girl near the dogs liked | ."""
-    noun, object_ = noun_and_object
-    clause = f"the {noun} {prep} the {distractor} {verb}"
-    return Square(f"{det} {head} {report} who {clause}", "", f"{det} {head} {report} that {clause}", f"the {object_}")
-
-
-def _paradigms(lexicon: Lexicon) -> dict[str, Paradigm]:
-    det, det_or_no, prep = lexicon.determiner, (*lexicon.determiner, "no"), lexicon.preposition
-    nouns = (*lexicon.masculine, *lexicon.feminine, *lexicon.neuter)
-    singular, any_number = tuple(noun[0] for noun in nouns), tuple(form for noun in nouns for form in noun)
-    couple = tuple(zip(lexicon.masculine, lexicon.feminine, strict=False))
-    binder = tuple((noun, reflexive) for reflexive, bound in lexicon.nouns_by_reflexive().items() for noun in bound)
-    noun_and_object = tuple(zip(singular, (*singular[1:], singular[0]), strict=True))
-    sleep, like = lexicon.intransitive, lexicon.transitive
-    slept, liked = (tuple(past for _, _, past in verbs) for verbs in (sleep, like))
-    knew = tuple(past for _, _, past in lexicon.reporting)
-    number = (0, 1)
-
-    agreement = ("morphology", "subject_verb_agreement", "completion")
-    anaphor = ("morphology", "anaphor_agreement", "completion")
-    binding = ("syntax_semantics", "binding", "completion")
-    npi = ("semantics", "npi_licensing")
-    filler_gap = ("syntax", "filler_gap_dependency")
-    npi_slots = (det, nouns, number, any_number, liked, slept)
-    gap_slots = (det, any_number, knew, noun_and_object, prep, any_number, liked)
-    across, reflexive = (det, nouns, prep, det_or_no, any_number, sleep), (prep, det_or_no, any_number, liked)
-    return {
-        "agreement_across_prepositional_phrase": Paradigm(*agreement, across, prepositional_phrase),
-        "agreement_across_subject_relative": Paradigm(
-            *agreement, (det, nouns, liked, det_or_no, any_number, sleep), subject_relative
-        ),
-        "agreement_across_object_relative": Paradigm(
-            *agreement, (det, nouns, det_or_no, nouns, number, like, sleep), object_relative
-        ),
-        "agreement_inside_object_relative": Paradigm(
-            *agreement, (det, any_number, nouns, prep, any_number, like, slept), inside_relative
-        ),
-        "reflexive_number": Paradigm(*anaphor, (det, binder, *reflexive), reflexive_number),
-        "reflexive_gender": Paradigm(*anaphor, (det, couple, *reflexive), reflexive_gender),
-        "reflexive_domain": Paradigm(*binding, (det, couple, knew, prep, any_number, liked), reflexive_domain),
-        "npi_licensor_scope": Paradigm(*npi, "context", npi_slots, polarity),
-        "npi_item": Paradigm(*npi, "completion", npi_slots, polarity),
-        "wh_vs_that": Paradigm(*filler_gap, "context", gap_slots, gap),
-        "gap_vs_object": Paradigm(*filler_gap, "completion", gap_slots, gap),
-    }
-
-
-PARADIGMS = _paradigms(ENGLISH)
+AGREEMENT = ("morphology", "subject_verb_agreement", "completion")
+ANAPHOR = ("morphology", "anaphor_agreement", "completion")
+NPI = (
+    "det noun_has distractor liked slept",
+    "no {noun_has[0]} that {det} {distractor} {liked} {noun_has[1]} | ever | {slept}",
+    "{det} {noun_has[0]} that no {distractor} {liked} {noun_has[1]} | already | {slept}",
+)
+GAP = (
+    "det head knew noun_object prep distractor liked",
+    "{det} {head} {knew} who the {noun_object[0]} {prep} the {distractor} {liked} | | ",
+    "{det} {head} {knew} that the {noun_object[0]} {prep} the {distractor} {liked} | the {noun_object[1]} | ",
+)
+PARADIGMS = {
+    "agreement_across_prepositional_phrase": Paradigm(
+        *AGREEMENT,
+        "det noun prep inner distractor sleeps",
+        "{det} {noun[0]} {prep} {inner} {distractor} | {sleeps[0]} | ",
+        "{det} {noun[1]} {prep} {inner} {distractor} | {sleeps[1]} | ",
+    ),
+    "agreement_across_subject_relative": Paradigm(
+        *AGREEMENT,
+        "det noun liked inner distractor sleeps",
+        "{det} {noun[0]} that {liked} {inner} {distractor} | {sleeps[0]} | ",
+        "{det} {noun[1]} that {liked} {inner} {distractor} | {sleeps[1]} | ",
+    ),
+    "agreement_across_object_relative": Paradigm(
+        *AGREEMENT,
+        "det noun inner noun_likes sleeps",
+        "{det} {noun[0]} that {inner} {noun_likes} | {sleeps[0]} | ",
+        "{det} {noun[1]} that {inner} {noun_likes} | {sleeps[1]} | ",
+    ),
+    "agreement_inside_object_relative": Paradigm(
+        *AGREEMENT,
+        "det head noun prep distractor likes slept",
+        "{det} {head} that the {noun[0]} {prep} the {distractor} | {likes[0]} | {slept}",
+        "{det} {head} that the {noun[1]} {prep} the {distractor} | {likes[1]} | {slept}",
+    ),
+    "reflexive_number": Paradigm(
+        *ANAPHOR,
+        "det binder prep inner distractor liked",
+        "{det} {binder[0]} {prep} {inner} {distractor} {liked} | {binder[2]} | ",
+        "{det} {binder[1]} {prep} {inner} {distractor} {liked} | themselves | ",
+    ),
+    "reflexive_gender": Paradigm(
+        *ANAPHOR,
+        "det couple prep inner distractor liked",
+        "{det} {couple[0][0]} {prep} {inner} {distractor} {liked} | himself | ",
+        "{det} {couple[1][0]} {prep} {inner} {distractor} {liked} | herself | ",
+    ),
+    "reflexive_domain": Paradigm(
+        *("syntax_semantics", "binding", "completion"),
+        "det couple knew prep distractor liked",
+        "{det} {couple[1][0]} {knew} that the {couple[0][0]} {prep} the {distractor} {liked} | himself | ",
+        "{det} {couple[0][0]} {knew} that the {couple[1][0]} {prep} the {distractor} {liked} | herself | ",
+    ),
+    "npi_licensor_scope": Paradigm("semantics", "npi_licensing", "context", *NPI),
+    "npi_item": Paradigm("semantics", "npi_licensing", "completion", *NPI),
+    "wh_vs_that": Paradigm("syntax", "filler_gap_dependency", "context", *GAP),
+    "gap_vs_object": Paradigm("syntax", "filler_gap_dependency", "completion", *GAP),
+}
 
 
 def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) -> dict[str, list[dict]]:
@@ -181,8 +138,8 @@ def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) ->
 
 def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Container[str]) -> list[dict]:
     rows: list[dict] = []
-    for choice in _choices(paradigm.slots, random.Random(f"{uid}/{seed}")):
-        pairs = _mirrored_pairs(paradigm.square(*choice), paradigm.contrast)
+    for choice in _choices(paradigm.slots.split(), random.Random(f"{uid}/{seed}")):
+        pairs = _mirrored_pairs(paradigm, choice)
         if not any(pair[key] in exclude for pair in pairs for key in ("sentence_good", "sentence_bad")):
             rows += [_blimp_row(uid, paradigm, pair, len(rows) + i) for i, pair in enumerate(pairs)]
         if len(rows) == count:
@@ -190,40 +147,42 @@ def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Cont
     raise InputError(f"per_paradigm: {count} pairs asked, {uid} has only {len(rows)} outside the corpus: ask for fewer")
 
 
-def _choices(slots: tuple[tuple, ...], rng: random.Random) -> Iterator[list]:
+def _choices(slots: list[str], rng: random.Random) -> Iterator[dict]:
     """Yields every combination of one item per slot once, in random order (Fisher-Yates on numbers that are not stored)."""
     moved: dict[int, int] = {}
-    for last in reversed(range(math.prod(len(slot) for slot in slots))):
+    for last in reversed(range(math.prod(len(WORDS[slot]) for slot in slots))):
         pick = int(rng.random() * (last + 1))
         number = moved.get(pick, pick)
         moved[pick] = moved.pop(last, last)
-        choice = []
+        choice = {}
         for slot in slots:
-            number, digit = divmod(number, len(slot))
-            choice.append(slot[digit])
+            number, digit = divmod(number, len(WORDS[slot]))
+            choice[slot] = WORDS[slot][digit]
         yield choice
 
 
-def _mirrored_pairs(square: Square, contrast: str) -> list[dict]:
-    a, b = (square.context_a, square.completion_a), (square.context_b, square.completion_b)
-    one_word = all(len(completion.split()) == 1 for _, completion in (a, b))
+def _mirrored_pairs(paradigm: Paradigm, words: dict) -> list[dict]:
+    a, b = (map(str.strip, side.format(**words).split("|")) for side in (paradigm.a, paradigm.b))
+    (context_a, completion_a, end), (context_b, completion_b, _) = a, b
+    one_word = len(completion_a.split()) == len(completion_b.split()) == 1
     pairs = []
-    for (context, completion), (other_context, other_completion) in ((a, b), (b, a)):
-        if contrast == "completion":
-            bad = _sentence(context, other_completion, square.end)
+    sides = [(context_a, completion_a), (context_b, completion_b)]
+    for (context, completion), (other_context, other_completion) in (sides, sides[::-1]):
+        good = _sentence(context, completion, end)
+        if paradigm.contrast == "completion":
+            bad = _sentence(context, other_completion, end)
             critical = {
                 "one_prefix_prefix": _capital(context),
                 "one_prefix_word_good": completion,
                 "one_prefix_word_bad": other_completion,
             }
         else:
-            bad = _sentence(other_context, completion, square.end)
+            bad = _sentence(other_context, completion, end)
             critical = {
                 "two_prefix_prefix_good": _capital(context),
                 "two_prefix_prefix_bad": _capital(other_context),
                 "two_prefix_word": completion,
             }
-        good = _sentence(context, completion, square.end)
         pairs.append({"sentence_good": good, "sentence_bad": bad} | (critical if one_word else {}))
     return pairs
 
@@ -243,7 +202,7 @@ def _blimp_row(uid: str, paradigm: Paradigm, pair: dict, number: int) -> dict:
 
 
 def _sentence(*parts: str) -> str:
-    return spell([*" ".join(parts).split(), "."])
+    return grammar.spell([*" ".join(parts).split(), "."])
 
 
 def _capital(text: str) -> str:

@@ -6,29 +6,16 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
-from esnlm.data.text_files import (
-    FIELD,
-    Seen,
-    holds_documents,
-    is_compressed,
-    join_documents,
-    read_chunks,
-    require_plain,
-    warn_of_markup,
-)
+from esnlm.data.text_files import FIELD, Seen, holds_documents, ignore, is_compressed, join_documents, read_chunks
 from esnlm.errors import InputError
-from esnlm.io.console import counted, warn
-from esnlm.io.json_file import LARGEST
 
 STANDARD_INPUT = "-"
 DATASET = "hf:"  # before the name of a dataset
-MOST_KINDS = 8  # of files, that the summary names
-MOST_NAMES = LARGEST - (1 << 20)  # bytes that the input files take in the manifest, which is to be read again
 
 
 @dataclass(frozen=True)
@@ -53,14 +40,12 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
 
     Args:
         given: one such, or several: each a file; a folder, of which all files are taken in the order of their paths (hidden ones
-            not), also in folders that are links; a pattern such as "corpus/**/*.txt"; "-" for standard input, as plain text; or
-            "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one
-            (split: train).
+            not); a pattern such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
+            "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one (split: train).
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
 
     Raises:
-        InputError: there is no such file, one is named twice, a link in a folder leads nowhere, or a text is empty, cannot be read, or is
-            JSON by another name.
+        InputError: there is no such file, one is named twice, or a text is empty or cannot be read.
     """
     inputs: list[TextInput] = []
     for each in [given] if isinstance(given, str | Path) else given:
@@ -72,104 +57,31 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
             inputs += [_file(path, name, text_field) for path, name in _files(Path(each))]
     if not inputs:
         raise InputError("no input: name text files, or folders of them")
-    paths = [source.path for source in inputs if source.path is not None]
-    _require_each_once(paths)
-    if (
-        sum(len(source.name.encode()) + 170 for source in inputs) > MOST_NAMES
-    ):  # with size, sha256, keys and indentation
-        raise InputError(f"{len(inputs):,} input files: their names do not fit into the manifest; join some")
-    warn_of_markup(paths)
+    files = Counter(source.path.resolve() for source in inputs if source.path is not None)
+    if twice := [path for path, count in files.items() if count > 1]:
+        raise InputError(f"{twice[0]}: named twice, and its text would count twice; name it once")
     for source in inputs:
-        where = str(source.path or source.name)
-        beginning = next((text for text in source.chunks() if text.strip()), None)
-        if beginning is None:
-            raise InputError(f"{where}: empty, or nothing but white space; leave it out")
-        if not source.has_documents:
-            require_plain(where, beginning)
+        if not any(text.strip() for text in source.chunks()):
+            raise InputError(f"{source.path or source.name}: empty, or nothing but white space; leave it out")
     return inputs
-
-
-def describe_names(names: Sequence[str]) -> str:
-    """Returns how many inputs there are, and of which kinds by their names, so that what does not belong there is seen.
-
-    Example:
-        >>> describe_names(["a.txt", "b.txt", "b.txt~"])
-        '3 inputs: 2 .txt, 1 .txt~'
-    """
-    if len(names) == 1:
-        return names[0]
-    kinds = Counter(Path(name).suffix or "without a suffix" for name in names)
-    shown = [f"{count:,} {kind}" for kind, count in kinds.most_common(MOST_KINDS)]
-    if len(kinds) > MOST_KINDS:
-        shown.append(counted(len(kinds) - MOST_KINDS, "more kind"))
-    return f"{len(names):,} inputs: {', '.join(shown)}"
-
-
-def _require_each_once(paths: Sequence[Path]) -> None:
-    """Raises InputError if a file is named twice, as by two patterns. Warns if one lies beside a compressed copy of it."""
-    seen: set[Path] = set()
-    for path in paths:
-        if path.resolve() in seen:
-            raise InputError(f"{path}: named twice, and its text would count twice; name it once")
-        seen.add(path.resolve())
-    for path in paths:
-        if is_compressed(path) and path.with_suffix("") in paths:
-            beside = path.with_suffix("").name
-            warn(f"{path}: {beside} lies beside it and is read too; leave one out if they are the same text")
 
 
 def _files(given: Path) -> list[tuple[Path, str]]:
     """Returns the files that a path or a pattern stands for, and the name of each."""
-    try:
-        if given.is_file():
-            return [(given, given.name)]
-        if given.is_dir():
-            root, paths = given, sorted(_walk(given))
-        else:
-            paths = sorted(path for path in map(Path, glob.glob(str(given), recursive=True)) if not path.is_dir())
-            root = Path(os.path.commonpath([path.parent for path in paths])) if paths else given
-    except OSError as error:
-        raise InputError(f"{error.filename or given}: cannot be read: {error.strerror}") from None
+    if given.is_file():
+        return [(given, given.name)]
+    pattern = f"{glob.escape(str(given))}/**" if given.is_dir() else str(given)
+    paths = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
     if not paths:
-        what = (
-            "no files in this folder"
-            if given.is_dir()
-            else "no such file or folder, and no file has a name of this pattern"
-        )
-        raise InputError(f"{given}: {what}")
-    for path in paths:
-        if not path.is_file():
-            raise InputError(
-                f"{path}: no file (a link that leads nowhere, a pipe or a device); remove it, or give standard input, -"
-            )
-    return [(path, str(path.relative_to(root).as_posix())) for path in paths]
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yields the files below a folder, each folder once, also where a link leads to it. Hidden ones are left out."""
-    seen: set[str] = set()
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        here = os.path.realpath(parent)
-        # What is no link comes first, so that a folder is read under its own name.
-        folders.sort(key=lambda name: (os.path.islink(os.path.join(parent, name)), name))
-        folders[:] = [name for name in folders if not name.startswith(".") and here not in seen]
-        yield from (Path(parent, name) for name in names if not name.startswith(".") and here not in seen)
-        seen.add(here)
+        raise InputError(f"{given}: no such file, and no files in such a folder or with names of such a pattern")
+    root = given if given.is_dir() else Path(os.path.commonpath([path.parent for path in paths]))
+    return [(path, path.relative_to(root).as_posix()) for path in paths]
 
 
 def _file(path: Path, name: str, text_field: str) -> TextInput:
     readable = os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
-    return TextInput(
-        readable,
-        path.stat().st_size,
-        lambda seen=_ignore: read_chunks(path, seen, text_field),
-        path,
-        holds_documents(path),
-    )
+    chunks = partial(read_chunks, path, field=text_field)
+    return TextInput(readable, path.stat().st_size, chunks, path, holds_documents(path))
 
 
 def _standard_input() -> TextInput:
@@ -177,7 +89,7 @@ def _standard_input() -> TextInput:
     shutil.copyfileobj(sys.stdin.buffer, kept)
     kept.flush()
 
-    def chunks(seen: Seen = _ignore) -> Iterator[str]:
+    def chunks(seen: Seen = ignore) -> Iterator[str]:
         return read_chunks(Path(kept.name), seen, name="standard input")
 
     return TextInput("standard input", kept.tell(), chunks)
@@ -197,13 +109,11 @@ def _dataset(name: str, text_field: str) -> TextInput:
         if Path(path, "state.json").exists() or Path(path, "dataset_dict.json").exists():
             saved = datasets.load_from_disk(path)
             is_one_split = not isinstance(saved, datasets.DatasetDict)
-            if configuration is not None or (is_one_split and rest and str(saved.split) != split):
-                raise InputError(f"{name}: save_to_disk saved no such split or configuration there; give hf:{path}")
+            if configuration or (is_one_split and rest and str(saved.split) != split):
+                raise ValueError(f"the folder has no {':'.join(rest)}; give hf:{path}")
             dataset = saved if is_one_split else saved[split]
         else:
             dataset = datasets.load_dataset(path, configuration, split=split)
-    except InputError:
-        raise
     except Exception as error:  # of the network, of the Hub, of a builder: anything may come
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{name}: cannot be loaded: {type(error).__name__}: {reason}") from None
@@ -212,14 +122,10 @@ def _dataset(name: str, text_field: str) -> TextInput:
         raise InputError(f"{name}: no field {text_field!r}; there are {there}: name one of them with --field")
     records = dataset.select_columns([text_field])
 
-    def chunks(seen: Seen = _ignore) -> Iterator[str]:
+    def chunks(seen: Seen = ignore) -> Iterator[str]:
         texts = ((f"{name}: record {i}", record[text_field]) for i, record in enumerate(records, start=1))
         for text in join_documents(texts):
             seen(text.encode())
             yield text
 
     return TextInput(name, sum(len(text.encode()) for text in chunks()), chunks, has_documents=True)
-
-
-def _ignore(block: object) -> None:
-    pass

@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -18,19 +19,18 @@ from typing import Any
 import numpy as np
 
 from esnlm.allocator import give_back_freed_memory
-from esnlm.data.encode import Encoded
-from esnlm.data.inputs import TextInput, describe_names, find_inputs
+from esnlm.data.encode import Encoded, encode_in_order
+from esnlm.data.inputs import TextInput, find_inputs
 from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
-from esnlm.data.workers import encode_in_order
 from esnlm.errors import InputError
 from esnlm.io.console import Progress, say, warn, working
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
-MUCH = 0.1  # a share that is warned of: of tokens that a cut leaves out, or of words beyond --max-words
+MUCH = 0.1  # the share of tokens left out by a cut that is warned of
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -58,9 +58,7 @@ def prepare(
         out: the folder of the store.
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
         sentences: "punkt" splits each line with NLTK's Punkt [ours]; with "line" a line is a sentence; "file" lets Punkt
-            split plain text without regard to its lines, as NLTK's `sent_tokenize` does a whole file: headings and lines
-            without a full stop join what follows, and line ends stand in sentences. It is given about a megabyte at a
-            time, to the end of a line.
+            split plain text without regard to its lines, as NLTK's `sent_tokenize` does a whole file, about a megabyte at a time.
         language: of the Punkt model; None: English. Where this machine has none of it, Punkt is trained on the first share of each
             input file, 2 MB in all; the output and the manifest say so.
         punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
@@ -77,17 +75,18 @@ def prepare(
     Raises InputError for bad input and settings; there is no store then, or the former one.
     """
     began = time.monotonic()
-    _check_settings(sentences, min_length, max_length, max_words, workers)
-    for name, value in (("language", language), ("punkt_data", punkt_data)):
-        if value is not None and sentences == "line":
-            raise InputError(f"{name} is {str(value)!r}: it is of Punkt, and sentences 'line' has none; leave one out")
+    if sentences not in ("punkt", "line", "file"):
+        raise InputError(f"sentences {sentences!r}: give 'punkt', 'line' or 'file'")
+    if not 3 <= min_length <= max_length:
+        raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
+    for name, count in (("max_words", max_words), ("workers", workers)):
+        if count is not None and count < 1:
+            raise InputError(f"{name} {count}: give at least 1")
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field)
     for source in sources:
         if source.has_documents and sentences == "file":
             raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
-    if field != FIELD and not any(source.has_documents for source in sources):
-        raise InputError(f"field is {field!r}: no input has records (JSON lines, Parquet, hf:NAME); leave it out")
     size = sum(source.size for source in sources)
     bar, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
     digests, oddities = [hashlib.sha256() for _ in sources], Oddities()
@@ -108,13 +107,13 @@ def prepare(
                     oddities.note(text, source.name)
                     yield i, text
 
-    workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = workers or min(cores, math.ceil(size / WORTH_A_WORKER))
     dropped = cut = left_out = 0
     with working("reading the text for the first time") if progress else nullcontext():
         share, words_left = _shares(sources, max_words)
-        empty_shares = sum(left <= 0 for left in words_left)
-        vocabulary = _tokenizer(tokenizer, sources, share, progress)
-        parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, progress)
+        vocabulary = _tokenizer(tokenizer, sources, share)
+        parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share)
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
         encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
         for i, encoded in encode_in_order(read(), workers, *encoder):
@@ -141,14 +140,8 @@ def prepare(
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
     if progress:
-        _summarize(store, [source.name for source in sources], left_out, size, time.monotonic() - began)
-    if empty_shares:
-        warn(
-            f"{store.folder}: {empty_shares:,} of {len(sources):,} files gave nothing, because their share of --max-words {max_words:,} is"
-            " below a word; join short files, or leave some out"
-        )
-    place = "put each document into a file of its own" if sentences == "file" else "put an empty line in its place"
-    oddities.warn(f"if it ends a document, {place}")
+        _summarize(store, sources, left_out, size, time.monotonic() - began)
+    oddities.warn("if it ends a document, put an empty line in its place")
     return store
 
 
@@ -159,19 +152,6 @@ def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded
     taken = int(words[count - 1]) if count else 0
     rest = (array[:count] for array in encoded[1:])
     return Encoded(encoded.tokens, *rest), left - taken
-
-
-def _check_settings(
-    sentences: str, min_length: int, max_length: int, max_words: int | None, workers: int | None
-) -> None:
-    if sentences not in ("punkt", "line", "file"):
-        raise InputError(f"sentences {sentences!r}: give 'punkt', 'line' or 'file'")
-    if not 3 <= min_length <= max_length:
-        raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
-    if max_words is not None and max_words < 1:
-        raise InputError(f"max_words {max_words}: give at least 1")
-    if workers is not None and workers < 1:
-        raise InputError(f"workers {workers}: give at least 1")
 
 
 def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float, list[float]]:
@@ -200,29 +180,19 @@ def _first_share(sources: Iterable[TextInput], share: float) -> Iterator[str]:
                 break
 
 
-def _first_lines(sources: Iterable[TextInput], share: float) -> Iterator[str]:
-    return (line for text in _first_share(sources, share) for line in split_lines(text))
-
-
-def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float, progress: bool) -> Tokenizer:
+def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float) -> Tokenizer:
     if not str(spec).startswith("train:"):
         return load_tokenizer(spec)
     try:
         vocab_size = int(str(spec).removeprefix("train:"))
     except ValueError:
         raise InputError(f"tokenizer {spec!r}: give the number of ids to train, as in train:8192") from None
-    if progress:
-        say(f"training a vocabulary of {vocab_size:,} ids on this input")
-    return train_bpe(_first_lines(sources, share), vocab_size)
+    lines = (line for text in _first_share(sources, share) for line in split_lines(text))
+    return train_bpe(lines, vocab_size)
 
 
 def _sentence_rule(
-    sentences: str,
-    language: str,
-    punkt_data: str | Path | None,
-    sources: Sequence[TextInput],
-    share: float,
-    progress: bool,
+    sentences: str, language: str, punkt_data: str | Path | None, sources: Sequence[TextInput], share: float
 ) -> tuple[Any, str]:
     """Returns Punkt's parameters (None: a line is a sentence), and the rule in words."""
     if sentences == "line":
@@ -236,26 +206,18 @@ def _sentence_rule(
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
         share *= PUNKT_SAMPLE / size
-    if progress:
-        warn(
-            f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}; other machines may"
-            " split the text at other places"
-        )
+    warn(f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}")
     return train_punkt(_first_share(sources, share)), rule + across
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _summarize(store: TokenStore, names: list[str], left_out: int, size: int, seconds: float) -> None:
-    """Prints the result. `left_out` are the tokens beyond the end of the sentences that were cut."""
+def _summarize(store: TokenStore, sources: list[TextInput], left_out: int, size: int, seconds: float) -> None:
+    kinds = Counter(Path(source.name).suffix or "without a suffix" for source in sources)
     manifest, counts, filters = store.manifest, store.manifest["counts"], store.manifest["filters"]
     share = left_out / (counts["tokens"] + left_out)
     beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
     say(
         f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS\n"
-        f"  input      {describe_names(names)}\n"
+        f"  input      {len(sources):,}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}\n"
         f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}\n"
         f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"
         f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens{beyond}\n"
@@ -263,16 +225,10 @@ def _summarize(store: TokenStore, names: list[str], left_out: int, size: int, se
         f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids\n"
         f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s"
     )
-    asked = filters["max_words"]
-    if asked is not None and len(names) > 1 and counts["words"] > (1 + MUCH) * asked:
-        warn(
-            f"{store.folder}: {counts['words']:,} words were kept, and --max-words asked for {asked:,}: each file with a share gives"
-            " at least a sentence; join short files"
-        )
     if share > MUCH:
         warn(
-            f"{store.folder}: {100 * share:.0f} % of the tokens were left out, because their sentences are longer than"
-            f" {filters['max_length']} tokens: give a larger --max-length, or a text with one sentence a line and --sentences line"
+            f"{store.folder}: {100 * share:.0f} % of the tokens were left out, since their sentences are longer than"
+            f" {filters['max_length']} tokens: give a larger --max-length, or one sentence a line and --sentences line"
         )
 
 

@@ -15,34 +15,17 @@ from esnlm.errors import InputError
 if TYPE_CHECKING:  # NLTK is an extra and takes a second to import
     from nltk.tokenize.punkt import PunktParameters
 
-LANGUAGES = (  # of NLTK's data package punkt_tab
-    *(
-        "czech",
-        "danish",
-        "dutch",
-        "english",
-        "estonian",
-        "finnish",
-        "french",
-        "german",
-        "greek",
-        "italian",
-        "malayalam",
-    ),
-    *("norwegian", "polish", "portuguese", "russian", "slovene", "spanish", "swedish", "turkish"),
-)
-
 REMEMBERED = 1 << 16  # contexts, and words
 LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill the memory
 
 
 def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
-    """Loads pretrained Punkt parameters. Returns None where this machine has none for a language of NLTK's.
+    """Loads pretrained Punkt parameters. Returns None where this machine has none of the language.
 
     They are looked for in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
     `folder`, in NLTK's own layout in every folder of `nltk.data.path`.
 
-    Raises InputError if `folder` has none, if the language is neither found nor one of NLTK's, or if a file is damaged.
+    Raises InputError if `folder` has none, or a file is damaged.
     """
     _nltk_punkt()
     import nltk.data
@@ -53,18 +36,13 @@ def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | 
             place = Path(root, layout, language)
             if (place / "abbrev_types.txt").is_file():
                 return _read_punkt(place)
-    if folder or language not in LANGUAGES:
-        raise InputError(
-            f"{folder or 'nltk.data.path'}: no Punkt data for language {language!r}; known to NLTK: {', '.join(LANGUAGES)}"
-        )
+    if folder:
+        raise InputError(f"{folder}: no Punkt data for language {language!r}")
     return None
 
 
 def train_punkt(texts: Iterable[str]) -> "PunktParameters":
-    """Learns Punkt parameters from `texts` without supervision (Kiss and Strunk 2006, in NLTK's implementation).
-
-    The outcome depends on the texts and on where one ends and the next begins, and on nothing else.
-    """
+    """Learns Punkt parameters from `texts` without supervision (Kiss and Strunk 2006, in NLTK's implementation)."""
     trainer = _nltk_punkt().PunktTrainer(**_untimed_classes())
     for text in texts:
         trainer.train(text, finalize=False)
@@ -72,10 +50,7 @@ def train_punkt(texts: Iterable[str]) -> "PunktParameters":
 
 
 def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
-    """Returns a function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, but faster.
-
-    A decision depends on nothing but its context and the parameters, so a remembered one is the same one.
-    """
+    """Returns a function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, but faster."""
     splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, **_untimed_classes())
     plain_decision = splitter.text_contains_sentbreak
 
@@ -108,23 +83,17 @@ def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
 
 
 def _nltk_punkt() -> Any:
-    """Returns NLTK's module `punkt`, or says how to install it."""
     try:
         from nltk.tokenize import punkt
     except ImportError:
         raise InputError(
-            "splitting sentences needs nltk: pip install 'esnlm[text]', or say where they end: one a line (esnlm prepare --sentences line),"
-            " or by a column (esnlm score --sentence NAME)"
+            "splitting sentences needs nltk: pip install 'esnlm[text]', or give one sentence a line"
         ) from None
     return punkt
 
 
 def _untimed_classes() -> dict[str, Any]:
-    """Returns NLTK's classes of patterns and tokens without time limits.
-
-    From 3.10 NLTK wraps its patterns so that each call ends after five seconds, which costs a third of our time and
-    which a line of megabytes overruns. Before that they are plain patterns.
-    """
+    """Returns NLTK's classes of patterns and tokens without the time limits of NLTK 3.10, which cost a third of our time."""
     punkt: Any = _nltk_punkt()
 
     def untimed(pattern: Any) -> Any:

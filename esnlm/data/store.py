@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder, require_folders_above, writing
-from esnlm.io.json_file import parse_json, read_small
+from esnlm.io.json_file import parse_json
 from esnlm.io.remote import is_url, store_copy
 from esnlm.io.sealed_folder import file_sha256
 
@@ -39,7 +39,7 @@ AGAIN = "prepare the store again"
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """Gives access to an open store. Its arrays are memory-mapped and read-only."""
+    """An open store, whose arrays are memory-mapped and read-only."""
 
     folder: Path
     manifest: dict[str, Any] = field(repr=False)
@@ -74,8 +74,6 @@ class TokenStore:
         """Loads the tokenizer that the store was made with, from the store's own copy."""
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         self.require_tokenizer(tokenizer)
-        if tokenizer.name != self.manifest["tokenizer"]["name"]:
-            raise InputError(f"{self.folder / 'tokenizer' / 'tokenizer.json'}: changed since it was made; {AGAIN}")
         return tokenizer
 
     def require_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -96,27 +94,23 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     """
     folder = store_copy(folder) if is_url(folder) else Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
-    sentences = manifest["counts"]["sentences"]
+    sentences, tokens = manifest["counts"]["sentences"], manifest["counts"]["tokens"]
     dtype = _token_dtype(manifest["tokenizer"]["vocab_size"])
-    lengths = {name: sentences + (name == "offsets.npy") for name in ARRAYS}
-    sizes = {"tokens.bin": manifest["counts"]["tokens"] * dtype.itemsize}
-    sizes |= {
-        name: len(npy_header(kind, lengths[name])) + lengths[name] * int(kind[2]) for name, kind in ARRAYS.items()
-    }
-    for name, size in sizes.items():
+    arrays: dict[str, np.ndarray] = {}
+    for name, length in {
+        "tokens.bin": tokens,
+        **dict.fromkeys(ARRAYS, sentences),
+        "offsets.npy": sentences + 1,
+    }.items():
         path = folder / name
-        if not path.is_file():
-            raise InputError(f"{path}: missing; the store is not whole: prepare it again")
-        if path.stat().st_size != size:
-            raise InputError(f"{path}: {path.stat().st_size} bytes where {size} belong; {AGAIN}")
-        if verify and file_sha256(path) != manifest["sha256"][name]:
-            raise InputError(f"{path}: changed since it was made (its sha256 differs); {AGAIN}")
-    tokens = np.memmap(folder / "tokens.bin", dtype, mode="r")
-    try:
-        arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in ARRAYS]
-    except ValueError as error:
-        raise InputError(f"{folder}: damaged ({error}); {AGAIN}") from None
-    return TokenStore(folder, manifest, tokens, *arrays)
+        try:
+            is_changed = verify and file_sha256(path) != manifest["sha256"][name]
+            arrays[name] = np.memmap(path, dtype, "r") if name == "tokens.bin" else np.load(path, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: missing or damaged ({error}); {AGAIN}") from None
+        if is_changed or len(arrays[name]) != length:
+            raise InputError(f"{path}: changed since it was made; {AGAIN}")
+    return TokenStore(folder, manifest, *arrays.values())
 
 
 class StoreWriter:
@@ -126,9 +120,8 @@ class StoreWriter:
             writer.append(tokens, lengths, words, bytes)      # any number of times
             store = writer.finish(sources=...)
 
-    Everything is written to a hidden folder, which takes the name `folder` in `finish` and is removed if that is not reached.
-
-    Raises InputError if `folder` is not empty, unless `overwrite` is given and it holds a token store.
+    A hidden folder takes the name `folder` in `finish`, and is removed if that is not reached. Raises InputError if `folder` is not
+    empty, unless `overwrite` is given and it holds a token store.
     """
 
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
@@ -150,18 +143,8 @@ class StoreWriter:
         self._new.__exit__(*exception)
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
-        """Adds n sentences.
-
-        Args:
-            tokens: their ids end to end, each sentence with its BOS and EOS, (sum of lengths,).
-            lengths: tokens of each, (n,).
-            words, bytes: words and UTF-8 bytes of each sentence's text, (n,).
-        """
+        """Adds n sentences: their ids end to end, BOS and EOS of each included, and tokens, words and bytes of each, (n,)."""
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
-        if not len(tokens) == lengths.sum() or not len(lengths) == np.size(words) == np.size(bytes):
-            raise ValueError(
-                f"{len(tokens)} tokens, {lengths.sum()} by length, {np.size(words)} words, {np.size(bytes)} bytes"
-            )
         with writing(self.folder):
             self._file.write(tokens.astype(self._dtype).tobytes())
         for name, values in zip(ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes), strict=True):
@@ -198,30 +181,23 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
     require_folders_above(folder)
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if not (folder / "manifest.json").is_file():
-        raise InputError(f"{folder}: exists and is not a token store; name another place for the store")
-    others = sorted({path.name for path in folder.iterdir()} - NAMES)
-    if others:
-        raise InputError(
-            f"{folder}: {others[0]} is not of a token store, and would be lost; name another place for the store"
-        )
+    if not (folder / "manifest.json").is_file() or {path.name for path in folder.iterdir()} - NAMES:
+        raise InputError(f"{folder}: has something else than a token store in it; name another place for the store")
     if not overwrite:
         raise InputError(f"{folder}: exists; name another place for the store, or ask to overwrite it (--overwrite)")
 
 
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
-        manifest = parse_json(read_small(path))
-        known = {key: manifest[key] for key in FORMAT} == FORMAT
-        changed = verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest)
+        manifest = parse_json(path.read_bytes())
+        if {key: manifest[key] for key in FORMAT} != FORMAT:
+            raise ValueError("of another format")
+        if verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest):
+            raise ValueError("changed since it was made")
     except OSError:
         raise InputError(f"{path}: missing; not a token store: make one with python -m esnlm prepare") from None
-    except (ValueError, TypeError, KeyError):
-        known = changed = False
-    if not known:
-        raise InputError(f"{path}: not the manifest of a token store of version 1; {AGAIN}")
-    if changed:
-        raise InputError(f"{path}: changed since it was made (its sha256 differs); {AGAIN}")
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: not the manifest of a token store ({error}); {AGAIN}") from None
     return manifest
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from esnlm.data.text_files import holds_documents, kind_of, read_text
 from esnlm.errors import InputError
-from esnlm.io.console import warn
 
-LONGEST_CELL = 1 << 22  # characters
 QUOTES = "if quotation marks are a part of the text, double them, or give esnlm score --no-quotes"
 
 
@@ -21,8 +19,7 @@ class Table:
     name: str  # of the file
     columns: list[str]
     rows: list[list[str]]  # a cell for each column
-    lines: list[int]  # of the file, from 1, at which each row begins
-    bare: list[list[str]]  # the cells of each row with their quotation marks; empty if these are not known
+    lines: list[int]  # of the file, from 1, at which each row ends
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if there is none of this name."""
@@ -37,34 +34,19 @@ class Table:
     def texts(self, name: str) -> list[str]:
         """Returns the cells of a column that are to be read as texts.
 
-        Warns if some, but not all, of a TSV stand between quotation marks without need: these may be a part of the text.
-
         Raises InputError if there is none of this name, or a cell goes over a line end or a tab: several rows look like one cell
         if a quotation mark that is a part of the text is taken for the beginning of a quoted cell.
         """
-        cells, place = self.column(name), self.columns.index(name)
+        cells = self.column(name)
         for line, cell in zip(self.lines, cells, strict=True):
             if any(mark in cell for mark in "\n\r\t"):
-                raise InputError(
-                    f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {QUOTES}; else write a space"
-                )
-        marked = [i for i, row in enumerate(self.bare) if row[place] == f'"{cells[i]}"' and '"' not in cells[i]]
-        if marked and len(marked) < sum(bool(cell) and not _is_number(cell) for cell in cells):
-            warn(
-                f"{self.name}:{self.lines[marked[0]]}: the quotation marks around {cells[marked[0]][:40]!r}, and in {len(marked) - 1:,}"
-                f" more rows, are left out as those of a quoted cell; {QUOTES}"
-            )
+                raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {QUOTES}")
         return cells
-
-    def is_after_blank(self, row: int) -> bool:
-        """Tells whether a blank line stands between a row and the one before it."""
-        lines_before = 1 + sum(cell.count("\n") for cell in self.rows[row - 1])
-        return self.lines[row] > self.lines[row - 1] + lines_before
 
     def others(self, without: Sequence[str] = ()) -> list[dict[str, str]]:
         """Returns the cells of each row by column, without those of some columns."""
-        kept = [(place, name) for place, name in enumerate(self.columns) if name not in without]
-        return [{name: row[place] for place, name in kept} for row in self.rows]
+        rows = (dict(zip(self.columns, row, strict=True)) for row in self.rows)
+        return [{name: cell for name, cell in row.items() if name not in without} for row in rows]
 
 
 def read_table(path: Path | None, quotes: bool = True) -> Table:
@@ -84,49 +66,22 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
     name = str(path) if path else "standard input"
     if path is not None and holds_documents(path):
         raise InputError(f"{name}: holds documents, and a table is read here; write it as .tsv or .csv")
-    text, separator = read_text(path), "," if path and kind_of(path) == ".csv" else "\t"
+    separator = "," if path and kind_of(path) == ".csv" else "\t"
+    csv.field_size_limit(1 << 22)
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True, quoting=quoting)
     try:
-        found = _read_rows(text, separator, quotes)
+        found = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
-        raise InputError(
-            f"{name}: not a table ({error}): a cell begins and ends with a quotation mark, or has none; {QUOTES}"
-        ) from None
-    if not found:
-        raise InputError(f"{name}: empty: the first line of a table names its columns")
+        raise InputError(f"{name}:{reader.line_num}: not a table ({error}); {QUOTES}") from None
+    if len(found) < 2:
+        raise InputError(f"{name}: no rows: the first line of a table names its columns, and rows follow")
     (_, columns), *rows = found
-    if twice := [column for column in columns if columns.count(column) > 1]:
-        raise InputError(f"{name}:1: column {twice[0]!r} stands twice: give each its own name")
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{name}: two columns have one name, in {', '.join(columns)}: give each its own name")
     for line, row in rows:
         if len(row) != len(columns):
-            raise InputError(f"{name}:{line}: {len(row)} cells, and the first line names {len(columns)} columns")
-        if separator == "\t" and any("\t" in cell and "\n" in cell for cell in row):
-            raise InputError(f"{name}:{line}: a cell goes over the end of its row: {QUOTES}")
-    if not rows:
-        raise InputError(f"{name}: no row below the names of its columns")
-    bare = [row for _, row in _read_rows(text, separator, quotes=False)[1:]] if separator == "\t" and quotes else []
-    whole = len(bare) == len(rows) and all(len(row) == len(columns) for row in bare)
-    return Table(name, columns, [row for _, row in rows], [line for line, _ in rows], bare if whole else [])
-
-
-def _read_rows(text: str, separator: str, quotes: bool) -> list[tuple[int, list[str]]]:
-    """Returns the line at which each row begins, and its cells."""
-    csv.field_size_limit(LONGEST_CELL)
-    lines = io.StringIO(text, newline="")
-    if quotes:
-        reader = csv.reader(lines, delimiter=separator, strict=True)
-    else:
-        reader = csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
-    found, line = [], 1
-    for row in reader:
-        if row:
-            found.append((line, row))
-        line = reader.line_num + 1
-    return found
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+            raise InputError(
+                f"{name}:{line}: {len(row)} cells, and the first line names {len(columns)} columns; {QUOTES}"
+            )
+    return Table(name, columns, [row for _, row in rows], [line for line, _ in rows])

@@ -6,9 +6,9 @@ The suffix of a file's name says what it is. `.gz`, `.bz2`, `.xz` and `.zst` are
 
 import bz2
 import gzip
+import importlib
 import io
 import lzma
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,27 +16,21 @@ from typing import Any, BinaryIO
 
 from esnlm.data.oddities import Oddities
 from esnlm.errors import InputError
-from esnlm.io.console import counted, warn
 from esnlm.io.json_file import parse_json
 
 CHUNK = 1 << 20  # bytes
-LONGEST_LINE = 4 << 20  # bytes; a line is split into sentences as a whole
-LONGEST_RECORD = 64 << 20  # bytes of a line of JSON, which may hold a book
-RECORDS = {".jsonl", ".ndjson"}
 COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
-# How JSON that holds text begins: an object, alone or the first of an array, or an array of strings.
-JSON = re.compile(r"""\s*(?:(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"(?:[^"\\]|\\.)*"\s*[,\]])""")
-MARKED = {".csv", ".tsv", ".conllu", ".xml", ".html", ".htm", ".md"}  # suffixes of files that hold more than a text
+RECORDS = {".jsonl", ".ndjson", ".parquet"}
 FIELD = "text"  # the field of a record that holds the text, by default
 
 Seen = Callable[[Any], object]  # is called with the bytes of a file as they are read
 
 
-def _ignore(block: object) -> None:
-    pass
+def ignore(block: object) -> None:
+    """Is a `Seen` that does nothing."""
 
 
-def read_chunks(path: Path, seen: Seen = _ignore, field: str = FIELD, name: str = "") -> Iterator[str]:
+def read_chunks(path: Path, seen: Seen = ignore, field: str = FIELD, name: str = "") -> Iterator[str]:
     r"""Yields the text of a file in pieces of about a megabyte that end where lines end.
 
     Line ends (\n, \r\n, \r) all become \n; a byte order mark at the start is dropped. An empty line separates the documents of
@@ -49,18 +43,17 @@ def read_chunks(path: Path, seen: Seen = _ignore, field: str = FIELD, name: str 
         name: of the file in errors; by default its path.
 
     Raises:
-        InputError: the file cannot be read, is damaged, is not UTF-8 text or has a line longer than 4 MB, or a record has no
-            such field. The message names the file and, if it can, the line.
+        InputError: the file cannot be read, is damaged or is not UTF-8 text, or a record has no such field.
     """
     kind, name = kind_of(path), name or str(path)
-    blocks = _read_blocks(path, seen)
+    if kind == ".json":
+        raise InputError(
+            f"{name}: JSON, whose keys would be read as words; write plain text, or an object a line as .jsonl"
+        )
     if kind == ".parquet":
-        for _ in blocks if seen is not _ignore else ():
-            pass
-        return join_documents(_parquet_documents(path, field))
-    if kind in RECORDS:
-        return join_documents(_json_documents(_decode_blocks(blocks, name, LONGEST_RECORD), name, field))
-    return _decode_blocks(blocks, name, LONGEST_LINE)
+        return join_documents(_parquet_documents(path, seen, field))
+    text = _decode(_read_blocks(path, seen), name)
+    return join_documents(_json_documents(text, name, field)) if kind in RECORDS else text
 
 
 def split_lines(text: str) -> list[str]:
@@ -72,49 +65,26 @@ def read_text(path: Path | None) -> str:
     """Returns the whole text of a file, or of standard input for None; see `read_chunks`."""
     if path is not None:
         return "".join(read_chunks(path))
-    return "".join(_decode_blocks(iter(lambda: sys.stdin.buffer.read(CHUNK), b""), "standard input", LONGEST_LINE))
+    return "".join(_decode([sys.stdin.buffer.read()], "standard input"))
 
 
 def read_lines(path: Path | None, warns: bool = True) -> list[str]:
-    """Returns all lines of a text file, or of standard input for None, without white space at either end.
+    """Returns all lines of a text file, or of standard input for None, blank ones too, without white space at either end.
 
-    Blank lines are kept, so that line i of the result is line i of the file. With `warns` it warns of oddities (oddities.py).
-
-    Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents or JSON.
+    With `warns` it warns of oddities (oddities.py). Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
     """
     name = str(path or "standard input")
     if path is not None and holds_documents(path):
         raise InputError(f"{name}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
     text = read_text(path)
-    require_plain(name, text)
-    warn_of_markup([path] if path else [])
     if warns:
         oddities = Oddities()
         oddities.note(text, name)
-        oddities.warn("leave it out if it is not text")
+        oddities.warn()
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def require_plain(name: str, beginning: str) -> None:
-    """Raises InputError if what would be read as plain text is JSON, by the name of its file or by how it begins."""
-    suffixes = [suffix.lower() for suffix in Path(name).suffixes if suffix.lower() not in COMPRESSED]
-    if suffixes[-1:] == [".json"] or JSON.match(beginning):
-        raise InputError(
-            f"{name}: JSON, whose keys would be read as words; write plain text (esnlm prepare reads a field of JSON lines if"
-            " the file's name ends in .jsonl, .jsonl.gz and so on)"
-        )
-
-
-def warn_of_markup(paths: Iterable[Path]) -> None:
-    """Warns if names of text files say that the files hold markup or tables."""
-    marked = [path for path in paths if kind_of(path) in MARKED]
-    if marked:
-        others = f" and {counted(len(marked) - 1, 'more file')}" if len(marked) > 1 else ""
-        warn(f"{marked[0]}{others}: read as plain text, with all marks and separators; write the text alone to a .txt")
-
-
 def is_compressed(path: Path) -> bool:
-    """Tells whether a file's name says that its bytes are compressed."""
     return path.suffix.lower() in COMPRESSED
 
 
@@ -125,18 +95,11 @@ def kind_of(path: Path) -> str:
 
 def holds_documents(path: Path) -> bool:
     """Tells whether a file, compressed or not, holds records with a document in each."""
-    return kind_of(path) in {*RECORDS, ".parquet"}
+    return kind_of(path) in RECORDS
 
 
 def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """Yields documents in chunks of about a megabyte, with an empty line between them.
-
-    Args:
-        documents: the place of each, for an error, and its text.
-
-    Raises:
-        InputError: a document is no text.
-    """
+    """Yields documents, each given as its place and its text, in chunks of about a megabyte, with an empty line between them."""
     group, size = [], 0
     for where, text in documents:
         if not isinstance(text, str):
@@ -155,28 +118,27 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
 
 
 def _json_documents(chunks: Iterable[str], name: str, field: str) -> Iterator[tuple[str, object]]:
-    number = 0
-    for chunk in chunks:
-        for line in chunk.removesuffix("\n").split("\n"):
-            number += 1
-            if not line.strip():
-                continue
-            try:
-                record = parse_json(line)
-            except ValueError as error:
-                raise InputError(f"{name}:{number}: not JSON ({error}); give one object a line") from None
-            if not isinstance(record, dict) or field not in record:
-                there = ", ".join(record) if isinstance(record, dict) else "no object"
-                raise InputError(f"{name}:{number}: no field {field!r}; there is {there}: name one with --field")
-            yield f"{name}:{number}", record[field]
+    lines = (line for chunk in chunks for line in chunk.removesuffix("\n").split("\n"))
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield f"{name}:{number}", parse_json(line)[field]
+        except ValueError as error:
+            raise InputError(f"{name}:{number}: not JSON ({error}); give one object a line") from None
+        except (KeyError, TypeError):
+            raise InputError(f"{name}:{number}: no field {field!r}: name another one with --field") from None
 
 
-def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
+def _parquet_documents(path: Path, seen: Seen, field: str) -> Iterator[tuple[str, object]]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise InputError(f"{path}: reading Parquet needs pyarrow: pip install 'esnlm[parquet]'") from None
+    if seen is not ignore:
+        for block in _read_blocks(path, ignore):
+            seen(block)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
@@ -227,43 +189,38 @@ def _decompressed(raw: BinaryIO, suffix: str) -> Any:
         case ".xz":
             return lzma.LZMAFile(raw)
         case ".zst":
-            try:
-                from backports import zstd  # `compression.zstd` of Python 3.14
-            except ImportError:
-                try:
-                    from compression import zstd  # type: ignore[no-redef]
-                except ImportError:
-                    raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
-            return zstd.ZstdFile(raw)
+            return _zstd().ZstdFile(raw)
     return raw
 
 
-def _decode_blocks(blocks: Iterable[bytes], name: str, longest: int) -> Iterator[str]:
-    line, rest = 1, b""  # rest: what is read and not yielded; it begins in this line
+def _zstd() -> Any:
+    try:
+        return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    except ImportError:
+        raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
+
+
+def _decode(blocks: Iterable[bytes], name: str) -> Iterator[str]:
+    encoding, rest = "utf-8-sig", b""  # rest: what is read and not yielded
     for block in blocks:
         data = rest + block
         end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))  # a \r at the very end may be half of a \r\n
-        if end:
-            text = _decode(data[:end], name, line)
-            line += text.count("\n")
-            yield text
         rest = data[end:]
-        if len(rest) > longest:
-            raise InputError(f"{name}:{line}: longer than {longest >> 20} MB; put one paragraph or sentence on a line")
+        if end:
+            yield _decoded(data[:end], encoding, name)
+            encoding = "utf-8"
     if rest:
-        yield _decode(rest, name, line)
+        yield _decoded(rest, encoding, name)
 
 
-def _decode(data: bytes, name: str, line: int) -> str:
-    """Decodes `data`, which begins in this line of the file called `name`."""
-    at = data.find(b"\0")
-    if at < 0:
-        try:
-            return _one_line_end(data.decode("utf-8-sig" if line == 1 else "utf-8"))
-        except UnicodeDecodeError as error:
-            at = error.start
-    line += _one_line_end(data[:at].decode("latin-1")).count("\n")
-    raise InputError(f"{name}:{line}: not UTF-8 text (byte 0x{data[at]:02x}); give plain text in UTF-8")
+def _decoded(data: bytes, encoding: str, name: str) -> str:
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not UTF-8 text ({error}); give plain text in UTF-8") from None
+    if "\0" in text:
+        raise InputError(f"{name}: not text, since it has a byte 0; give plain text in UTF-8")
+    return _one_line_end(text)
 
 
 def _one_line_end(text: str) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tiktoken
@@ -23,11 +22,10 @@ import tiktoken
 from esnlm.data.tokenizer_json import byte_of_character, read_gpt2, read_ranks
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_files
-from esnlm.io.json_file import parse_json, read_small
+from esnlm.io.json_file import parse_json
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes
-LARGEST_FILE = 16 << 20  # bytes: over half a million tokens, where GPT-2 has 50,257 in 1 MB
 ENDOFTEXT = "<|endoftext|>"
 GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
 
@@ -85,10 +83,7 @@ class Tokenizer:
         return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
 
     def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """Encodes each line, as uint32 arrays (ids,). Many short lines take a fifth less time than one by one.
-
-        A line has no line end in it and no white space at either end, so the ids between two line ends are its own.
-        """
+        """Encodes each line, without white space at either end, as uint32 arrays (ids,), a fifth faster than one by one."""
         ids = np.array(self.encode("\n".join(lines)), np.uint32)
         ends = np.flatnonzero(ids == self.ranks[b"\n"])
         if len(ends) != len(lines) - 1:
@@ -117,11 +112,7 @@ class Tokenizer:
         """Writes `tokenizer.json` and `ranks.tiktoken` to `folder`, for `load_tokenizer(folder)` on any machine."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        description = json.dumps(self._description(), indent=2) + "\n"
-        write_files({folder / "ranks.tiktoken": _dump_ranks(self.ranks), folder / "tokenizer.json": description})
-
-    def _description(self) -> dict[str, Any]:
-        return FORMAT | {
+        description = FORMAT | {
             "name": self.name,
             "vocab_size": self.vocab_size,
             "bos": self.bos,
@@ -130,6 +121,8 @@ class Tokenizer:
             "special_tokens": {ENDOFTEXT: self.eos},
             "sha256": self.sha256,
         }
+        text = json.dumps(description, indent=2) + "\n"
+        write_files({folder / "ranks.tiktoken": _dump_ranks(self.ranks), folder / "tokenizer.json": text})
 
 
 def load_tokenizer(spec: str | Path) -> Tokenizer:
@@ -196,22 +189,16 @@ def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which spell all other pieces.
 
     A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words` in their order,
-    and the last for `<|endoftext|>`. A word of a single byte, as ".", is that byte already and takes no further id. Raises
-    InputError for a word given twice or one that is no single piece.
+    and the last for `<|endoftext|>`. A word of a single byte, as ".", is that byte. Raises InputError for one that is no single piece.
     """
     ranks = _byte_ranks()
     for word in words:
-        token = word.encode()
-        if len(token) == 1:
-            continue
-        if token in ranks:
-            raise InputError(f"word {word!r} is given twice")
-        ranks[token] = len(ranks)
+        ranks.setdefault(word.encode(), len(ranks))
     tokenizer = Tokenizer("words", WORD_PATTERN, ranks)
     for word in words:
         if tokenizer.encode(word) != [ranks[word.encode()]]:
             raise InputError(
-                f"word {word!r} is not one word: white space goes only before it, and punctuation stands alone"
+                f"word {word!r} is not one word: a space goes only before it, and punctuation stands alone"
             )
     return tokenizer
 
@@ -222,23 +209,16 @@ def _download_gpt2() -> Tokenizer:
     try:
         ranks = gpt2()["mergeable_ranks"]
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__}); "
-            "name a folder that holds GPT-2's vocab.bpe and encoder.json instead"
-        ) from error
+        line = f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__})"
+        raise InputError(f"{line}; name a folder that holds GPT-2's vocab.bpe and encoder.json instead") from error
     return Tokenizer("gpt2", GPT2_PATTERN, ranks)
 
 
 def _load_gpt2_files(folder: Path) -> Tokenizer:
-    paths = [folder / "vocab.bpe", folder / "encoder.json"]
-    for path in paths:
-        if not path.is_file():
-            raise InputError(f"{path}: missing; GPT-2's vocabulary is vocab.bpe and encoder.json")
     try:
-        ranks = read_gpt2(_read(paths[1]), _read(paths[0]))
+        return _named(read_gpt2(_read(folder / "encoder.json"), _read(folder / "vocab.bpe")))
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{folder}: vocab.bpe and encoder.json are damaged or do not belong together") from None
-    return _named(ranks)
 
 
 def _named(ranks: dict[bytes, int]) -> Tokenizer:
@@ -253,21 +233,14 @@ def _load_saved(folder: Path) -> Tokenizer:
     described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
     try:
         description = parse_json(described)
-        if {key: description[key] for key in FORMAT} != FORMAT:
-            raise ValueError
-        name, pattern = description["name"], description["pattern"]
-        if pattern not in (GPT2_PATTERN, WORD_PATTERN):  # another's may take for ever, or stop the process
-            raise ValueError
+        tokenizer = Tokenizer(description["name"], description["pattern"], _parse_ranks(ranks))
+        if {key: description[key] for key in FORMAT} == FORMAT and description["sha256"] == tokenizer.sha256:
+            return tokenizer
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"{folder / 'tokenizer.json'}: not a tokenizer saved by this version of esnlm") from None
-    try:
-        tokenizer = Tokenizer(name, pattern, _parse_ranks(ranks))
-        whole = tokenizer._description() == description
-    except (TypeError, ValueError):
-        whole = False
-    if not whole:
-        raise InputError(f"{folder}: tokenizer.json does not describe ranks.tiktoken, one is damaged: copy them again")
-    return tokenizer
+        pass
+    raise InputError(
+        f"{folder}: tokenizer.json and ranks.tiktoken are damaged or do not belong together: copy them again"
+    )
 
 
 def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
@@ -277,12 +250,9 @@ def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
 
 
 def _parse_ranks(data: bytes) -> dict[bytes, int]:
-    """Reads what `_dump_ranks` wrote. Raises ValueError unless ids are 0, 1, ... and every byte has one, as tiktoken needs."""
+    """Reads what `_dump_ranks` wrote."""
     pairs = (line.split(b" ") for line in data.splitlines())
-    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
-    if sorted(ranks.values()) != list(range(len(ranks))) or not _byte_ranks().keys() <= ranks.keys():
-        raise ValueError
-    return ranks
+    return {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
 
 
 def _byte_ranks() -> dict[bytes, int]:
@@ -291,6 +261,6 @@ def _byte_ranks() -> dict[bytes, int]:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_small(path, LARGEST_FILE)
+        return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; a saved tokenizer needs it: copy the folder again") from None
+        raise InputError(f"{path}: {error.strerror}; the tokenizer needs it: copy the folder again") from None

@@ -26,15 +26,11 @@ def character_of_byte() -> dict[int, str]:
 def ranks_of(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> dict[str, bytes]:
     """Returns the bytes of each token by its spelling: the 256 bytes in the order of their ids, then the merges in their order.
 
-    Raises KeyError if a byte or a merged token has no id.
+    Raises KeyError if a byte has no id.
     """
     bytes_of = byte_of_character()
-    spelled = [
-        *sorted(bytes_of, key=lambda character: vocabulary[character]),
-        *(left + right for left, right in merges),
-    ]
-    if missing := [token for token in spelled if token not in vocabulary]:
-        raise KeyError(missing[0])
+    merged = [left + right for left, right in merges]
+    spelled = [*sorted(bytes_of, key=lambda character: vocabulary[character]), *merged]
     return {token: bytes(bytes_of[character] for character in token) for token in spelled}
 
 
@@ -52,17 +48,12 @@ def read_gpt2(encoder: bytes, merges: bytes) -> dict[bytes, int]:
 
 
 def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
-    """Returns the rank of each token's bytes in a tokenizer.json.
+    """Returns the rank of each token's bytes in a tokenizer.json, whose content is given beside its path.
 
     Special tokens are left out. If the vocabulary has its tokens in the order of the merges, as trained ones do, the ids are the
     file's, moved together where a special token stood before or between them; else they are other ids of the same tokens.
 
-    Args:
-        content: of the file.
-        path: where it is, for errors.
-
-    Raises:
-        InputError: it is no tokenizer.json, or one whose rules tiktoken cannot follow. The message names the rule.
+    Raises InputError if it is no tokenizer.json, or one whose rules tiktoken cannot follow. The message names the rule.
     """
     try:
         tree = parse_json(content)

@@ -6,11 +6,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from esnlm.regression.calibration import HeldOut, LogProbs
+from esnlm.regression.calibration import Fitted, HeldOut, LogProbs
 from esnlm.settings import Count
 
 # What a fit remembers of the text so far: arrays of NumPy or JAX, by name. A stopped run needs nothing else to go on.
 Accumulators = dict[str, Any]
+
+
+BLOCK = 1 << 23  # entries of features that are float64 at once
 
 
 class Window(NamedTuple):
@@ -52,15 +55,9 @@ class Fitter(ABC):
 
     @abstractmethod
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Takes a window into the accumulators.
+        """Takes the next sentences into the accumulators, in place, and returns how many updates this was.
 
-        Args:
-            accumulators: changed in place.
-            window: the next sentences.
-            precision: of matrix products on the device; products in float64 have none.
-
-        Returns:
-            How many updates this was.
+        `precision` is that of matrix products on the device; products in float64 have none.
         """
 
     def finish(self, accumulators: Accumulators, precision: str) -> int:
@@ -68,20 +65,11 @@ class Fitter(ABC):
         return 0
 
     @abstractmethod
-    def solve(
-        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict]:
-        """Makes the readout.
+    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
+        """Makes the readout of a rank, {"a" (V, r), "b" (r, F), "bias" (V,)}, or of full rank (None), {"w" (V, F), "bias" (V,)}.
 
-        Args:
-            accumulators: of the training text; used up.
-            rank: of the readout; None: full.
-            held_out: text that the fit has not seen, to choose and calibrate by.
-            log_p: log of the unigram probabilities, (V,).
-
-        Returns:
-            The readout, {"w" (V, F), "bias" (V,)} or {"a" (V, r), "b" (r, F), "bias" (V,)}, float32; and a record of
-            how it was made, for the summary.
+        It is float32, and uses the accumulators up. `held_out` is text that the fit has not seen, to choose and calibrate by, and
+        log_p (V,) are of the unigram model.
         """
 
     @abstractmethod
@@ -95,3 +83,19 @@ class Fitter(ABC):
     @abstractmethod
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
         """Returns the operations of the fit's matrix products."""
+
+
+def add_by_target(sums: np.ndarray, h: np.ndarray, targets: np.ndarray) -> None:
+    """Adds each row of h (n, F) to the row of sums (V, F) that its target (n,) names; or targets^T h for numbers (n, V)."""
+    if targets.ndim == 2:
+        sums += targets.T @ h
+        return
+    order = np.argsort(targets, kind="stable")
+    present, first = np.unique(targets[order], return_index=True)
+    sums[present] += np.add.reduceat(h[order], first)
+
+
+def row_blocks(count: int, width: int) -> list[slice]:
+    """Cuts `count` rows of `width` entries into slices of at most BLOCK entries, or of 256 rows where those are more."""
+    size = max(256, BLOCK // width)
+    return [slice(start, start + size) for start in range(0, count, size)]

@@ -14,18 +14,6 @@ linear discriminant analysis with the total covariance S: an exact regression ha
 is the mean feature before v, so that
 o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma below 1 shrinks the means of rare
 tokens, which are mostly noise.
-
-What was tried, in nats per token of the 2,048 held-out tokens that the rule was fitted to and of 2,048 others (one
-million words of training text, V 8,192, 512 units, ridge):
-
-    softmax                                    8.96
-    unigram model                              7.04, 6.89
-    s with a coefficient of its own            6.35, 6.14   fitted: 1.37 for y and 1.32 for s, so near that they share
-                                                            one coefficient here
-    without s, gamma 0.5                       6.56, 6.31
-    without s, gamma 0.7                       6.50, 6.29
-    without s, gamma 1                         6.76, 6.63
-    without s, p_v + 100 / n for p_v^gamma     6.60, 6.40
 """
 
 from dataclasses import dataclass, replace
@@ -37,6 +25,7 @@ import numpy as np
 from scipy import optimize
 
 LogProbs = Literal["calibrated", "softmax"]  # how linear scores become log-probabilities
+Fitted = tuple[dict[str, np.ndarray], dict]  # a readout, and a record of how it was made, for the summary
 PRIOR_MEAN, PRIOR_DEVIATION = (0.0, 0.7), (2.0, 0.5)  # of log beta and gamma
 CHUNK = 512  # predictions whose logits are worked on at once
 
@@ -81,50 +70,35 @@ class Rule:
 
 
 def linear_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Scores:
-    """Returns the scores of a regression. A token that never follows anything has its intercept for its own mean.
+    """Returns the scores of a regression, w (V, F) and intercept (V,).
 
-    Args:
-        w: (V, F).
-        intercept: (V,).
-        sums: of the features that v follows, (V, F).
-        counts: how many those are, (V,).
+    `sums` (V, F) are of the features that v follows, and `counts` (V,) says how many those are. A token that never follows anything has
+    its intercept for its own mean.
     """
     own = np.einsum("vf,vf->v", w, sums) / np.where(counts > 0, counts, 1) + intercept
     return Scores(np.asarray(w, np.float32), intercept, own, counts / counts.sum())
 
 
 def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True) -> Rule:
-    """Fits beta and gamma to held-out text, starting from those of `rule`.
+    """Fits beta, and gamma if `gamma_too`, to held-out text, starting from those of `rule`; log_p (V,) are of the unigram model.
 
     log beta and gamma have a normal prior [ours], of PRIOR_MEAN and PRIOR_DEVIATION, which weighs about as much as a token of that text.
-    Without it they would grow without bound where the scores name the target of every held-out token, as they may where these are few.
-
-    Args:
-        scores: of the regression.
-        held_out: text to fit to.
-        log_p: log of the unigram probabilities, (V,).
-        rule: where to start.
-        gamma_too: False keeps gamma as it is.
-
-    Returns:
-        The fitted rule; where scores are not finite, `rule` with an NLL of nan.
+    Without it they would grow without bound if the scores name the target of every held-out token. If scores are not finite, the NLL
+    of the rule is nan.
     """
     softmax = rule.kind == "softmax"
     offset = jnp.asarray(scores.intercept if softmax else _centred(scores), jnp.float32)
     base = jnp.zeros(len(log_p), jnp.float32) if softmax else jnp.asarray(log_p, jnp.float32)
     w = jnp.asarray(scores.w)
-    parts = []
-    for start in range(0, len(held_out.targets), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        parts.append((_scores(held_out.features[chunk], w, offset), held_out.targets[chunk].astype(np.int32)))
+    count = len(held_out.targets)
+    chunks = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
+    parts = [(_scores(held_out.features[c], w, offset), held_out.targets[c].astype(np.int32)) for c in chunks]
 
     def mean_nll(numbers: np.ndarray | list[float]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the NLL at (log beta, gamma), and its gradient."""
-        found = [_nll_and_gradient(jnp.asarray(numbers, jnp.float32), *part, base) for part in parts]
-        loss, gradient = (
-            np.sum([np.asarray(one, np.float64) for one in column], axis=0) for column in zip(*found, strict=True)
-        )
-        return loss / len(held_out.targets), gradient / len(held_out.targets)
+        found = zip(*(_nll_and_gradient(jnp.asarray(numbers, jnp.float32), *part, base) for part in parts), strict=True)
+        loss, gradient = (np.sum([np.asarray(one, np.float64) for one in column], axis=0) for column in found)
+        return loss / count, gradient / count
 
     if softmax:
         return Rule("softmax", nll=float(mean_nll([0.0, 0.0])[0]))
@@ -136,11 +110,11 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
 
     def penalty(numbers: np.ndarray) -> float:
         """Returns -log of the prior's density, but for a constant, over the tokens."""
-        return float(np.sum(((numbers - mean) / deviation) ** 2)) / 2 / len(held_out.targets)
+        return float(np.sum(((numbers - mean) / deviation) ** 2)) / 2 / count
 
     def of_free(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss, gradient = mean_nll([*numbers, *begin[len(numbers) :]])
-        slope = (numbers - mean) / deviation**2 / len(held_out.targets)
+        slope = (numbers - mean) / deviation**2 / count
         return loss + penalty(numbers), gradient[free] + slope
 
     found = optimize.minimize(of_free, begin[free], jac=True, method="L-BFGS-B", options={"maxiter": 30, "ftol": 1e-7})
@@ -148,7 +122,7 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
     return Rule("calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun - penalty(found.x)))
 
 
-def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
+def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
     """Returns the readout that scores give under a rule fitted to held-out text, and a record of the rule."""
     rule = fit_rule(scores, held_out, log_p, Rule(kind))
     return rule.readout(scores, log_p), rule.record()

@@ -17,9 +17,8 @@ import numpy as np
 from jax import lax
 
 from esnlm.ops.matmul import matmul
-from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, LogProbs, calibrate, linear_scores
-from esnlm.regression.sums import add_by_target, row_blocks
+from esnlm.regression.base import Accumulators, Fitter, Window, add_by_target, row_blocks
+from esnlm.regression.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
 from esnlm.settings import Count, Positive, settings
 
 
@@ -42,17 +41,15 @@ class LeastMeanSquares(Fitter):
     computed_by_host: ClassVar[bool] = False
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
-        """Returns W_out(0) = 0, and the sums that tell each token's mean features.
-
-        Returns:
-            {"w" (V, F), "bias" (V,)} float32, {"cross" (V, F), "counts" (V,)} float64, and what waits for the next window:
-            "waiting" (n, F) float32, features, and "waiting_for" (n, 3) int32, the time step, slot and target of each.
-        """
-        weights = {"w": np.zeros((vocab_size, features), np.float32), "bias": np.zeros(vocab_size, np.float32)}
-        sums = {"cross": np.zeros((vocab_size, features)), "counts": np.zeros(vocab_size)}
-        return (
-            weights | sums | {"waiting": np.zeros((0, features), np.float32), "waiting_for": np.zeros((0, 3), np.int32)}
-        )
+        """Returns W_out(0) = 0, the sums that tell each token's mean features, and the features that wait for the next window."""
+        return {
+            "w": np.zeros((vocab_size, features), np.float32),
+            "bias": np.zeros(vocab_size, np.float32),
+            "cross": np.zeros((vocab_size, features)),
+            "counts": np.zeros(vocab_size),
+            "waiting": np.zeros((0, features), np.float32),
+            "waiting_for": np.zeros((0, 3), np.int32),  # the time step, slot and target of each
+        }
 
     def sums_size(self, features: int, vocab_size: int) -> int:
         return (4 + 8) * vocab_size * (features + 1)
@@ -81,7 +78,6 @@ class LeastMeanSquares(Fitter):
         return steps
 
     def finish(self, accumulators: Accumulators, precision: str) -> int:
-        """Updates W_out with what waits."""
         waiting, places = accumulators["waiting"], accumulators["waiting_for"]
         steps = int(places[:, 0].max(initial=-1)) + 1
         self._run(accumulators, jnp.asarray(waiting[:1]), -2 - np.arange(len(waiting)), places, steps, precision)
@@ -97,15 +93,9 @@ class LeastMeanSquares(Fitter):
         steps: int,
         precision: str,
     ) -> None:
-        """Runs time steps.
+        """Runs time steps, from which "w" and "bias" change, over `places` (n, 3): time step, slot and target.
 
-        Args:
-            accumulators: whose "w" and "bias" are changed, and whose "waiting" is read.
-            features: (rows, F).
-            numbers: of the features of each place, as `run_delta_rule` has them, (n,).
-            places: time step, slot and target, (n, 3).
-            steps: how many there are.
-            precision: of the products.
+        `numbers` (n,) say which features each place has, as `run_delta_rule` takes them: of `features` or of "waiting".
         """
         if steps == 0:
             return
@@ -116,51 +106,31 @@ class LeastMeanSquares(Fitter):
         padded = np.zeros((_few(max(1, len(waiting))), waiting.shape[1]), np.float32)
         padded[: len(waiting)] = waiting
         rates = np.array([1, self.intercept], np.float32) * np.float32(self.learning_rate / self.batch_size)
-        accumulators["w"], accumulators["bias"] = run_delta_rule(
-            accumulators["w"],
-            accumulators["bias"],
-            features,
-            padded,
-            laid,
-            targets,
-            steps,
-            rates,
-            precision=precision,
-        )
+        weights = accumulators["w"], accumulators["bias"]
+        weights = run_delta_rule(*weights, features, padded, laid, targets, steps, rates, precision=precision)
+        accumulators["w"], accumulators["bias"] = weights
 
-    def solve(
-        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict]:
-        """Makes the readout of full rank from W_out as it is, and a record of its calibration."""
+    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
         w, intercept = np.asarray(accumulators["w"]), np.asarray(accumulators["bias"], np.float64)
         scores = linear_scores(w, intercept, accumulators["cross"], accumulators["counts"])
         return calibrate(self.log_probs, scores, held_out, log_p)
 
     def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
-        """Counts W, its successor, its change and the readout in float32, and sums of features in float64.
-
-        What waits for the next window is not counted: the features of at most batch_size sentences, each up to three times.
-        """
+        """Counts W, its successor, its change and the readout in float32, and sums of features in float64."""
         return self.memory_on_device(features, vocab_size) + 8 * vocab_size * features
 
     def memory_on_device(self, features: int, vocab_size: int) -> int:
-        """Counts what is float32."""
         return 4 * 4 * vocab_size * features
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        """Counts y, and W_out's change."""
         return 4 * features * vocab_size * tokens
 
 
 def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Decides where each token of some sentences is read: each sentence, in order, begins in the slot that is free first.
+    """Returns the time step and the batch slot of every token of some sentences, (tokens,) each.
 
-    Args:
-        lengths: tokens of each sentence.
-        free: the time step from which on each slot is free, (B,) int64; changed to what it is after the sentences.
-
-    Returns:
-        (steps, slots): the time step and the batch slot of every token of all sentences, (tokens,) each.
+    Each sentence, in order, begins in the slot that is free first. `free` (B,) int64 is the time step from which on each slot is free;
+    it is changed to what it is after the sentences.
     """
     begins, slot_of = [], []
     for length in lengths:
@@ -194,13 +164,11 @@ def run_delta_rule(
 
     Args:
         w, bias: W_out (V, F) and (V,), overwritten.
-        features: (rows, F).
-        waiting: further features, (one or more, F).
+        features, waiting: (rows, F), and further ones, (one or more, F).
         rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle; row n of `waiting` is -2 - n.
         targets: (T, B) int32; or numbers (T, B, V), of which any may be a target in place of 0 and 1.
         steps: how many of the T to run.
         rates: mu / B, of w and of bias, (2,); the latter is 0 where there is no intercept.
-        precision: of the products.
     """
 
     def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -15,9 +15,8 @@ import scipy.linalg
 from scipy.linalg import blas
 
 from esnlm.errors import InputError
-from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, LogProbs, Rule, Scores, fit_rule, linear_scores
-from esnlm.regression.sums import add_by_target, row_blocks
+from esnlm.regression.base import Accumulators, Fitter, Window, add_by_target, row_blocks
+from esnlm.regression.calibration import Fitted, HeldOut, LogProbs, Rule, Scores, fit_rule, linear_scores
 from esnlm.settings import Count, NonNegative, settings
 
 
@@ -40,22 +39,16 @@ class Ridge(Fitter):
             raise ValueError("regularizations is empty: give at least one number")
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
-        """Returns sums over no tokens.
-
-        Returns:
-            {"gram" sum h h^T, its upper triangle (F, F), "cross" sum d h^T (V, F), "counts" sum d (V,)}.
-        """
         return {
-            "gram": np.zeros((features, features)),
-            "cross": np.zeros((vocab_size, features)),
-            "counts": np.zeros(vocab_size),
+            "gram": np.zeros((features, features)),  # sum h h^T, its upper triangle
+            "cross": np.zeros((vocab_size, features)),  # sum d h^T
+            "counts": np.zeros(vocab_size),  # sum d
         }
 
     def sums_size(self, features: int, vocab_size: int) -> int:
         return 8 * (features * features + vocab_size * features + vocab_size)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Adds tokens to the sums, in one update."""
         features, rows, targets = np.asarray(window.features), np.concatenate(window.rows), window.targets
         for part in row_blocks(len(targets), features.shape[1]):
             h = features[rows[part]].astype(np.float64)  # (k, F)
@@ -65,16 +58,11 @@ class Ridge(Fitter):
         accumulators["counts"] += np.bincount(targets, minlength=len(accumulators["counts"]))
         return 1
 
-    def solve(
-        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict]:
+    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
         """Makes the readout of the best regularisation.
 
-        Each regularisation is judged at full rank by the NLL of held-out text, under the rule calibrated for it. One at
-        which the normal equations are singular is left out.
-
-        Raises:
-            InputError: the normal equations are singular at every regularisation.
+        Each is judged at full rank by the NLL of held-out text, under the rule calibrated for it. One at which the normal equations
+        are singular is left out; InputError is raised if all are.
         """
         counts, spectrum = accumulators["counts"], decompose(accumulators)
         rotated = HeldOut(((held_out.features - spectrum.mean) @ spectrum.vectors).astype(np.float32), held_out.targets)
@@ -93,9 +81,8 @@ class Ridge(Fitter):
         # scores by, it keeps the r largest singular values of M, which are those of the fitted scaled scores, penalty
         # included.
         scale = np.exp(-rule.gamma * log_p)[:, None] if rule.kind == "calibrated" else np.ones((len(log_p), 1))
-        directions = (
-            _largest_directions(spectrum.cross, root, scale, rank) / root[:, None]
-        )  # (S + lambda I)^-1/2 U (F, r)
+        # (S + lambda I)^-1/2 U (F, r)
+        directions = _largest_directions(spectrum.cross, root, scale, rank) / root[:, None]
         a = _float32(spectrum.cross, 1.0, directions)
         reduced = scores(a, a)
         z = HeldOut((rotated.features @ directions).astype(np.float32), held_out.targets)
@@ -106,11 +93,7 @@ class Ridge(Fitter):
         return readout, record | rule.record()
 
     def _choose_regularization(
-        self,
-        spectrum: "Spectrum",
-        scores: Callable[[np.ndarray, np.ndarray], Scores],
-        held_out: HeldOut,
-        log_p: np.ndarray,
+        self, spectrum: "Spectrum", scores: Callable[..., Scores], held_out: HeldOut, log_p: np.ndarray
     ) -> tuple[float, Rule, dict]:
         """Returns the regularisation with the least NLL of held-out text, its rule, and what was tried."""
         found: dict[float, Rule] = {}
@@ -118,12 +101,11 @@ class Ridge(Fitter):
         rule = Rule(self.log_probs)
         for regularization in sorted(self.regularizations):
             try:
-                penalized = spectrum.penalized(regularization)
+                w = _float32(spectrum.cross, 1 / spectrum.penalized(regularization))
             except InputError as error:
                 singular.append(error)
                 continue
-            rule = fit_rule(scores(_float32(spectrum.cross, 1 / penalized), spectrum.cross), held_out, log_p, rule)
-            found[regularization] = rule
+            found[regularization] = rule = fit_rule(scores(w, spectrum.cross), held_out, log_p, rule)
         if not found:
             raise singular[-1]
         best = min(found, key=lambda regularization: np.nan_to_num(found[regularization].nll, nan=np.inf))
@@ -136,7 +118,6 @@ class Ridge(Fitter):
         return max(8 * (2 * square + cross), 8 * (square * (1 if rank is None else 3) + cross) + 4 * 2 * cross)
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        """Counts G, its eigenvectors, C and W in their basis and out of it."""
         return features**2 * (tokens + 9 * features + 4 * vocab_size)
 
 
@@ -150,11 +131,7 @@ class Spectrum(NamedTuple):
     share: np.ndarray  # p (V,)
 
     def penalized(self, regularization: float) -> np.ndarray:
-        """Returns s + lambda, (F,).
-
-        Raises:
-            InputError: the normal equations have no inverse in float64.
-        """
+        """Returns s + lambda, (F,). Raises InputError if the normal equations have no inverse in float64."""
         found = self.values + regularization * self.values.sum() / len(self.values)
         if not found[0] > len(found) * np.finfo(np.float64).eps * found[-1]:
             raise InputError(
@@ -165,11 +142,7 @@ class Spectrum(NamedTuple):
 
 
 def decompose(accumulators: Accumulators) -> Spectrum:
-    """Diagonalizes the normal equations in the memory of the sums, which are lost.
-
-    Raises:
-        InputError: there is no state but one.
-    """
+    """Diagonalizes the normal equations in the memory of the sums, which are lost. Raises InputError if all states are equal."""
     gram, cross, counts = accumulators["gram"], accumulators["cross"], accumulators["counts"]
     tokens, total = counts.sum(), cross.sum(0)
     mean, share = total / tokens, counts / tokens
@@ -177,9 +150,10 @@ def decompose(accumulators: Accumulators) -> Spectrum:
         gram[rows] -= np.outer(total[rows], mean)
     # "evr" needs one more F x F, "evd" three, and it overflows its 32-bit sizes at F = 32,768.
     values, vectors = scipy.linalg.eigh(gram.T, lower=True, overwrite_a=True, check_finite=False, driver="evr")
-    line = "all states are equal, so that ridge has nothing to learn from; look at the settings of the reservoir, such as its leaks"
     if values[-1] <= 0:
-        raise InputError(line)
+        raise InputError(
+            "all states are equal: ridge has nothing to learn from; look at the reservoir's settings, as its leaks"
+        )
     for rows in row_blocks(len(cross), len(gram)):
         cross[rows] = (cross[rows] - np.outer(counts[rows], mean)) @ vectors
     return Spectrum(values, vectors, cross, mean, share)

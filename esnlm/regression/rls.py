@@ -21,9 +21,8 @@ import scipy.linalg
 from pydantic import Field
 
 from esnlm.errors import InputError
-from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, LogProbs, calibrate, linear_scores
-from esnlm.regression.sums import add_by_target
+from esnlm.regression.base import Accumulators, Fitter, Window, add_by_target
+from esnlm.regression.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
 from esnlm.settings import Count, Positive, settings
 
 SMALLEST_FADED = 1e-100  # of what float64 holds, which goes down to 1e-308
@@ -52,11 +51,7 @@ class RecursiveLeastSquares(Fitter):
         return 8 * (features + 1) * (features + 1 + vocab_size)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Takes tokens into P and Z in their order, one update a block. The last block may be smaller.
-
-        Raises:
-            InputError: P is no longer positive definite, because float64 does not suffice for these settings.
-        """
+        """Takes tokens into P and Z in their order, one update a block. The last block may be smaller."""
         features, rows, targets = np.asarray(window.features), np.concatenate(window.rows), window.targets
         size = self.block
         if self.forgetting < 1:  # P grows by f^-k before it shrinks: not so far that digits are lost
@@ -77,10 +72,7 @@ class RecursiveLeastSquares(Fitter):
             z *= faded
         return len(starts)
 
-    def solve(
-        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], dict]:
-        """Makes the readout of full rank, and a record of its calibration."""
+    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
         w, intercept = solution(accumulators)
         scores = linear_scores(w, intercept, accumulators["z"][:, :-1], accumulators["z"][:, -1])
         return calibrate(self.log_probs, scores, held_out, log_p)
@@ -90,7 +82,6 @@ class RecursiveLeastSquares(Fitter):
         return 8 * (4 * (features + 1) ** 2 + 2 * vocab_size * (features + 1)) + 4 * 2 * vocab_size * features
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        """Counts X P' and what is taken from P', and W."""
         return features**2 * (4 * tokens + 2 * vocab_size)
 
 
@@ -101,11 +92,7 @@ def solution(accumulators: Accumulators) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shrink(p: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns (P^-1 + X^T D X)^-1 for P (F + 1, F + 1), X (k, F + 1) and D (k,).
-
-    Raises:
-        InputError: the result is not positive definite.
-    """
+    """Returns (P^-1 + X^T D X)^-1 for P (F + 1, F + 1), X (k, F + 1) and D (k,). Raises InputError if float64 does not suffice."""
     x = x * np.sqrt(weights)[:, None]
     xp = x @ p  # (k, F + 1)
     try:

@@ -1,13 +1,9 @@
 """Ridge regression onto real-valued targets, solved in the ways that differ numerically.
 
-solve_by_svd   From the features themselves, by singular values. The normal equations would square the condition of the
-               features. That matters for a network that generates: its states nearly depend on each other, and the
-               errors of W_out come back to it. It takes memory for all samples. `solve_centred` adds an intercept.
+solve_by_svd   From the features themselves, by singular values: the normal equations would square their condition, which
+               matters for a network that generates. It takes memory for all samples. `solve_centred` adds an intercept.
 predict_ridge  From the smaller Gram matrix, by Cholesky. It serves many targets at one penalty, in float64 beside
                features in float32, where a penalty keeps the condition low.
-
-regression/ridge.py needs a third way: one eigendecomposition serves all of its penalties, and features come window by
-window, so that only their sums exist.
 """
 
 from collections.abc import Callable
@@ -21,10 +17,7 @@ from esnlm.errors import InputError
 def solve_by_svd(features: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
     """Returns W (L, F) of least |targets - features W^T|^2 + penalty |W|^2; at 0 the pseudo-inverse gives it.
 
-    Args:
-        features: (T, F) float64.
-        targets: (T, L) float64.
-        penalty: at least 0.
+    Features are (T, F) and targets (T, L), float64.
     """
     left, values, right = scipy.linalg.svd(features, full_matrices=False)
     kept = values > values[0] * max(features.shape) * np.finfo(np.float64).eps
@@ -35,10 +28,7 @@ def solve_by_svd(features: np.ndarray, targets: np.ndarray, penalty: float) -> n
 def solve_centred(features: np.ndarray, targets: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns W (L, F) and the intercept (L,), which is not penalised, of a ridge regression by `solve_by_svd`.
 
-    Args:
-        features: (T, F) float64.
-        targets: (T, L) float64.
-        ridge: at least 0, relative to the mean eigenvalue of the centred features' Gram matrix.
+    `ridge` is relative to the mean eigenvalue of the centred features' Gram matrix.
     """
     mean, target_mean = features.mean(axis=0), targets.mean(axis=0)
     centred = features - mean
@@ -49,14 +39,8 @@ def solve_centred(features: np.ndarray, targets: np.ndarray, ridge: float) -> tu
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
     """Fits y (S, K) on x (S, F) with an intercept where not `test` (S,), and returns the predictions where it is.
 
-    Args:
-        x: features.
-        y: targets.
-        test: which samples to predict.
-        ridge: relative to the mean diagonal of the smaller Gram matrix, of features or of samples.
-
-    Raises:
-        InputError: that penalty is not above 0.
+    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples. Raises InputError if that penalty
+    is not above 0.
     """
     train = ~test
     mean = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)

@@ -32,11 +32,7 @@ def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) 
     """Returns the arrays of a module's variables as nested dicts whose keys are the names of its attributes.
 
     The key of a list's item is its number as a text. A FrozenMatrix is {"values", "indices"} where it is sparse, with
-    indices (nonzeros, 2), and {"values"} where it is dense.
-
-    Args:
-        module: any module.
-        kind: only variables of this kind, for example nnx.Param.
+    indices (nonzeros, 2), and {"values"} where it is dense. Only variables of `kind` are returned, for example nnx.Param.
     """
     flat: dict[tuple[str, ...], object] = {}
     for path, variable in nnx.to_flat_state(nnx.state(module, kind)):
@@ -75,25 +71,15 @@ def as_scipy(matrix: Matrix) -> scipy.sparse.csr_array | np.ndarray:
 def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.sparse.coo_array:
     """Returns a matrix that a person has given, of NumPy or SciPy, in float32, sorted by row and then by column, without zeros.
 
-    Args:
-        name: of the matrix, for the error.
-        given: the matrix.
-        shape: that it must have.
-
-    Raises:
-        InputError: it has another shape, or entries that are not finite real numbers.
+    Raises InputError, which begins with the name, if it has another shape, or entries that are not finite real numbers.
     """
     try:
         found = scipy.sparse.coo_array(given if scipy.sparse.issparse(given) else np.asarray(given))
+        usable = found.shape == shape and found.dtype.kind in "fiub" and bool(np.isfinite(found.data).all())
     except (TypeError, ValueError):
-        line = f"{name} is {type(given).__name__}: give a matrix of NumPy or SciPy of the shape {shape}"
-        raise InputError(line) from None
-    if found.shape != shape:
-        raise InputError(f"{name} has the shape {found.shape}: it must be {shape}")
-    if found.dtype.kind not in "fiub":
-        raise InputError(f"{name} has the type {found.dtype}: it must be of real numbers")
-    if not np.isfinite(found.data).all():
-        raise InputError(f"{name} has an entry that is not finite")
+        usable = False
+    if not usable:
+        raise InputError(f"{name}: give a matrix of NumPy or SciPy of the shape {shape}, of finite real numbers")
     found = scipy.sparse.csr_array(found.astype(np.float32))
     found.sum_duplicates()  # which sorts, too
     found.eliminate_zeros()

@@ -22,10 +22,9 @@ from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 class TrainedInput(nnx.Module):
     """The trained W_in (N, V) of an ESN+i, held as the recurrence reads it: column by column, one a token.
 
-    The trained array is therefore this table and not the values of a BCOO matrix: gradients come out in its form. Where
-    W_in is sparse, `values` (V, K) are the entries of the columns, padded to the fullest one, and `rows` (V, K) the units
-    that they reach, N where they are padding. Where W_in is dense, `values` (V, N) is its transpose, and `connected` (V, N)
-    tells which entries are connections. Padding and entries that are no connections have no gradient and stay 0.
+    Where W_in is sparse, `values` (V, K) are the entries of the columns, padded to the fullest one, and `rows` (V, K) the
+    units that they reach, N where they are padding. Where W_in is dense, `values` (V, N) is its transpose, and `connected`
+    (V, N) tells which entries are connections. Padding and entries that are no connections have no gradient and stay 0.
     """
 
     rows: Frozen | None
@@ -44,20 +43,11 @@ class TrainedInput(nnx.Module):
         found = self.rows[...] < self.units if self.rows is not None else self.connected.get_value()
         return int(np.count_nonzero(found))
 
-    def operand(self) -> sparse.Columns | jax.Array:
-        """Returns the operand of `sparse.add_columns`."""
-        if self.rows is not None:
-            return sparse.Columns(self.values[...], self.rows[...])
-        return jnp.where(self.connected.get_value(), self.values[...], 0)
-
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns the sum of `total` (N, B) and W_in u of tokens (B,).
-
-        Where W_in is dense, only the columns of these tokens are masked. With `operand`, masking W_in and then its gradient
-        would take two passes over all columns and write one more array of their size.
-        """
+        """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
         if self.rows is not None:
-            return sparse.add_columns(total, self.operand(), tokens)
+            return sparse.add_columns(total, sparse.Columns(self.values[...], self.rows[...]), tokens)
+        # Only the columns of these tokens are masked: masking W_in and its gradient would write all of it.
         connected = self.connected.get_value()[tokens]  # (B, N)
         return total + jnp.where(connected, self.values[...][tokens], 0).T
 
@@ -98,10 +88,7 @@ class VectorInput(nnx.Module):
 class Reservoir(nnx.Module):
     """One layer, by an update rule of reservoir/functions.py or by a function of one's own.
 
-    The readout sees what feeds back, h or r. The first two rules are
-
-    leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
-    leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
+    The readout sees what feeds back, h or r.
 
     Args:
         w_rec: W_rec (N, N).
@@ -127,34 +114,16 @@ class Reservoir(nnx.Module):
         update_rule: str = "leaky_output",
     ) -> None:
         self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
+        self.output_size = self.mask_size = self.state_size
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
-        self.activation, self.decay, self.update_rule = activation, decay, update_rule
+        # The functions are held beside their names, so that a program compiled for one is never run for another of its name.
+        self.activation, self.f = activation, ACTIVATIONS[activation]
+        self.update_rule, self.rule = update_rule, UPDATE_RULES[update_rule]
+        self.decay = decay
         self.recurrent: Frozen = FrozenMatrix(w_rec)
         self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
         self.leak = Frozen(jnp.asarray(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V)
-
-    # The functions are held beside their names, so that a program compiled for one is never run for another of its name.
-
-    @property
-    def activation(self) -> str:
-        """The name of f."""
-        return self._activation
-
-    @activation.setter
-    def activation(self, name: str) -> None:
-        self._activation, self.f = name, ACTIVATIONS[name]
-
-    @property
-    def update_rule(self) -> str:
-        """The name of the update rule."""
-        return self._update_rule
-
-    @update_rule.setter
-    def update_rule(self, name: str) -> None:
-        if name not in UPDATE_RULES:
-            raise ValueError(f"a Reservoir has no equations for the update rule {name}")
-        self._update_rule, self.rule = name, UPDATE_RULES[name]
 
     # ---- the arrays: not of what `for_device` returns ----
 
@@ -195,23 +164,13 @@ class Reservoir(nnx.Module):
 
     @classmethod
     def from_arrays(cls, arrays: dict, vocab_size: int, **settings: Any) -> "Reservoir":
-        """Returns the reservoir of its saved arrays; the settings are the keyword arguments of a Reservoir."""
         state_size, embedding = len(arrays["leak"]), arrays.get("embedding")
         w_rec = matrix_from_arrays(arrays["recurrent"], (state_size, state_size))
         input_size = vocab_size if embedding is None else len(embedding)
-        return cls(
-            w_rec, matrix_from_arrays(arrays["input"], (state_size, input_size)), arrays["leak"], embedding, **settings
-        )
+        w_in = matrix_from_arrays(arrays["input"], (state_size, input_size))
+        return cls(w_rec, w_in, arrays["leak"], embedding, **settings)
 
     # ---- the recurrence ----
-
-    @property
-    def output_size(self) -> int:
-        return self.state_size
-
-    @property
-    def mask_size(self) -> int:
-        return self.state_size
 
     def initial_state(self, slots: int) -> jax.Array:
         return jnp.zeros((self.state_size, slots), jnp.float32)
@@ -222,11 +181,9 @@ class Reservoir(nnx.Module):
         return x if keep is None else x * keep
 
     def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns the state after one more token a slot, (N, B).
+        """Returns the state after one more token a slot, (N, B), for x = W_in u (N, B), under dropout's mask if there is one.
 
-        Args:
-            state: (N, B), the membrane potentials under leaky_membrane, and h under the other rules.
-            x: W_in u, (N, B), with dropout's mask on it where there is one.
+        The state is that of the membrane potentials under leaky_membrane, and h under the other rules.
         """
         return self._blend(state, self._feed_back(state) + x)
 
@@ -239,10 +196,7 @@ class Reservoir(nnx.Module):
         return self.rule.output(state, self.f)
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns f(.) as `advance(state, x)` computes it, (N, B). Diagnosis counts the saturated units in it.
-
-        Under the built-in rules of h this is f(.) before it is mixed with the old state. Under any other rule it is the output.
-        """
+        """Returns f(.) as `advance(state, x)` computes it, (N, B), before it is mixed with the old state, if the rule is built-in."""
         if self.update_rule in ("leaky_output", "residual_shift"):
             return self.f(self._feed_back(state) + x)
         if self.update_rule == "euler_state":
@@ -263,7 +217,7 @@ class Reservoir(nnx.Module):
             kernel: of the recurrent product; "auto" leaves it to `sparse.choose_kernel`.
             state_precision: of the states that W_rec reads; with bf16 they are rounded to bfloat16 before each product.
             differentiable: store the transposes of what is frozen too: gradients flow back through time and layers.
-            reads_tokens: False in a layer above another, whose input is no one-hot vector.
+            reads_tokens: False in a layer above another.
         """
         make = sparse.prepare_differentiable if differentiable else sparse.prepare
         chosen = _choose_kernel(self.stored_w_rec) if kernel == "auto" else kernel
@@ -281,15 +235,16 @@ class Reservoir(nnx.Module):
 
     def with_trained_input(self) -> "Reservoir":
         """Returns the same reservoir with W_in among what is trained."""
-        trained = nnx.merge(*nnx.split(self))
-        trained.input = TrainedInput(self.stored_w_in)
-        return trained
+        return self._with_input(TrainedInput(self.stored_w_in))
 
     def with_frozen_input(self) -> "Reservoir":
         """Returns the same reservoir with W_in as it is now among what is frozen."""
-        frozen = nnx.merge(*nnx.split(self))
-        frozen.input = FrozenMatrix(self.stored_w_in)
-        return frozen
+        return self._with_input(FrozenMatrix(self.stored_w_in))
+
+    def _with_input(self, w_in: Any) -> "Reservoir":
+        changed = nnx.merge(*nnx.split(self))
+        changed.input = w_in
+        return changed
 
     def read_below(self, below: jax.Array) -> jax.Array:
         """Returns W_in r, (N, B), of the output r of the layer below."""
@@ -299,11 +254,7 @@ class Reservoir(nnx.Module):
 
     @property
     def fuses_steps(self) -> bool:
-        """Whether `first_carry` and `write_step` are there: W_rec is an operand of the kernel `fused` without a transpose.
-
-        The kernel knows the built-in equations. A function of a program's own takes the general way, with W_rec's product alone
-        by the kernel.
-        """
+        """Whether `first_carry` and `write_step` are there: for some built-in equations, without a transpose of W_rec."""
         known = self.update_rule in fused.UPDATE_RULES and self.activation in fused.ACTIVATIONS
         return known and isinstance(self.recurrent.get_value(), fused.Rows)
 
@@ -326,26 +277,21 @@ class Reservoir(nnx.Module):
     ) -> tuple[fused.Carry, jax.Array]:
         """Computes time step t of `recurrence.run` and writes its features into the buffer, both updated in place.
 
-        Args:
-            carry, buffer: of the time step before.
-            t: the number of the time step.
-            steps: a features.layout.Steps, but with `starts` as int32.
-            start: of `start_of`; it is not read where `steps` has parents, since sentences start from 0 then.
-            x: W_in u, (N, B), with dropout's mask on it; None: the kernel adds it.
+        `steps` is a features.layout.Steps, but with `starts` as int32, and `start` is of `start_of`; it is not read if `steps` has
+        parents, since sentences start from 0 then. x is W_in u, (N, B), under dropout's mask; None: the kernel adds it.
         """
-        table = self.input.columns.get_value() if x is None and isinstance(self.input, TokenInput) else None
-        columns = table if isinstance(table, sparse.Columns) and table.buckets is not None else None
-        if x is None and columns is None:
-            x = self.embed(steps.tokens[t])
+        columns: Any = self.input.columns.get_value() if x is None and isinstance(self.input, TokenInput) else None
+        if not isinstance(columns, sparse.Columns) or columns.buckets is None:
+            columns = None
+            x = self.embed(steps.tokens[t]) if x is None else x
         operand: Any = self.recurrent.get_value()
-        of_columns: Any = None if columns is None else tuple(columns)
         given = steps.starts, None if steps.starts is None else start, steps.parents
         moving = carry, buffer, t, steps.first_rows, steps.tokens
-        return fused.step(operand, self._rule, self.leak[...], *moving, of_columns, x, *given)
+        return fused.step(operand, self._rule, self.leak[...], *moving, columns, x, *given)
 
     @property
     def _rule(self) -> fused.Rule:
-        return fused.Rule(self.update_rule, ACTIVATIONS[self.activation], self.decay)
+        return fused.Rule(self.update_rule, self.f, self.decay)
 
     def _feed_back(self, state: jax.Array) -> jax.Array:
         """Returns W_rec h or W_rec r, (N, B)."""
@@ -365,27 +311,13 @@ class Stack(nnx.Module):
     """
 
     def __init__(self, layers: list[Reservoir]) -> None:
-        self.layers = nnx.List(layers)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.layers[0].vocab_size
-
-    @property
-    def activation(self) -> str:
-        return self.layers[0].activation
+        self.layers, first = nnx.List(layers), layers[0]
+        self.vocab_size, self.activation, self.mask_size = first.vocab_size, first.activation, first.mask_size
+        self.output_size = sum(layer.output_size for layer in layers)
 
     def arrays(self) -> dict:
         """Returns the arrays as they are saved: {"layers": {"0": those of a Reservoir, "1": ...}}."""
         return arrays_by_name(self)
-
-    @property
-    def output_size(self) -> int:
-        return sum(layer.output_size for layer in self.layers)
-
-    @property
-    def mask_size(self) -> int:
-        return self.layers[0].mask_size
 
     def initial_state(self, slots: int) -> tuple[jax.Array, ...]:
         return tuple(layer.initial_state(slots) for layer in self.layers)
@@ -407,20 +339,12 @@ class Stack(nnx.Module):
         """Returns those of all layers, (L N, B)."""
         new = self.advance(states, x)
         inputs = [x, *(self._read_below(i, new[i - 1]) for i in range(1, len(new)))]
-        return jnp.concatenate(
-            [layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)]
-        )
+        given = zip(self.layers, states, inputs, strict=True)
+        return jnp.concatenate([layer.activations(state, x) for layer, state, x in given])
 
-    def for_device(
-        self, kernel: str = "auto", *, state_precision: str = "float32", differentiable: bool = False
-    ) -> "Stack":
+    def for_device(self, kernel: str = "auto", **options: Any) -> "Stack":
         """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
-        layers = [
-            layer.for_device(
-                kernel, state_precision=state_precision, differentiable=differentiable, reads_tokens=i == 0
-            )
-            for i, layer in enumerate(self.layers)
-        ]
+        layers = [layer.for_device(kernel, reads_tokens=i == 0, **options) for i, layer in enumerate(self.layers)]
         return Stack(layers)
 
     def with_trained_input(self) -> "Stack":

@@ -8,14 +8,11 @@
 
 G is a random projection of the rows of PPMI to the N units, which nearly keeps their angles. W_in is dense by default, with
 k = N, since few entries do not keep them: on 1.6 million tokens with 8,192 ids and N = 2,048, of the 10 nearest of 2,000 frequent
-tokens by PPMI, 4.7 are among the 10 nearest columns where W_in is dense, 3.5 with k = 512, 1.3 with k = 128, 0.4 with k = 32, and
-0.05 by chance. With `input_connectivity` k is chosen. The units that a token drives are then chosen by the text, too: cut
-down to the units of a random column of its own, two tokens would share k^2 / N of their units, and nothing of their likeness.
+tokens by PPMI, 4.7 are among the 10 nearest columns where W_in is dense, 1.3 with k = 128, and 0.05 by chance. With
+`input_connectivity` k is chosen, and the text chooses the units that a token drives.
 
-All columns have one size, so that a rare token drives the reservoir as hard as a frequent one, as a random column does. A
-token without any entry in PPMI, such as one that the text does not have, keeps its random column.
-
-<|endoftext|>, which begins and ends each sentence, is counted as any other token.
+All columns have one size, so that a rare token drives the reservoir as hard as a frequent one. A token without any entry in PPMI,
+such as one that the text does not have, keeps its random column. <|endoftext|> is counted as any other token.
 """
 
 import numpy as np
@@ -72,8 +69,8 @@ def counted_columns(
 
     Args:
         text: whose tokens are counted.
-        projection: G (N, V), a random W_in; a dense one may be float32.
-        reached: k, the units that a token drives at most. It drives fewer only where fewer entries of y(w) are not 0.
+        projection: G (N, V), a random W_in.
+        reached: k, the units that a token drives at most.
         scale: the root of the mean square of a column's nonzeros.
     """
     units, vocab_size = projection.shape

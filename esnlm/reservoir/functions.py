@@ -6,13 +6,12 @@
     residual_shift  h' = (1 - alpha a) * O h + a * f(W_rec h + W_in u)         Ceni and Gallicchio 2024, O the cyclic shift
 
 In an Euler state network W_rec is antisymmetric (topology `antisymmetric`), and a is its step epsilon, one number there and one
-a unit here [ours]. It is f without a leak: nothing but gamma, the diffusion, fades the state. A residual echo state network
-weighs O h with alpha and f(.) with beta, each one number. Here beta is the unit's leak a, and their alpha is 1 - alpha a, as in
-leaky_output [ours], so that O = I would give leaky_output. (O h)_i = h_(i - 1), and unit 0 has what the last unit had.
+a unit here [ours]. Nothing but gamma, the diffusion, fades the state. A residual echo state network weighs O h with alpha and f(.)
+with beta, each one number. Here beta is the unit's leak a, and their alpha is 1 - alpha a, as in leaky_output [ours].
+(O h)_i = h_(i - 1), and unit 0 has what the last unit had.
 
-A configuration names its functions. So a run whose function was registered here by a program can be trained, saved and
-loaded by every program that registers the same function under the same name. A function that nobody registered has a name
-in angle brackets, which no other process can know.
+A configuration names its functions, so every program that uses a run registers the same function under the same name. A
+function that nobody registered has a name in angle brackets, which no other process can know.
 """
 
 from collections.abc import Callable
@@ -61,8 +60,6 @@ UPDATE_RULES: dict[str, UpdateRule] = {
     "euler_state": UpdateRule(_euler_state),
     "residual_shift": UpdateRule(_residual_shift),
 }
-# The rules by which a unit reads other units through W_rec alone, so that a reservoir can be cut by unit.
-BY_UNIT = ("leaky_output", "leaky_membrane", "euler_state")
 
 _BUILT_IN = frozenset([*ACTIVATIONS, *UPDATE_RULES])
 _given: dict[tuple[str, str], Callable] = {}  # by kind and name, the functions that programs have added
@@ -74,16 +71,14 @@ def activation(function: Function) -> Function:
     Args:
         function: from an array of any shape to one of the same shape, elementwise, made of JAX functions.
 
-    Raises:
-        InputError: the name is that of a function of the package, or there is none.
+    Raises InputError if the name is that of a function of the package.
 
     Example:
         @esnlm.activation
         def softsign(x):
             return x / (1 + abs(x))
     """
-    _add("activation", _own_name("activation", function), function)
-    return function
+    return _register("activation", function)
 
 
 def update_rule(function: Function) -> Function:
@@ -93,38 +88,26 @@ def update_rule(function: Function) -> Function:
         function: (state, drive, leak, f) -> the new state. `state` and `drive` = W_rec h + W_in u are (N, B), `leak` is
             (N, 1), and f is the activation. What feeds back and what the readout sees is the state.
 
-    Raises:
-        InputError: the name is that of a rule of the package, or there is none.
+    Raises InputError if the name is that of a rule of the package.
 
     Example:
         @esnlm.update_rule
         def euler(state, drive, leak, f):                    # a step of 0.1, with diffusion
             return state + 0.1 * f(drive - 0.01 * state)
     """
-    _add("update_rule", _own_name("update_rule", function), function)
-    return function
+    return _register("update_rule", function)
 
 
 def name_of(kind: str, given: str | Callable) -> str:
     """Returns the name of an activation or an update rule that is given by its name or as a function.
 
-    A function that is not registered gets a name in angle brackets, which serves this process only.
-
-    Args:
-        kind: "activation" or "update_rule".
-        given: the name, or the function.
-
-    Raises:
-        InputError: it is neither.
+    A function that is not registered gets a name in angle brackets, which serves this process only. `kind` is "activation" or
+    "update_rule". Raises InputError if the name is unknown.
     """
-    known: dict[str, Any] = ACTIVATIONS if kind == "activation" else UPDATE_RULES
-    if isinstance(given, str):
-        if given not in known:
-            raise InputError(f"{kind} is {given!r}: choose {', '.join(public(known))}, or give a function")
-        return given
     if not callable(given):
-        raise InputError(f"{kind} is {given!r}: give a name or a function")
-    names = [name for name, function in known.items() if given in (function, _given.get((kind, name)))]
+        require_registered(kind, given)
+        return given
+    names = [name for name, function in _known(kind).items() if given in (function, _given.get((kind, name)))]
     if names:
         return min(names, key=is_anonymous)  # a function may be registered after it was used
     plain = getattr(given, "__name__", type(given).__name__).strip("<>")
@@ -134,15 +117,12 @@ def name_of(kind: str, given: str | Callable) -> str:
 
 
 def require_registered(kind: str, name: str) -> None:
-    """Raises InputError where a name, as a pickle has it, is that of no function of this process.
-
-    Args:
-        kind: "activation" or "update_rule".
-        name: of the function.
-    """
-    known: dict[str, Any] = ACTIVATIONS if kind == "activation" else UPDATE_RULES
+    """Raises InputError if a name is that of no activation or update rule, by `kind`, of this process."""
+    known = _known(kind)
     if name not in known:
-        raise InputError(f"{kind} {name} is not registered here: write @esnlm.{kind} above its def first")
+        names = ", ".join(each for each in known if not is_anonymous(each))
+        own = f"a function of your own is registered first, in Python, with @esnlm.{kind} above its def"
+        raise InputError(f"{kind} is {name!r}: choose from {names}; {own}")
 
 
 def is_built_in(name: str) -> bool:
@@ -150,29 +130,13 @@ def is_built_in(name: str) -> bool:
     return name in _BUILT_IN
 
 
-def own_name(kind: str, name: str) -> str:
-    """Returns what a program calls a function that it added.
-
-    Args:
-        kind: "activation" or "update_rule".
-        name: by which a configuration knows it.
-    """
-    return getattr(_given.get((kind, name)), "__name__", name)
-
-
 def is_anonymous(name: str) -> bool:
     """Returns whether a name serves this process only."""
     return name.startswith("<")
 
 
-def own_first(decorator: str) -> str:
-    """Returns the end of an error line on an unknown name, which may be that of a function that a run was trained with."""
-    return f"a function of your own is registered first, in Python, with @esnlm.{decorator} above its def"
-
-
-def public(known: dict[str, Any]) -> list[str]:
-    """Returns the names that other processes can know."""
-    return [name for name in known if not is_anonymous(name)]
+def _known(kind: str) -> dict[str, Any]:
+    return ACTIVATIONS if kind == "activation" else UPDATE_RULES
 
 
 def _add(kind: str, name: str, function: Callable) -> None:
@@ -183,12 +147,10 @@ def _add(kind: str, name: str, function: Callable) -> None:
         UPDATE_RULES[name] = UpdateRule(lambda state, drive, leak, f, decay: function(state, drive, leak, f))
 
 
-def _own_name(kind: str, function: Callable) -> str:
-    """Returns the name of a function that is to be registered. A name can be given again: a notebook's cell runs twice."""
-    name = getattr(function, "__name__", "")
-    advice = "write it with def, under a name of its own"
-    if not name.isidentifier():
-        raise InputError(f"{kind}: a function without a name cannot be registered; {advice}")
-    if is_built_in(name):
-        raise InputError(f"{kind} {name}: esnlm has one of this name; choose another name")
-    return name
+def _register(kind: str, function: Function) -> Function:
+    """Adds a function under its own name. A name can be given again: a notebook's cell runs twice."""
+    name = function.__name__
+    if is_built_in(name) or not name.isidentifier():
+        raise InputError(f"{kind} {name}: write it with def, under a name that is not esnlm's own")
+    _add(kind, name, function)
+    return function

@@ -1,6 +1,6 @@
 """One kernel for a whole time step of a reservoir, for GPUs: Pallas with the Triton lowering.
 
-What one launch computes, for N units and B batch slots, is all of a time step of features/recurrence.py:
+One launch computes all of a time step of features/recurrence.py, for N units and B batch slots:
 
     h      0 or the start state where a sentence starts, or the state of another slot (a prefix tree)
     drive  W_rec h + W_in u, or W_rec r + W_in u; with dropout, behind an embedding or a dense W_in, W_in u is given
@@ -23,8 +23,7 @@ With bf16 states, W_rec reads a copy of the states that is rounded to bfloat16, 
 and what the readout sees stays float32, and all sums are in float32.
 
 On a CPU the same kernel runs in Pallas's interpreter, which is slow and meant for tests. There is none for a TPU, whose
-kernels have no gather. Pallas is imported when a kernel is traced, since most runs need none. JAX 0.12 calls its Triton
-lowering deprecated, in favour of Mosaic GPU, and still has it.
+kernels have no gather. Pallas is imported when a kernel is traced, since most runs need none.
 """
 
 from collections.abc import Callable
@@ -41,8 +40,7 @@ ROWS = 16  # of W_rec that a program computes
 ENTRIES = 16  # of a row that it reads at a time
 MOST_SLOTS, FEWEST_SLOTS = 64, 16  # of a tile; 128 of them would leave too few registers for enough programs at once
 
-# States of a tile may take this much: half of the second-level cache of an H100 (50 MB), which an A100 has too (40 MB), with
-# room for what flows through. It is an estimate, since no GPU was measured.
+# States of a tile may take about half of the second-level cache of an H100 (50 MB) or an A100 (40 MB).
 STATES_IN_CACHE = 24 << 20  # bytes
 
 
@@ -116,7 +114,8 @@ def product(matrix: Rows, h: jax.Array) -> jax.Array:
 
     inputs = {"value": matrix.value, "column": matrix.column, "start": matrix.start, "order": matrix.order, "h": h}
     outputs = {"out": jax.ShapeDtypeStruct((rows, slots), jnp.float32)}
-    return _launch("reservoir_product", compute, inputs, outputs, {}, _programs(matrix, slots, tile))[0]
+    programs = len(matrix.order) * -(-slots // tile)
+    return _launch("reservoir_product", compute, inputs, outputs, {}, programs)[0]
 
 
 def first_carry(units: int, slots: int, precision: str, rule: Rule) -> Carry:
@@ -173,9 +172,9 @@ def step(
         drive = here.sums(ref.read, half, source)  # (ROWS, tile)
         kept = ref.read if carry.state is None else ref.state
         state = kept.load((half, here.row, source), here.inside)
-        first, its_product = (
-            (here.of_unit(ref.first), here.of_unit(ref.its_product)) if start is not None else (0.0, 0.0)
-        )
+        first, its_product = 0.0, 0.0
+        if start is not None:
+            first, its_product = here.of_unit(ref.first), here.of_unit(ref.its_product)
         state, drive = jnp.where(begins, first, state), jnp.where(begins, its_product, drive)
         drive += here.columns(ref, now) if columns is not None else ref.x.load((here.row, here.slot), here.inside)
         a = here.of_unit(ref.leak)
@@ -202,7 +201,7 @@ def step(
     held = {"read": carry.read, "buffer": buffer} | ({} if carry.state is None else {"state": carry.state})
     outputs = {f"new_{name}": jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in held.items()}
     in_place = {name: f"new_{name}" for name in held}
-    programs = _programs(matrix, slots, tile)
+    programs = len(matrix.order) * -(-slots // tile)
     read, buffer, *state = _launch("reservoir_step", compute, inputs | held, outputs, in_place, programs)
     return Carry(read, state[0] if state else None), buffer
 
@@ -320,10 +319,6 @@ def _units_of_bucket(units: int, count: int) -> int:
 # ---- around the kernel
 
 
-def _programs(matrix: Rows, slots: int, tile: int) -> int:
-    return len(matrix.order) * -(-slots // tile)
-
-
 def _launch(
     name: str,
     compute: Callable[[SimpleNamespace], None],
@@ -332,11 +327,7 @@ def _launch(
     in_place: dict[str, str],
     programs: int,
 ) -> list[jax.Array]:
-    """Runs `compute` in so many programs, with its arrays by name, and returns the outputs.
-
-    Args:
-        in_place: the inputs that are updated, each with the name of its output.
-    """
+    """Runs `compute` in so many programs and returns the outputs; `in_place` are inputs that are updated, and their outputs."""
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 

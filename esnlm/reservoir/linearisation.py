@@ -14,14 +14,7 @@ def is_known(activation: str, update_rule: str) -> bool:
 
 
 def describe_linearisation(update_rule: str, decay: float) -> str:
-    """Returns the formula of `linearise`, with the number in it.
-
-    Example:
-        >>> describe_linearisation("leaky_output", 1.0)
-        'I − diag(a) + diag(a) W_rec'
-        >>> describe_linearisation("euler_state", 0.001)
-        'I − γ diag(a) + diag(a) W_rec, γ = 0.001'
-    """
+    """Returns the formula of `linearise`, such as 'I − γ diag(a) + diag(a) W_rec, γ = 0.001'."""
     symbol = "γ" if update_rule == "euler_state" else "α"
     factor, where = ("", "") if decay == 1 else (f"{symbol} ", f", {symbol} = {decay:g}")
     if update_rule == "residual_shift":
@@ -32,18 +25,14 @@ def describe_linearisation(update_rule: str, decay: float) -> str:
 def linearise(layer: Reservoir, decay: float) -> scipy.sparse.csr_array | np.ndarray:
     """Returns (I - alpha diag(a)) O + diag(a) W, (N, N) float64, as sparse as W; O is I, or the cyclic shift of `residual_shift`.
 
-    With alpha = gamma this is I + diag(a) (W - gamma I) too, the linearisation of `euler_state`.
-
-    Args:
-        layer: one reservoir. A function of a program's own is taken for tanh or for `leaky_output`; see `is_known`.
-        decay: alpha of the continuous-time form, 1 elsewhere; under `euler_state` the diffusion gamma.
+    With alpha = gamma this is I + diag(a) (W - gamma I) too, the linearisation of `euler_state`. `decay` is alpha, or gamma. A
+    function of a program's own is taken for tanh or for `leaky_output`; see `is_known`.
     """
     w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
     kept = scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a))
     if layer.update_rule == "residual_shift":
-        kept = scipy.sparse.csr_array(
-            kept[:, np.roll(np.arange(len(a)), -1)]
-        )  # column j of kept O is column j + 1 of kept
+        # Column j of kept O is column j + 1 of kept.
+        kept = scipy.sparse.csr_array(kept[:, np.roll(np.arange(len(a)), -1)])
     if not scipy.sparse.issparse(w):
         return kept.toarray() + a[:, None] * w
     return scipy.sparse.csr_array(kept + scipy.sparse.diags_array(a) @ w)

@@ -18,8 +18,7 @@ def bernoulli_positions(
     """Returns the positions of the ones of M, M_ij ~ Bernoulli(density) independently (Ueda et al. 2025a, eq. 2 and 3).
 
     The matrix is walked in row-major order by the gaps between its ones, which are geometric with parameter `density`.
-    This is exactly the Bernoulli distribution, in time and memory proportional to the ones. The walk counts in int64,
-    because rows * columns passes 2**31 at 42,731 units and GPT-2's vocabulary.
+    The walk counts in int64: rows * columns passes 2**31 at 42,731 units and GPT-2's vocabulary.
     """
     cells = rows * columns
     if density >= 1:

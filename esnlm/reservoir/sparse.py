@@ -50,32 +50,25 @@ Operator = sparse.BCOO | sparse.BCSR | Ell | fused.Rows | Transposable | jax.Arr
 # The compiled csr product takes as long for fewer columns as for this many, so that fewer are padded to it.
 FEWEST_COLUMNS = 8
 
-# Up to so many columns "ell" takes less time than "csr" on a CPU: of 4,096 units 0.12 ms for 1 and 0.17 for 2, where csr takes
-# 0.32 for any number up to 8.
+# Up to so many columns "ell" takes less time than "csr" on a CPU.
 MOST_ELL_COLUMNS = 2
 
-# On a GPU. Both are bounds for an H100, to be revisited when one is measured. A state gathered from the second-level cache (4
-# bytes at 5.5 TB/s) takes as long as this many entries of a dense product in float32 (2 operations at 67 TFLOP/s). Of a
-# mean of 32 entries a row the bounds are equal at 800 units, but a program of `fused` waits for one read after another, which
-# no bound has: with some 20 us for that, dense products are no slower up to 2,048 units.
+# On a GPU a state gathered from the second-level cache (4 bytes at 5.5 TB/s on an H100) takes as long as this many entries of a
+# dense product in float32 (2 operations at 67 TFLOP/s).
 DENSE_ENTRIES = 24
-# The most units of a matrix that is made dense whatever its entries. On a TPU, which has no kernel that gathers, the compiled dense product of 8,192 units is bound by its six
-# passes of bfloat16, and above that those cost more than the bytes of a gather that XLA makes (results/compile_for.md).
+# The most units of a matrix that is made dense whatever its entries. On a GPU a program of `fused` waits for one read after another;
+# a TPU has no kernel that gathers (results/compile_for.md).
 DENSE_UNITS = {"gpu": 2048, "tpu": 8192}
 
-# Padded rows may have at most this many places for each entry. It is an estimate, since no TPU was measured. At N 65,536
-# and a mean of 32 entries a row, Bernoulli rows come to 2 places an entry and those of a scale-free network to 50.
+# Padded rows may have at most this many places for each entry: an estimate, since no TPU was measured. At N 65,536 Bernoulli rows
+# come to 2 places an entry and those of a scale-free network to 50.
 MOST_PADDING = 4
 
 
 def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0) -> str:
-    """Returns the kernel for a (rows, rows) matrix on a backend, as measured in results/performance.md (CPU).
+    """Returns the kernel for a (rows, rows) matrix on JAX's backend cpu, gpu or tpu, as measured in results/performance.md (CPU).
 
-    Args:
-        rows: of the matrix.
-        nonzeros: entries of the matrix.
-        backend: JAX's name of it: cpu, gpu or tpu.
-        longest_row: entries of the fullest row, to which "ell" would pad all rows; 0 where that is not known.
+    `longest_row` counts the entries of the fullest row, to which "ell" would pad all rows; 0 if that is not known.
     """
     if nonzeros >= rows * rows // 4:
         return "dense"
@@ -89,12 +82,7 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
 
 
 def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operator:
-    """Returns the operand of `matmul` for one kernel. A matrix stored dense stays dense, whatever the kernel.
-
-    Args:
-        matrix: (N, M), BCOO with rows sorted, or dense.
-        kernel: one of KERNELS.
-    """
+    """Returns the operand of `matmul` for one of KERNELS. A matrix stored dense stays dense, whatever the kernel."""
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(matrix)
     if kernel == "bcoo":
@@ -109,7 +97,7 @@ def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operat
         parts = (jnp.asarray(value), jnp.asarray(column, jnp.int32), jnp.asarray(starts, jnp.int32))
         return sparse.BCSR(parts, shape=(rows, columns))
     if kernel == "ell":
-        return _pad_rows(rows, row, column, value, _place_in_row(row, rows))
+        return _pad_rows(rows, row, column, value)
     if kernel == "fused":
         return fused.prepare((rows, columns), row, column, value)
     raise ValueError(f"kernel {kernel!r} is not one of {', '.join(KERNELS)}")
@@ -124,11 +112,7 @@ def prepare_differentiable(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel:
 
 
 def for_columns(operator: Operator, columns: int) -> Operator:
-    """Returns the operand that is fastest for a product with h of so few columns, (M, columns).
-
-    It is another one than `prepare` made only for "csr", whose rows are padded here as those of "ell". The sums come out
-    with the same bits on a CPU.
-    """
+    """Returns the operand that is fastest for a product with h of so few columns: for "csr" that of "ell", with the same bits."""
     if not isinstance(operator, sparse.BCSR) or columns > MOST_ELL_COLUMNS:
         return operator
     lengths = np.diff(np.asarray(operator.indptr))
@@ -137,7 +121,7 @@ def for_columns(operator: Operator, columns: int) -> Operator:
         return operator
     row = np.repeat(np.arange(rows), lengths)
     column, value = np.asarray(operator.indices), np.asarray(operator.data)
-    return _pad_rows(rows, row, column, value, _place_in_row(row, rows))
+    return _pad_rows(rows, row, column, value)
 
 
 @jax.custom_vjp
@@ -194,9 +178,8 @@ class Columns(NamedTuple):
 
     value: jax.Array  # (V, K)
     index: jax.Array  # type: ignore[assignment]  # (V, K)
-    buckets: jax.Array | None = (
-        None  # (V, buckets + 1), for the kernel `fused`: where each bucket of units begins in a column
-    )
+    # (V, buckets + 1), for the kernel `fused`: where each bucket of units begins in a column
+    buckets: jax.Array | None = None
 
 
 def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str = "") -> Columns | jax.Array:
@@ -205,7 +188,7 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str = 
         return jnp.asarray(matrix).T
     rows, columns = matrix.shape
     column, row, value = _by_column(matrix)
-    values, indices = _pad_rows(columns, column, row, value, _place_in_row(column, columns), padding=rows)
+    values, indices = _pad_rows(columns, column, row, value, padding=rows)
     if kernel != "fused":
         return Columns(values.T, indices.T)
     count = fused.buckets(rows, matrix.nse, columns)
@@ -232,25 +215,17 @@ def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> 
 
 
 def _by_column(matrix: sparse.BCOO) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the columns, rows and values of the entries, sorted by column and then by row.
-
-    SciPy counts where NumPy would sort: for 1.6 million entries it takes a fifth of the time.
-    """
+    """Returns the columns, rows and values of the entries, sorted by column and then by row, by SciPy's counting."""
     row, column = np.asarray(matrix.indices).T
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=matrix.shape[0]))])
     found = scipy.sparse.csr_array((np.asarray(matrix.data), column, starts), shape=matrix.shape).tocsc()
     return np.repeat(np.arange(matrix.shape[1]), np.diff(found.indptr)), found.indices, found.data
 
 
-def _place_in_row(row: np.ndarray, rows: int) -> np.ndarray:
-    """Returns the place of each entry within its row, for sorted rows."""
+def _pad_rows(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray, padding: int = 0) -> Ell:
+    """Returns sorted rows, each padded to the longest."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
-    return np.arange(len(row)) - starts[row]
-
-
-def _pad_rows(
-    rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray, entry: np.ndarray, padding: int = 0
-) -> Ell:
+    entry = np.arange(len(row)) - starts[row]  # the place of each entry within its row
     width = int(entry.max(initial=0)) + 1
     values, indices = np.zeros((width, rows), value.dtype), np.full((width, rows), padding, np.int32)
     values[entry, row], indices[entry, row] = value, column

@@ -54,16 +54,14 @@ def spectral_radius(
 
     A block above 512 nodes returns its outermost Ritz value once its residual is at most 5e-3 and the growth rate
     agrees within 1 %: method "ritz". Random matrices of 1,024 to 65,536 nodes all came to that, within 3e-4 of rho.
-    Where 4000 products do not bring it about, the Krylov space resolves too few of the outermost eigenvalues, as with
-    hundreds of equal magnitude (orthogonal matrices, long periods), and its Ritz value may err either way. Then the
-    growth rate is returned: method "growth", within 1e-3 for those. A `disagreement` above 0.01 is worth a warning in
-    the caller's log: some highly non-normal matrix whose eigenvalues no method in float64 may settle.
+    If 4000 products do not bring it about, as with hundreds of eigenvalues of equal magnitude (orthogonal matrices, long
+    periods), the growth rate is returned: method "growth", within 1e-3 for those. A `disagreement` above 0.01 is worth a
+    warning: some highly non-normal matrix whose eigenvalues no method in float64 may settle.
 
     Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that are not finite.
     """
-    _require_real_square(matrix)
-    if isinstance(matrix, np.ndarray):
-        matrix = np.asarray(matrix)  # np.matrix is one, and multiplies otherwise
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiub":
+        raise InputError(f"spectral radius needs a real square matrix, got shape {matrix.shape}, dtype {matrix.dtype}")
     if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and _is_strongly_connected(matrix):
         unit = max(float(matrix.max()), -float(matrix.min()))
         if np.isfinite(unit):  # Else it is refused below, with the number of entries that are not.
@@ -80,24 +78,13 @@ def spectral_radius(
     return replace(largest, radius=float(largest.radius * unit), products=sum(block.products for block in found))
 
 
-def _require_real_square(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> None:
-    """Raises InputError for a matrix that is not square or not real."""
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"spectral radius needs a square matrix, got shape {matrix.shape}")
-    if matrix.dtype.kind not in "fiub":
-        raise InputError(f"spectral radius needs a real matrix, got dtype {matrix.dtype}")
-
-
 def _is_strongly_connected(matrix: np.ndarray) -> bool:
     """Returns whether all nodes of a dense matrix (N, N), at least 2, are one strongly connected component and no bare cycle."""
     return bool(_reaches_all(matrix) and _reaches_all(matrix.T) and np.count_nonzero(matrix) > len(matrix))
 
 
 def _reaches_all(matrix: np.ndarray) -> bool:
-    """Returns whether every node can be reached from the first one, over the entries (from, to) that are not 0.
-
-    A row is looked at only when its node is first reached, until all are: few rows of a matrix with many entries.
-    """
+    """Returns whether every node can be reached from the first one, over the entries (from, to) that are not 0."""
     reached = np.zeros(len(matrix), bool)
     reached[0] = True
     waiting = [0]
@@ -109,10 +96,7 @@ def _reaches_all(matrix: np.ndarray) -> bool:
 
 
 def _scaled_operator(matrix: np.ndarray, unit: float) -> np.ndarray | sparse.csr_array:
-    """Returns a dense matrix (N, N) divided by `unit`, in float64, in the form that _operator chooses. It is the only copy.
-
-    Its bits are those that the block has which _strong_blocks makes of the same matrix.
-    """
+    """Returns a dense matrix (N, N) divided by `unit`, in float64, as _operator would, with the same bits and in one copy."""
     n, nonzeros = len(matrix), int(np.count_nonzero(matrix))
     if _is_multiplied_dense(n, nonzeros):
         operator = np.divide(matrix, unit, dtype=np.float64, order="C")

@@ -16,7 +16,7 @@ from esnlm.errors import InputError
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, own_first, public
+from esnlm.reservoir.functions import require_registered
 from esnlm.reservoir.own_functions import check_own_functions
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
@@ -30,7 +30,7 @@ from esnlm.warning import warn_caller
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
-OWN_REDRAWS = 4  # [ours] where a function of one's own draws it, which mostly fails by its shape
+OWN_REDRAWS = 5  # [ours] where a function of one's own draws it, which mostly fails by its shape
 # Of a scale: what it is multiplied with stays far from the largest float32, 3.4e38.
 Scale = Annotated[float, Field(gt=0, le=1e30)]
 Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
@@ -108,24 +108,17 @@ class ReservoirConfig:
         return max(1, round(share * self.state_size)) / self.state_size
 
     def fullest_column(self, vocab_size: int) -> int:
-        """Returns the entries of the fullest column of W_in (N, V), as it is stored. Of a sparse one they are estimated.
-
-        Where each entry is there or not by chance, one column in V has more.
-        """
+        """Returns the entries of the fullest column of W_in (N, V), as it is stored, estimated where they are there by chance."""
         if self.input_gamma >= DENSE_FROM:
             return self.state_size
         if self.input_weights != "random":
             return round(self.input_gamma * self.state_size)  # as many as each token has that the text has
-        more = bdtrc(
-            np.arange(self.state_size), self.state_size, self.input_gamma
-        )  # share of columns with more than 0, 1, ...
+        units = self.state_size
+        more = bdtrc(np.arange(units), units, self.input_gamma)  # share of columns with more than 0, 1, ...
         return int(np.count_nonzero(more * vocab_size > 1))
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
-        """Returns rows, columns and expected share of nonzeros of each frozen matrix.
-
-        They are W_rec, W_in and the embedding, then W_rec and W_in of each layer above the first.
-        """
+        """Returns rows, columns and expected share of nonzeros of W_rec, W_in and the embedding, and of the layers above."""
         recurrent = (self.state_size, self.state_size, self.recurrent_gamma)
         w_in = (self.state_size, self.embedding or vocab_size, self.input_gamma)
         embedding = [] if self.embedding is None else [(self.embedding, vocab_size, 1.0)]
@@ -152,17 +145,13 @@ class ReservoirConfig:
 
     def __post_init__(self) -> None:
         self._check_density()
+        self._check_time()
         if self.spectral_radius == 0 and self.topology.kind != "given":
             raise ValueError("spectral_radius is 0: it must be above 0")
         if self.input_weights == "counted" and self.embedding is not None:
             raise ValueError("input_weights is counted: W_in reads no tokens behind an embedding; leave embedding out")
-        self._check_time()
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(public(ACTIVATIONS))
-            raise ValueError(f"activation is {self.activation!r}: choose from {known}; {own_first('activation')}")
-        if self.update_rule not in UPDATE_RULES:
-            known = ", ".join(public(UPDATE_RULES))
-            raise ValueError(f"update_rule is {self.update_rule!r}: choose from {known}; {own_first('update_rule')}")
+        require_registered("activation", self.activation)
+        require_registered("update_rule", self.update_rule)
 
     def _check_density(self) -> None:
         has_own, kind = self.topology.has_own_density, self.topology.kind
@@ -182,19 +171,12 @@ class ReservoirConfig:
             raise ValueError(f"leak_min is {self.leak_min}: it must be at most leak_max = {self.leak_max}")
         if self.leak_spacing == "log" and self.leak_min == 0:
             raise ValueError("leak_min is 0: it must be above 0 if leak_spacing is log")
-        if self.leak_max == 0:
-            raise ValueError("leak_max is 0: no unit would ever move")
-        given = (self.leak_min, self.leak_max, self.leak_spacing) != (0, 1, "uniform")
-        if self.continuous is not None and given:
-            raise ValueError(
-                "continuous: step / time_constant is the leak of all units; leave leak_min, leak_max and leak_spacing out"
-            )
+        if self.continuous is not None and (self.leak_min, self.leak_max, self.leak_spacing) != (0, 1, "uniform"):
+            raise ValueError("continuous: step / time_constant is every leak; leave the settings of leaks out")
         if self.continuous is not None and self.update_rule == "euler_state":
             raise ValueError("update_rule is euler_state, a step in continuous time by itself; leave continuous out")
         if self.update_rule != "euler_state" and self.diffusion != ReservoirConfig.diffusion:
-            raise ValueError(
-                f"diffusion is {self.diffusion}: update_rule {self.update_rule} does not read it; leave it out"
-            )
+            raise ValueError(f"diffusion is {self.diffusion}: only update_rule euler_state reads it; leave it out")
 
 
 @dataclass(frozen=True)
@@ -215,23 +197,15 @@ def initialize_reservoir(
     Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours]. There d outputs
     of size 1 drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
 
-    Args:
-        config: the settings.
-        vocab_size: V.
-        seed: of all that is drawn.
-        text: what `input_weights: counted` counts, the training text.
-
-    Raises:
-        InputError: the topology cannot be had at this size, every draw of a W_rec had radius 0, there is no text to count, or
-            a function of a program's own cannot be traced.
+    `text` is the training text, which `input_weights: counted` counts. Raises InputError if every draw of a W_rec had radius 0,
+    there is no text to count, or a function of a program's own cannot be traced.
     """
     size, width = config.state_size, config.embedding
     check_own_functions(config.activation, config.update_rule, size)
     counted = config.input_weights == "counted"
     if text is None and counted:
         raise InputError(
-            "model.reservoir.input_weights is counted: only a training has the text that it counts; train first, and give the run,"
-            " or choose random"
+            "model.reservoir.input_weights is counted, and there is no training text to count; choose random"
         )
     embedding = None
     if width is not None:
@@ -243,10 +217,13 @@ def initialize_reservoir(
     for layer, (columns, connectivity, scale) in enumerate(inputs):
         w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
-        if width is not None and not layer:
-            _warn_of_units_without_input(w_in)
         if text is not None and counted and not layer:
-            w_in = _count_w_in(text, w_in, round(connectivity * size), scale)
+            projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
+            found = counted_columns(text, projection, round(connectivity * size), scale)
+            if isinstance(found, np.ndarray):
+                w_in = found
+            else:
+                w_in = bcoo(found.data, np.stack(found.coords, axis=1), found.shape)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)
@@ -254,72 +231,47 @@ def initialize_reservoir(
     return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
 
 
-def _warn_of_units_without_input(w_in: BCOO | np.ndarray) -> None:
-    """Warns where many units read nothing of an embedding: its few columns hold fewer entries than those of all tokens do."""
-    units, width = w_in.shape
-    rows = np.asarray(w_in.indices[:, 0]) if isinstance(w_in, BCOO) else np.flatnonzero(w_in.any(axis=1))
-    reached = np.unique(rows).size
-    if reached < 0.99 * units:
-        warn_caller(
-            f"W_in reads the embedding of width {width} into {reached} of {units} units only;"
-            " set model.reservoir.input_connectivity to 1 for all"
-        )
-
-
 def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Initializes W and scales it to the spectral radius: W_rec = rho_rec / rho(W) * W.
+    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts the draws thrown away.
 
     Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
-    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so. A
-    function of one's own gets five draws: where it makes no cycle, no draw helps.
-
-    Returns:
-        W_rec, the radius of W, and how many draws were thrown away.
+    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream. A function of one's own gets
+    five draws: where it makes no cycle, no draw helps.
     """
-    for redraws in range(MOST_REDRAWS):
-        w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
+    size = config.state_size
+    most = OWN_REDRAWS if isinstance(config.topology, FunctionTopology) else MOST_REDRAWS
+    for redraws in range(most):
+        rng = generator(seed, Stream.RECURRENT, redraws, layer=layer)
+        w: BCOO | np.ndarray
+        if config.recurrent_gamma >= DENSE_FROM:
+            w = config.topology.dense(size, config.gamma, rng)
+        else:
+            connections = config.topology.connect(size, config.gamma, rng)
+            indices = np.stack([connections.row, connections.column], axis=1)
+            w = bcoo(connections.values(rng), indices, (size, size))
         if config.topology.spectral_radius is None:
             real = w if isinstance(w, np.ndarray) else as_scipy(w)  # A dense one need not be copied to float64 twice.
             radius = spectral_radius(real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
         else:
-            radius = SpectralRadius(config.topology.spectral_radius, "topology", config.state_size)
+            radius = SpectralRadius(config.topology.spectral_radius, "topology", size)
         if radius.disagreement > 0.01:
             differ = f"its two estimates differ by {100 * radius.disagreement:.1f} %"
             warn_caller(f"spectral radius {radius.radius:.4g} of W_rec: {differ}")
         if radius.radius > 0:
             break
-        by_function = isinstance(config.topology, FunctionTopology)
-        if by_function and redraws >= OWN_REDRAWS:
-            raise InputError(
-                f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
-                " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
-            )
-        warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
+        if redraws < most - 1:
+            warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
-        setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
         raise InputError(
-            f"model.reservoir: {MOST_REDRAWS} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have"
-            f" spectral radius 0; raise {setting}"
+            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
+            " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
     return w * scale if isinstance(w, np.ndarray) else bcoo(w.data * scale, w.indices, w.shape), radius, redraws
 
 
-def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO | np.ndarray:
-    """Returns a random W_rec before it is scaled, (N, N)."""
-    size = config.state_size
-    if config.recurrent_gamma >= DENSE_FROM:
-        return config.topology.dense(size, config.gamma, rng)
-    connections = config.topology.connect(size, config.gamma, rng)
-    indices = np.stack([connections.row, connections.column], axis=1)
-    return bcoo(connections.values(rng), indices, (size, size))
-
-
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:
-    """Returns the leaks of a layer, (N,) float32, drawn independently, so that they have nothing to do with who feeds whom.
-
-    Spaced evenly in the order of the units, the slow units would be neighbours on a ring, and the hubs of a scale-free graph.
-    """
+    """Returns the leaks of a layer, (N,) float32, drawn independently, so that they have nothing to do with who feeds whom."""
     low, high = config.leaks
     if config.leak_spacing == "uniform":
         return rng.uniform(low, high, config.state_size).astype(np.float32)
@@ -335,11 +287,3 @@ def _initialize_w_in(
     row, column = bernoulli_positions(rows, columns, connectivity, rng)
     values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
     return bcoo(values, np.stack([row, column], axis=1), (rows, columns))
-
-
-def _count_w_in(text: TokenStore, random: BCOO | np.ndarray, reached: int, scale: float) -> BCOO | np.ndarray:
-    """Returns the counted W_in whose projection is a random one, dense where that is."""
-    found = counted_columns(text, random if isinstance(random, np.ndarray) else as_scipy(random), reached, scale)
-    if isinstance(found, np.ndarray):
-        return found
-    return bcoo(found.data, np.stack(found.coords, axis=1), found.shape)

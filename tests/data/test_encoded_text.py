@@ -34,15 +34,6 @@ def test_a_file_is_encoded_as_prepare_encodes_it(tmp_path):
     assert text.tokens.dtype.itemsize == 4, "arrays, and no lists of Python's"
 
 
-def test_marks_in_a_file_are_told_of(tmp_path, capsys):
-    """Each is many tokens that no model expects, so that a perplexity would be that of the marks."""
-    (tmp_path / "text.txt").write_text("The cats sleep.\n<|endoftext|>\nThe cats sleep.\n")
-    encode_file(tmp_path / "text.txt", TOKENIZER)
-    assert capsys.readouterr().err.startswith(
-        f"warning: {tmp_path / 'text.txt'}: '<|endoftext|>' stands in the text 1 time"
-    )
-
-
 def test_sentences_are_taken_as_they_are():
     text = encode_sentences([" The cats", "", "\ud800"], TOKENIZER)
     assert text.words.tolist() == [2, 0, 1] and text.bytes.tolist() == [9, 0, 3]  # an unpaired surrogate is U+FFFD

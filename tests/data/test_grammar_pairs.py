@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from esnlm.data import grammar_pairs
 from esnlm.data.grammar import log_prob, sentences, words
-from esnlm.data.grammar_pairs import PARADIGMS, Paradigm, Square, minimal_pairs, write_pairs
+from esnlm.data.grammar_pairs import PARADIGMS, Paradigm, minimal_pairs, write_pairs
 from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 
@@ -128,18 +127,18 @@ def test_the_same_seed_gives_the_same_pairs(pairs, corpus):
 
 @pytest.mark.parametrize("uid", PARADIGMS)
 def test_no_two_choices_of_words_give_the_same_sentence(uid, monkeypatch):
-    two_of_each = tuple(slot[:2] for slot in PARADIGMS[uid].slots)
-    monkeypatch.setattr(grammar_pairs, "PARADIGMS", {uid: replace(PARADIGMS[uid], slots=two_of_each)})
-    count = 2 * 2 ** len(two_of_each)
+    monkeypatch.setattr(grammar_pairs, "PARADIGMS", {uid: PARADIGMS[uid]})
+    monkeypatch.setattr(grammar_pairs, "WORDS", {slot: words[:2] for slot, words in grammar_pairs.WORDS.items()})
+    count = 2 * 2 ** len(PARADIGMS[uid].slots.split())
     assert len({row["sentence_good"] for row in minimal_pairs(count, seed=0)[uid]}) == count
 
 
 def test_a_paradigm_gives_all_it_has_and_says_when_the_corpus_takes_too_many(monkeypatch):
-    def square(noun, verb):
-        return Square(f"the {noun}", verb, f"the {noun}s", verb.removesuffix("s"))
-
-    small = Paradigm("morphology", "agreement", "completion", (("dog", "cat"), ("sleeps", "waits", "jumps")), square)
+    words = {"noun": ("dog", "cat"), "verb": ("sleep", "wait", "jump")}
+    sides = ("the {noun} | {verb}s | ", "the {noun}s | {verb} | ")
+    small = Paradigm("morphology", "agreement", "completion", "noun verb", *sides)
     monkeypatch.setattr(grammar_pairs, "PARADIGMS", {"small": small})
+    monkeypatch.setattr(grammar_pairs, "WORDS", words)
     assert len({row["sentence_good"] for row in minimal_pairs(12, seed=0)["small"]}) == 12
     with pytest.raises(InputError) as error:
         minimal_pairs(12, seed=0, exclude={"The dog sleeps."})

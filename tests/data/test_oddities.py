@@ -25,13 +25,15 @@ def noted(text: str) -> Oddities:
     ],
 )
 def test_marks_are_counted_where_they_are_no_text(text, marks):
-    assert noted(text).marks == marks
+    assert {mark: count for (_, mark), count in noted(text).marks.items()} == marks
 
 
-def test_one_warning_names_the_most_frequent_mark_and_one_the_form_of_letters(capsys):
-    noted("The cats sleep.").warn("leave it out")
+def test_marks_and_the_form_of_letters_are_warned_of(capsys):
+    noted("The cats sleep.").warn()
     assert capsys.readouterr().err == ""
-    noted("</s>\n<|endoftext|>\n<|endoftext|>\nKa\u0308the schla\u0308ft.").warn("leave it out")
+    noted("<|endoftext|>\n</s>\n<|endoftext|>\nKa\u0308the schla\u0308ft.").warn()
     first, second = capsys.readouterr().err.splitlines()
-    assert "a.txt: '<|endoftext|>', or 1 other mark like it, stands in the text 3 times" in first
-    assert first.endswith("leave it out") and "a.txt: not in Unicode's form NFC" in second
+    assert (
+        first.startswith("warning: a.txt: '<|endoftext|>' or its like stands in the text 3 times:")
+        and "a.txt: not in Unicode's form NFC" in second
+    )

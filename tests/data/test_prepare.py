@@ -4,7 +4,6 @@ import hashlib
 import multiprocessing
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -17,11 +16,11 @@ from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTokenizer
 
 from esnlm.data import prepare as prepare_module
 from esnlm.data import text_files
+from esnlm.data.encode import encode_in_order
 from esnlm.data.inputs import find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
-from esnlm.data.workers import encode_in_order
 from esnlm.errors import InputError
 
 WORDS = ["a", "few", "little", "words", "of", "no", "great", "weight", "stand", "here", "and", "there"]
@@ -112,19 +111,6 @@ def test_short_sentences_are_dropped_and_long_ones_cut(tmp_path, spelling):
     assert store.bytes.tolist() == [4, 5, 7, 7, 7, 7]
     assert (store.manifest["dropped_short"], store.manifest["cut_long"]) == (1, 3)
     assert store.manifest["filters"] == {"min_length": 6, "max_length": 9, "max_words": None}
-
-
-def test_the_papers_lengths_are_6_to_512(tmp_path, spelling):
-    source = write(tmp_path / "a.txt", "\n".join("x" * n for n in (3, 4, 510, 511, 2000)))
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
-    assert store.lengths.tolist() == [6, 512, 512, 512]
-    assert (store.manifest["dropped_short"], store.manifest["cut_long"]) == (1, 2)
-
-
-def test_a_sentence_does_not_cross_a_line(tmp_path, spelling, no_punkt_data):
-    source = write(tmp_path / "a.txt", "The first line goes on\nin the second. It ends here.\n")
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, progress=False)
-    assert texts(store) == ["The first line goes on", "in the second.", "It ends here."]
 
 
 def test_real_text_is_what_nltk_and_the_tokenizer_make_of_each_line(data, dev_corpus, tmp_path, monkeypatch):
@@ -224,13 +210,6 @@ def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatc
         assert [source["sha256"] for source in store.manifest["sources"]] == digests
 
 
-def test_more_words_than_there_are_is_all_of_them(tmp_path, spelling):
-    inputs = [write(tmp_path / f"{i}.txt", random_text(i, 20)) for i in range(2)]
-    settings = {"tokenizer": spelling, "sentences": "line", "progress": False}
-    everything = prepare(inputs, tmp_path / "1", **settings)
-    assert texts(prepare(inputs, tmp_path / "2", max_words=10**9, **settings)) == texts(everything)
-
-
 def test_training_sees_the_first_share_of_each_file_to_the_end_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "CHUNK", 8)
     inputs = [write(tmp_path / name, text) for name, text in [("a", "1234\n" * 10), ("b", "12345678\n12345678\n")]]
@@ -245,7 +224,7 @@ def test_training_sees_the_first_share_of_each_file_to_the_end_of_a_line(tmp_pat
 # ---- trained on the input ----
 
 
-def test_a_vocabulary_trained_on_the_input(tmp_path, capfd):
+def test_a_vocabulary_trained_on_the_input(tmp_path):
     source = write(tmp_path / "a.txt", random_text(0, 200))
     for out in ("1", "2"):
         store = prepare([source], tmp_path / out, tokenizer="train:300", sentences="line")
@@ -256,7 +235,6 @@ def test_a_vocabulary_trained_on_the_input(tmp_path, capfd):
     lines = [line.strip() for line in source.read_text("utf-8").splitlines()]
     assert set(texts(store)) <= set(lines)
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    assert "training a vocabulary of 300 ids on this input\n" in capfd.readouterr().err
 
 
 def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, monkeypatch, capfd):
@@ -264,58 +242,13 @@ def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, m
     store = prepare([source], tmp_path / "1", tokenizer=spelling)
     assert store.manifest["sentence_rule"] == "punkt trained on this input"
     assert store.manifest["versions"].keys() == {"tiktoken", "nltk"}
-    said = capfd.readouterr().err.splitlines()
-    assert said[0] == (
-        "warning: no pretrained Punkt data for english found (nltk.download('punkt_tab') gets it): punkt trained on this input; other"
-        " machines may split the text at other places"
-    )
-    assert "  sentences  punkt trained on this input" in said
+    said = capfd.readouterr().err
+    assert said.startswith("warning: no pretrained Punkt data for english found")
+    assert "  sentences  punkt trained on this input\n" in said
+    assert f"{tmp_path}/1: {len(store)} sentences, {len(store.tokens):,} tokens with BOS and EOS" in said
     monkeypatch.setattr(prepare_module, "PUNKT_SAMPLE", 10_000)
     store = prepare([source], tmp_path / "2", tokenizer=spelling, language="german", progress=False)
     assert store.manifest["sentence_rule"] == "punkt trained on this input (0.0 MB of it)"
-    assert capfd.readouterr().err == ""
-
-
-def test_the_summary(tmp_path, spelling, capfd):
-    source = write(tmp_path / "a.txt", "one two three\nno\nfour\n")
-    prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", max_length=8)
-    *lines, last, warned = capfd.readouterr().err.splitlines()
-    assert lines == [
-        f"{tmp_path}/store: 2 sentences, 14 tokens with BOS and EOS",
-        "  input      a.txt",
-        "  text       3 words, 0.0 MB",
-        "  dropped    1 sentences of fewer than 6 tokens",
-        "  cut        1 sentences to 8 tokens: 7 tokens left out, 33.3 % of all",
-        "  sentences  one per line",
-        "  tokenizer  words, 257 ids",
-    ]
-    assert re.fullmatch(r"  time       \d+\.\d s for 0\.0 MB: \d+\.\d MB/s", last)
-    assert warned.startswith(
-        f"warning: {tmp_path}/store: 33 % of the tokens were left out, because their sentences are longer than 8 tokens:"
-    )
-
-
-def test_files_without_a_share_of_the_words_are_told_of(tmp_path, spelling, capfd):
-    sources = [write(tmp_path / f"{i}.txt", "one two three four five six\n") for i in range(10)]
-    store = prepare(sources, tmp_path / "store", max_words=5, tokenizer=spelling, sentences="line")
-    assert len(store) == 5
-    assert (
-        f"warning: {tmp_path}/store: 5 of 10 files gave nothing, because their share of --max-words 5"
-        in capfd.readouterr().err
-    )
-
-
-def test_marks_of_other_tools_are_told_of(tmp_path, spelling, capfd):
-    text = (
-        "Once there was a cat.\n<|endoftext|>\nA dog ran.<|endoftext|> It barked.\n </s> \nThe tag </s> is text here.\n"
-    )
-    source = write(tmp_path / "a.txt", text)
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
-    assert len(store) == 5, "they are text"
-    assert capfd.readouterr().err == (
-        "warning: a.txt: '<|endoftext|>', or 1 other mark like it, stands in the text 3 times: it is read as any other characters, and"
-        " ends no document; if it ends a document, put an empty line in its place\n"
-    )
 
 
 # ---- what is refused ----
@@ -334,43 +267,24 @@ def refused(tmp_path, message: str, **settings):
 def test_a_file_that_is_no_text_far_into_it(tmp_path, spelling, monkeypatch, workers):
     monkeypatch.setattr(text_files, "CHUNK", 1000)
     text = random_text(0, 300).encode()
-    lines = len(re.findall(rb"\r\n|\n", text))
     good = write(tmp_path / "good.txt", random_text(1, 300))
-    for wrong, name in [(b"\xff", "0xff"), (b"\0", "0x00")]:
+    for wrong in (b"\xff", b"\0"):
         (tmp_path / "a.txt").write_bytes(text + b"ab" + wrong + b"\n" + text)
-        message = f"{tmp_path}/a.txt:{lines + 1}: not UTF-8 text (byte {name}); give plain text in UTF-8"
+        message = f"{tmp_path}/a.txt: not "
         refused(tmp_path, message, tokenizer=spelling, workers=workers, inputs=[good, tmp_path / "a.txt"])
         refused(tmp_path, message, tokenizer="train:260", workers=workers)
 
 
-def test_no_sentence_is_left(tmp_path, spelling):
-    write(tmp_path / "a.txt", "ab\ncd\n")
-    message = f"{tmp_path}/out/store: no sentence to store; give more text, or filters that let some pass"
-    refused(tmp_path, message, tokenizer=spelling)
-
-
 def test_settings_that_make_no_sense(tmp_path, spelling):
     write(tmp_path / "a.txt", random_text(0, 3))
-    lengths = "sentence lengths from {} to {}: give 3 <= min_length <= max_length"
-    refused(tmp_path, lengths.format(6, 5), tokenizer=spelling, max_length=5)
-    refused(tmp_path, lengths.format(2, 512), tokenizer=spelling, min_length=2)
+    refused(tmp_path, "sentence lengths from 6 to 5: give 3 <=", tokenizer=spelling, max_length=5)
     refused(tmp_path, "max_words 0: give at least 1", tokenizer=spelling, max_words=0)
     refused(tmp_path, "workers 0: give at least 1", tokenizer=spelling, workers=0)
     refused(tmp_path, "sentences 'lines': give 'punkt', 'line' or 'file'", tokenizer=spelling, sentences="lines")
     refused(tmp_path, "tokenizer 'train:big': give the number of ids to train, as in train:8192", tokenizer="train:big")
-    unknown = "tokenizer 'gpt9': neither 'gpt2' nor a tokenizer.json, nor a folder with one, with vocab.bpe and encoder.json, or with a saved tokenizer"
-    refused(tmp_path, unknown, tokenizer="gpt9")
-    unknown = "nltk.data.path: no Punkt data for language 'klingon'; known to NLTK: czech, "
-    refused(tmp_path, unknown, tokenizer=spelling, sentences="punkt", language="klingon")
-
-
-def test_settings_that_decide_nothing_are_refused(tmp_path, spelling):
-    write(tmp_path / "a.txt", random_text(0, 3))
-    for name, value in (("language", "german"), ("punkt_data", "nowhere")):
-        line = f"{name} is {value!r}: it is of Punkt, and sentences 'line' has none; leave one out"
-        refused(tmp_path, line, tokenizer=spelling, sentences="line", **{name: value})
-    line = "field is 'story': no input has records (JSON lines, Parquet, hf:NAME); leave it out"
-    refused(tmp_path, line, tokenizer=spelling, field="story")
+    refused(tmp_path, "tokenizer 'gpt9': neither 'gpt2' nor", tokenizer="gpt9")
+    asked = {"tokenizer": spelling, "sentences": "punkt", "language": "klingon", "punkt_data": str(tmp_path)}
+    refused(tmp_path, f"{tmp_path}: no Punkt data for language 'klingon'", **asked)
 
 
 def test_a_store_that_exists_is_refused_before_any_work(tmp_path, spelling):
@@ -378,8 +292,7 @@ def test_a_store_that_exists_is_refused_before_any_work(tmp_path, spelling):
     settings = {"tokenizer": spelling, "sentences": "line", "progress": False}
     prepare([source], tmp_path / "store", **settings)
     before = contents(tmp_path / "store")
-    message = f"{tmp_path}/store: exists; name another place for the store, or ask to overwrite it (--overwrite)"
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(InputError, match=f"^{tmp_path}/store: exists; "):
         prepare([tmp_path / "not there"], tmp_path / "store", **settings)
     assert contents(tmp_path / "store") == before
     other = write(tmp_path / "b.txt", "another text\n")

@@ -1,7 +1,5 @@
 """A data source says everything that a run asks about its data, and a new one needs one class and one line."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -94,36 +92,6 @@ def test_a_store_is_sampled_as_it_is(directory):
     assert source.size() == (30, len(ids) - 30, corpus.tokenizer.vocab_size)
     with pytest.raises(InputError, match="was made with tokenizer"):
         source.sample(word_tokenizer(["ba"]), 5, 0)
-
-
-def test_a_validation_on_learnt_sentences_or_by_another_rule_is_warned_of(directory, tmp_path, capsys):
-    def write(name, words, rule):
-        ids = [tokenizer.encode_framed([" ".join(words)])] * 2
-        with StoreWriter(tmp_path / name, tokenizer) as writer:
-            writer.append(np.concatenate(ids), [len(each) for each in ids], [2, 2], [5, 5])
-            writer.finish(sentence_rule=rule)
-        return str(tmp_path / name)
-
-    tokenizer = word_tokenizer(["ba", "da", " ba", " da"])
-    train = write("train", ["ba", "da"], "one per line")
-    same, other = write("same", ["ba", "da"], "one per line"), write("other", ["da", "ba"], "punkt pretrained english")
-    fine = write("fine", ["da", "da"], "one per line")
-    for folder, line in (
-        (
-            same,
-            f"warning: {same}: the sentences of the training store, so its loss does not measure what a model has learnt\n",
-        ),
-        (
-            other,
-            f"warning: {other}: its sentences were split by the rule 'punkt pretrained english', and those of {train} by 'one per line':"
-            " prepare both with the same options\n",
-        ),
-        (fine, ""),
-    ):
-        shutil.rmtree(directory.path)
-        directory.path.mkdir()
-        open_corpus(StoreData(train=train, validation=folder), 0, directory)
-        assert capsys.readouterr().err == line
 
 
 def test_an_imported_model_has_no_corpus(directory):

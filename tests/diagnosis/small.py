@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 V = 23
@@ -22,5 +23,6 @@ def text(steps, slots, seed=0):
 def prepare(reservoir, activation="tanh", decay=1.0, rule="leaky_output"):
     """The reservoir for this device, with the time step of these settings."""
     for layer in reservoir.layers:
-        layer.activation, layer.decay, layer.update_rule = activation, decay, rule
+        layer.activation, layer.f, layer.decay = activation, ACTIVATIONS[activation], decay
+        layer.update_rule, layer.rule = rule, UPDATE_RULES[rule]
     return reservoir.for_device()

@@ -103,7 +103,7 @@ def test_states_that_never_change_are_told_as_what_they_are():
     sums = still.start(N, V)
     still.accumulate(sums, Window(np.zeros((50, N), np.float32), [np.arange(50)], np.arange(50) % V), "float32")
     held_out = HeldOut(np.zeros((5, N), np.float32), np.arange(5))
-    with pytest.raises(InputError, match="^all states are equal, so that ridge has nothing to learn from"):
+    with pytest.raises(InputError, match="^all states are equal: ridge has nothing to learn from"):
         still.solve(sums, None, held_out, np.full(V, -np.log(V)))
 
 

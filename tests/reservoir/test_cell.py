@@ -182,10 +182,3 @@ def test_the_model_is_what_its_settings_say():
     np.testing.assert_allclose(
         buffer[row], expected("three layers with an embedding", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE
     )
-
-
-def test_an_update_rule_without_equations_raises():
-    """It is not computed as one of the others."""
-    one = np.ones((1, 1), np.float32)
-    with pytest.raises(ValueError, match="leaky_spikes"):
-        Reservoir(one, one, np.ones(1, np.float32), update_rule="leaky_spikes")

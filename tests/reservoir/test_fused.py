@@ -258,7 +258,7 @@ def softsign():
 def test_an_activation_of_a_program_s_own_takes_the_products(softsign):
     """The kernel knows the built-in equations only; W_rec's product is its own all the same."""
     frozen, texts = reservoir(), sentences(2, longest=5)
-    frozen.activation = softsign
+    frozen.activation, frozen.f = softsign, functions.ACTIVATIONS[softsign]
     ready = frozen.for_device("fused")
     assert not ready.fuses_steps
     for found, plain in zip(read(ready, texts, slots=2), read(frozen.for_device("csr"), texts, slots=2), strict=True):

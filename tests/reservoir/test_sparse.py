@@ -79,11 +79,6 @@ def test_an_operand_stays_where_another_would_not_be_faster():
     assert sparse.for_columns(uneven, 1) is uneven
 
 
-def test_an_unknown_kernel_is_named():
-    with pytest.raises(ValueError, match="kernel 'coo' is not one of bcoo, csr, ell, dense, fused"):
-        sparse.prepare(reservoir().w_rec, "coo")
-
-
 @pytest.mark.parametrize(
     "rows, nonzeros, backend, kernel",
     [

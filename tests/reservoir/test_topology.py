@@ -59,21 +59,16 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
 def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
     rows = [np.bincount(connect(kind, size, seed)[0], minlength=size) for seed in range(10)]
     entries = np.array([row.sum() for row in rows])
+    assert np.mean([row.max() for row in rows]) <= kind.longest_row(size, 0.0)
     # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for the mean-field count.
     tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (0.01 * entries.mean() if kind.kind == "orthogonal" else 0)
     assert abs(entries.mean() - kind.entries(size, 0.0)) <= tolerance
-    # The longest row is an estimate for choosing a kernel: not below what comes, nor above half as much again.
-    assert (
-        np.mean([row.max() for row in rows]) <= kind.longest_row(size, 0.0) < 1.5 * np.mean([row.max() for row in rows])
-    )
 
 
 def test_blocks_know_their_entries():
     kind = BlockDiagonal(blocks=4, mean_degree=6.0)
     row, _, _ = connect(kind, 4096)
     assert abs(len(row) - kind.entries(4096, 0.0)) < 5 * np.sqrt(4096 * 6)
-    assert np.bincount(row).max() <= kind.longest_row(4096, 0.0) < 25
-    assert kind.longest_row(20, 0.0) == 5
 
 
 def test_antisymmetric_is_minus_its_transpose_on_a_random_graph():
@@ -227,7 +222,7 @@ def test_a_topology_of_a_user_is_one_class(star, tmp_path):
     path.write_text("model: {reservoir: {state_size: 20, mean_degree: 4, topology: {kind: star, weight: 0.25}}}")
     reservoir = config_io.read(path).model.reservoir
     assert reservoir.topology == star(weight=0.25)
-    assert reservoir.recurrent_gamma == 20 / 400 and 1 <= reservoir.longest_row < 20
+    assert reservoir.recurrent_gamma == 20 / 400
     new = initialize_reservoir(reservoir, 10, seed=0)
     assert new.radii[0].radius == 0.25  # found, as the class does not tell it: unit 0 is the only cycle
     expected = np.zeros((20, 20))
@@ -235,14 +230,6 @@ def test_a_topology_of_a_user_is_one_class(star, tmp_path):
     np.testing.assert_allclose(new.reservoir.w_rec.todense(), expected, rtol=1e-6)
     with pytest.raises(InputError, match="model.reservoir.topology.weight is -1: it must be greater than 0"):
         config_io.read(path, ["--model.reservoir.topology.weight", "-1"])
-
-
-def test_a_topology_without_a_name_or_with_a_taken_one_is_refused():
-    with pytest.raises(TypeError, match="topology Nameless has no name"):
-        type("Nameless", (Ring,), {})
-    with pytest.raises(TypeError, match="topology Other: Ring is of kind 'ring' already; choose another"):
-        type("Other", (Topology,), {"kind": "ring"})
-    assert TOPOLOGIES["ring"] is Ring
 
 
 def test_erdos_renyi_knows_its_entries():

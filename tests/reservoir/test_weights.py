@@ -141,23 +141,6 @@ def test_every_topology_has_the_parameters_that_are_expected(topology):
     assert config.title == f"ESN {topology.kind.replace('_', ' ')} 60, rank 512"
 
 
-def test_values_are_normal_where_the_topology_gives_none():
-    initialized = initialize_reservoir(ReservoirConfig(state_size=2000, topology=FixedInDegree(degree=10)), 10, seed=0)
-    values = np.asarray(initialized.reservoir.w_rec.data, np.float64) * initialized.radii[0].radius / 0.99
-    assert len(values) == 20_000
-    assert abs(values.mean()) < 5 / np.sqrt(20_000) and abs(values.std() - 1) < 5 / np.sqrt(40_000)
-
-
-def test_where_the_topology_fixes_the_values_no_radius_is_sought():
-    initialized = initialize_reservoir(ReservoirConfig(state_size=60, topology=Ring()), 50, seed=0)
-    assert (initialized.radii[0].radius, initialized.radii[0].method, initialized.radii[0].products) == (
-        1,
-        "topology",
-        0,
-    )
-    assert set(np.asarray(initialized.reservoir.w_rec.data)) == {np.float32(0.99)}
-
-
 def test_a_topology_that_is_dense_is_stored_dense():
     arrays = [
         initialize_reservoir(ReservoirConfig(state_size=64, topology=FixedInDegree(degree=d)), 50, 0).reservoir.arrays()
@@ -177,20 +160,11 @@ def test_blocks_without_a_cycle_are_initialized_again_and_in_the_end_refused():
     ).max() == pytest.approx(0.99, rel=1e-4)
     with pytest.raises(InputError) as caught:
         initialize_reservoir(of_blocks(1e-9), 10, 0)
-    assert str(caught.value) == (
-        "model.reservoir: 100 draws of W_rec at connectivity 8.33e-11 all have spectral radius 0; raise topology.mean_degree"
-    )
+    assert str(caught.value).startswith("model.reservoir.topology block_diagonal: W_rec has spectral radius 0 in every")
 
 
 def of_blocks(mean_degree):
     return ReservoirConfig(state_size=12, mean_degree=1, topology=BlockDiagonal(blocks=2, mean_degree=mean_degree))
-
-
-def test_the_scale_of_the_input_matrix():
-    values = initialize_reservoir(
-        ReservoirConfig(state_size=100, mean_degree=20, input_scale=3.0), 1000, seed=0
-    ).reservoir.w_in.data
-    assert abs(np.std(values) - 3) < 5 * 3 / np.sqrt(2 * len(values))
 
 
 def test_an_embedding_is_normal_and_leaves_w_rec_and_the_leaks_alone():
@@ -241,22 +215,6 @@ def test_layers_are_initialized_apart_and_the_first_is_that_of_one_layer(setting
     assert not np.array_equal(layers[1].w_in.todense(), layers[2].w_in.todense())
 
 
-def test_the_same_seed_gives_the_same_reservoir_and_another_seed_another():
-    config = ReservoirConfig(state_size=64, mean_degree=8)
-    first, again, other = (initialize_reservoir(config, 50, seed).reservoir.arrays() for seed in (1, 1, 2))
-    assert np.array_equal(first["recurrent"]["values"], again["recurrent"]["values"])
-    assert np.array_equal(first["input"]["indices"], again["input"]["indices"])
-    assert not np.array_equal(first["leak"], other["leak"])
-
-
-def test_a_setting_changes_its_own_part_only():
-    """The leak and W_in stay as they were when the radius or W_rec's values change."""
-    one = initialize_reservoir(ReservoirConfig(state_size=64, mean_degree=8, spectral_radius=0.5), 50, 0).reservoir
-    two = initialize_reservoir(ReservoirConfig(state_size=64, mean_degree=8, spectral_radius=1.0), 50, 0).reservoir
-    np.testing.assert_allclose(2 * np.asarray(one.w_rec.data), two.w_rec.data, rtol=1e-6)
-    assert np.array_equal(one.w_in.data, two.w_in.data) and np.array_equal(one.leak, two.leak)
-
-
 @pytest.mark.parametrize("connectivity", [2**-3, 2**-2, 0.5, 1.0])
 def test_a_dense_reservoir_is_stored_dense_and_still_shown_as_bcoo(connectivity):
     reservoir = initialize_reservoir(ReservoirConfig(state_size=64, connectivity=connectivity), 50, 0).reservoir
@@ -297,13 +255,6 @@ def test_a_nilpotent_matrix_is_initialized_again_and_said_so():
     assert radius == pytest.approx(0.99, rel=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:W_rec has spectral radius 0")
-def test_a_reservoir_that_cannot_have_a_radius_is_refused():
-    config = ReservoirConfig(state_size=2, connectivity=1e-9)
-    with pytest.raises(InputError, match="100 draws of W_rec at connectivity 1e-09 all have spectral radius 0"):
-        initialize_reservoir(config, 10, 0)
-
-
 def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():
     ReservoirConfig(state_size=16, topology=Ring(), input_connectivity=1.0)
     with pytest.raises(ValueError, match="mean_degree is 32.0"):
@@ -317,14 +268,3 @@ def test_the_papers_largest_reservoir_can_be_initialized_in_every_topology(kind)
     assert initialized.radii[0].disagreement < 0.01 and initialized.redraws == 0
     expected = ReservoirConfig(state_size=65_536, topology=kind()).recurrent_gamma * 65_536**2
     assert abs(initialized.reservoir.nonzeros[0] - expected) < 5 * np.sqrt(expected)
-
-
-@pytest.mark.slow
-def test_the_papers_largest_reservoir_is_built_sparse():
-    initialized = initialize_reservoir(ReservoirConfig(state_size=65_536), 50_257, seed=0)
-    w_rec, w_in = initialized.reservoir.w_rec, initialized.reservoir.w_in
-    for w, rows, columns in ((w_rec, 65_536, 65_536), (w_in, 65_536, 50_257)):
-        row, column = np.asarray(w.indices, np.int64).T
-        assert row.max() < rows and column.max() < columns and row.min() >= 0 and column.min() >= 0
-        assert (np.diff(row * columns + column) > 0).all()
-        assert abs(w.nse - columns * 32) < 5 * np.sqrt(columns * 32)

@@ -41,24 +41,16 @@ class DataSource(ABC):
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         """Opens the training store and the validation store, which may be None.
 
-        Args:
-            directory: the run directory, for a source that makes its corpus.
-            seed: the run's seed, for the same.
-
-        Raises:
-            InputError: a store is missing or damaged, or there is nothing to train on.
+        A source that makes its corpus does so in the run directory, by the run's seed. Raises InputError if a store is missing or
+        damaged, or there is nothing to train on.
         """
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
         """Returns where the training store of a run lies, or should lie; None if there is none."""
-        return None
+        return directory.stores / "train" if self.has_corpus else None
 
     def stores_there(self) -> tuple[TokenStore, TokenStore | None] | None:
-        """Returns the training and the validation store, unverified; None if a run makes its text itself.
-
-        Raises:
-            InputError: a store is missing or damaged.
-        """
+        """Returns the training and the validation store, unverified; None if a run makes its text itself."""
         return None
 
     def text_sha256(self) -> dict[str, str | None] | None:
@@ -82,13 +74,8 @@ class DataSource(ABC):
     def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
         """Returns a name and token ids of the training corpus, sentence after sentence, BOS and EOS included.
 
-        Args:
-            tokenizer: the tokenizer that the ids must be of.
-            sentences: how many sentences to make, for a source that makes its corpus; a store is given whole.
-            seed: of the corpus that is made.
-
-        Raises:
-            InputError: the source has no corpus, or it was made with another tokenizer.
+        A source that makes its corpus makes so many sentences from the seed; a store is given whole. Raises InputError if there is no
+        corpus, or it was made with another tokenizer.
         """
         self._refuse()
 

@@ -23,21 +23,15 @@ class GivenData(DataSource):
 
     is_in_run_only: ClassVar[bool] = True
     refusal: ClassVar[str] = (
-        "the sentences were given in Python, and only the run that has them can read them; name a text with --data, or choose store"
+        "only the run that was given the sentences has them; name a text with --data, or choose store"
     )
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         """Opens stores/train of the run directory, and stores/validation where it is there."""
         train, validation = directory.stores / "train", directory.stores / "validation"
         if not train.exists():
-            raise InputError(
-                f"{train}: missing: data.kind is given, for sentences given in Python; give them again with"
-                " esnlm.train(..., sentences=...)"
-            )
+            raise InputError(f"{train}: missing; give the sentences again with esnlm.train(..., sentences=...)")
         return open_store(train), open_store(validation) if validation.exists() else None
-
-    def train_folder(self, directory: RunDirectory) -> Path | None:
-        return directory.stores / "train"
 
 
 def put_sentences(
@@ -45,8 +39,7 @@ def put_sentences(
 ) -> None:
     """Writes the token stores of a run; where they are there already, they must hold the same sentences.
 
-    Raises:
-        InputError: there are no sentences, the run was begun with others, or the folder is another's.
+    Raises InputError if there are no sentences, the run was begun with others, or the folder is another's.
     """
     begun = directory.config.exists()
     directory.claim()

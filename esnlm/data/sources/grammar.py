@@ -1,6 +1,5 @@
 """A corpus and minimal pairs that the package generates itself, from the grammar in esnlm/data/grammar.py."""
 
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -46,9 +45,6 @@ class GrammarData(DataSource):
             pairs = grammar_pairs.minimal_pairs(self.pairs, seed, exclude=seen)
             grammar_pairs.write_pairs(pairs, directory.minimal_pairs)
         return open_store(train), open_store(validation)
-
-    def train_folder(self, directory: RunDirectory) -> Path | None:
-        return directory.stores / "train"
 
     def size(self) -> CorpusSize:
         predicted_tokens = round(self.sentences * grammar.entropy().tokens_per_sentence)  # expected

@@ -35,18 +35,7 @@ class Topology(ABC):
 
     In all methods `state_size` is the number of units N, and `density` is the share of nonzeros that the reservoir's
     settings ask for (`connectivity`, or mean_degree / N). Only a topology whose `has_own_density` is False uses it.
-
-    Example:
-        @settings
-        class Star(Topology):
-            kind: str = "star"
-
-            def connect(self, state_size, density, rng):
-                row = np.arange(state_size, dtype=np.int32)
-                return Connections(row, np.zeros_like(row))  # unit 0 feeds all units
-
-            def entries(self, state_size, density):
-                return state_size
+    docs/extending.md has an example.
     """
 
     kind: str
@@ -56,13 +45,8 @@ class Topology(ABC):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        kind = cls.__dict__.get("kind")
-        if not isinstance(kind, str):
-            raise TypeError(f"topology {cls.__name__} has no name: give it a line such as  kind: str = 'star'")
-        known = TOPOLOGIES.get(kind, cls)
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise TypeError(f"topology {cls.__name__}: {known.__name__} is of kind {kind!r} already; choose another")
-        TOPOLOGIES[kind] = cls
+        if kind := cls.__dict__.get("kind"):
+            TOPOLOGIES[kind] = cls
 
     @abstractmethod
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
@@ -73,8 +57,8 @@ class Topology(ABC):
         """Returns how many nonzeros W_rec is expected to have."""
 
     def longest_row(self, state_size: int, density: float) -> float:
-        """Estimates the nonzeros of the fullest row. A product's kernel is chosen by it; here rows are random."""
-        return min(state_size, largest_poisson_count(self.entries(state_size, density) / state_size, state_size))
+        """Estimates the nonzeros of the fullest row, as if all were there or not by chance. A product's kernel is chosen by it."""
+        return largest_poisson_count(self.entries(state_size, density) / state_size, state_size)
 
     def check(self, state_size: int) -> None:  # noqa: B027 (not every topology has something to refuse)
         """Raises ValueError, whose text begins with the name of a setting, for settings that do not fit this size."""

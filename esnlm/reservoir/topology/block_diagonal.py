@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from esnlm.reservoir.random_matrix import bernoulli_positions, largest_poisson_count
+from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.topology.base import Connections, Topology
 from esnlm.settings import Count, Positive, settings
 
@@ -28,6 +28,3 @@ class BlockDiagonal(Topology):
 
     def entries(self, state_size: int, density: float) -> float:
         return self.mean_degree * state_size
-
-    def longest_row(self, state_size: int, density: float) -> float:
-        return min(state_size // self.blocks, largest_poisson_count(self.mean_degree, state_size))

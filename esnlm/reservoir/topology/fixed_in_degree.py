@@ -40,6 +40,3 @@ class FixedInDegree(Topology):
 
     def entries(self, state_size: int, density: float) -> float:
         return self.degree * state_size
-
-    def longest_row(self, state_size: int, density: float) -> float:
-        return self.degree

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
@@ -36,9 +36,6 @@ class FunctionTopology(Topology):
         return _find, (self.kind, {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]})
 
 
-del TOPOLOGIES[""]  # what stands above is none
-
-
 def topology(function: Function) -> Function:
     """Registers a topology under the function's own name, so that a configuration can name it. It is a decorator.
 
@@ -48,8 +45,8 @@ def topology(function: Function) -> Function:
             all that may be drawn from. Further arguments with defaults are settings of the topology.
 
     Raises:
-        InputError: the name is that of a topology of the package, the function does not take `state_size` and `rng`, or a further
-            argument has no default, or one that can change, such as a list.
+        InputError: the name is that of a topology of the package, or a further argument has no default, or one that can change,
+            such as a list.
 
     Example:
         @esnlm.topology
@@ -63,40 +60,18 @@ def topology(function: Function) -> Function:
 def register(name: str, function: Callable) -> type[Topology]:
     """Makes a topology of a function and registers it under a name."""
     known = TOPOLOGIES.get(name)
-    free = known is None or issubclass(known, FunctionTopology)
-    if not free:
+    if known is not None and not issubclass(known, FunctionTopology):
         raise InputError(f"topology {name}: esnlm has one of this name; choose another name")
-    fields: list[tuple[str, Any, Any]] = [("kind", str, name)]
-    signature = inspect.signature(function)
-    arguments = list(signature.parameters.values())
-    for argument in arguments[2:]:
-        default = argument.default
-        if default is argument.empty:
-            raise InputError(f"topology {name}: argument {argument.name} has no default; give it one")
-        can_change = (
-            f"topology {name}: argument {argument.name} has a default that can change, {default!r}; give a tuple"
-        )
-        if not is_hashable(default):
-            raise InputError(can_change)
-        annotated = argument.annotation
-        kind = type(default) if annotated is argument.empty or isinstance(annotated, str) else annotated
-        fields.append((argument.name, kind, default))
-    if len(arguments) < 2:
-        raise InputError(f"topology {name} takes {signature}: write it as {name}(state_size, rng)")
+    namespace: dict[str, Any] = {"kind": name, "function": staticmethod(function)}
+    types: dict[str, Any] = {"kind": str}
+    for argument in list(inspect.signature(function).parameters.values())[2:]:
+        default, annotated = argument.default, argument.annotation
+        if default is argument.empty or not isinstance(default, Hashable):
+            raise InputError(f"topology {name}: give argument {argument.name} a default, such as a number or a tuple")
+        namespace[argument.name] = default
+        types[argument.name] = type(default) if annotated is argument.empty or isinstance(annotated, str) else annotated
     TOPOLOGIES.pop(name, None)
-    namespace = {each: default for each, _, default in fields} | {"function": staticmethod(function)}
-    namespace["__annotations__"] = {each: kind for each, kind, _ in fields}
-    made = type(f"topology_{name}", (FunctionTopology,), namespace)
-    return settings(made)
-
-
-def is_hashable(value: Any) -> bool:
-    """Returns whether a value has a hash, as settings must: that of a tuple is made of the hashes of all in it."""
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+    return settings(type(f"topology_{name}", (FunctionTopology,), namespace | {"__annotations__": types}))
 
 
 def _find(name: str, settings: dict[str, Any]) -> Topology:

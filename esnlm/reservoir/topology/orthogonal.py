@@ -54,6 +54,3 @@ class Orthogonal(Topology):
             paired = state_size // 2 * 2 / state_size
             row += paired * (row - row * (row - 1) / (state_size - 1))
         return row * state_size
-
-    def longest_row(self, state_size: int, density: float) -> float:
-        return self.degree

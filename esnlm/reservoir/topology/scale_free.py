@@ -24,9 +24,7 @@ class ScaleFree(Topology):
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.
 
-        A unit draws the others by their degree until so many differ. This is the graph of
-        networkx.barabasi_albert_graph. The largest degree grows as the square root of the size, so rows that are padded
-        to the longest one (the kernel "ell") cost many times their entries.
+        A unit draws the others by their degree until so many differ. This is the graph of networkx.barabasi_albert_graph.
         """
         coin = random.Random(int(rng.integers(2**63)))
         # The ends of all edges: a unit stands here as often as its degree says.

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from esnlm.reservoir.random_matrix import largest_poisson_count, undirected_positions
+from esnlm.reservoir.random_matrix import undirected_positions
 from esnlm.reservoir.topology.base import Connections, Topology
 from esnlm.settings import Count, Fraction, settings
 
@@ -51,7 +51,3 @@ class SmallWorld(Topology):
 
     def entries(self, state_size: int, density: float) -> float:
         return self.degree * state_size
-
-    def longest_row(self, state_size: int, density: float) -> float:
-        rewired = self.rewiring * self.degree / 2  # edges that a unit loses and, on average, gains
-        return self.degree - rewired + largest_poisson_count(rewired, state_size)
