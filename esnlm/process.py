@@ -30,8 +30,6 @@ def exit_with(main: Callable[[], int | None]) -> int:
     _allow_open_files()
     status = _flushed(_run(main))
     if group.count() > 1:  # It leaves without the others, for which JAX's own end would wait.
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(status)
     return status
 

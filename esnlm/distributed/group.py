@@ -23,11 +23,10 @@ Value = TypeVar("Value")
 STOPPED = 75  # the exit status of a run that was stopped and can be resumed
 LOST = 76  # the exit status after another process was lost; EX_PROTOCOL in C
 LOSS = "another process was lost: its own lines may say why; the same command resumes from the newest checkpoint"
-# How many processes a launcher started together with this one. (JAX would also find SLURM in an interactive allocation,
-# where this may be the only process, and wait for the others.)
+# How many processes a launcher started. (In an interactive allocation JAX would wait for others that were never started.)
 STARTED_TOGETHER = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 PATIENCE = (
-    10  # seconds without a sign of life after which a process is lost, and that a failing one waits for the others
+    10  # seconds: a process without a sign of life is lost then, and a failing one waits no longer for the others
 )
 MESSAGE = 1 << 16  # bytes of every message, so that a failing process can answer whatever the others ask
 
@@ -73,9 +72,11 @@ def join(coordinator: str | None, processes: int | None, process: int | None, wa
             heartbeat_timeout_seconds=PATIENCE,
             shutdown_timeout_seconds=3 * PATIENCE,
         )
+        _count = 2  # or more: if a device is not there, this process leaves without the others
         _index, _count = jax.process_index(), jax.process_count()
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"{where}: {str(error).partition(chr(10))[0]}; {alone}") from None
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{where}: {reason}; {alone}") from None
     _end_at_abort(LOST, LOSS)
     if not writes():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Gloo prints lines of its own.
@@ -124,11 +125,7 @@ def meet() -> None:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Lets process 0 do what is within it first, and then the others, which read what it wrote.
-
-    Raises:
-        KeyboardInterrupt: in all processes, if one of them was asked to stop.
-    """
+    """Lets process 0 go first, and then the others, which read what it wrote. If one was asked to stop, all are interrupted."""
     if not writes():
         meet()
     yield
@@ -162,15 +159,13 @@ def any_asked_to_stop(asked: bool) -> bool:
 
 def finish() -> None:
     """Waits for the end of all processes."""
-    meet()
-    _leave()
+    if _count > 1:
+        meet()
+        _leave()
 
 
 def fail(line: str) -> None:
-    """Ends all processes with what this one refuses: the others raise it as InputError when they agree on something next.
-
-    If they do not within PATIENCE, they find that this process is lost.
-    """
+    """Ends all processes: the others raise the line as InputError when they next agree, or within PATIENCE miss this one."""
     if _count > 1:
         with contextlib.suppress(Exception):
             if not _failed:
@@ -186,11 +181,10 @@ def is_loss(error: Exception) -> bool:
 def _leave() -> None:
     """Leaves JAX's service when all do: process 0 has it, and JAX would abort the others."""
     global _count
-    if _count > 1:
-        import jax
+    import jax
 
-        jax.distributed.shutdown()
-        _count = 1
+    jax.distributed.shutdown()
+    _count = 1
 
 
 def _end_at_abort(status: int, line: str) -> None:

@@ -18,11 +18,9 @@ class Interruption:
         self.ends_process = ends_process  # where a second SIGINT comes
         self.asked = False
         self.must_wait = False
-        self.agreed = False
 
     def __bool__(self) -> bool:
-        self.agreed = self.agreed or group.any_asked_to_stop(self.asked)
-        return self.agreed
+        return group.any_asked_to_stop(self.asked)
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
