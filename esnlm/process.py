@@ -11,7 +11,6 @@ from typing import Any
 from esnlm import compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
-from esnlm.distributed.channel import STOPPED, ProcessEnded
 from esnlm.errors import InputError
 from esnlm.io.atomic import ADVICE, refusal
 from esnlm.io.console import end_status
@@ -23,16 +22,14 @@ def exit_with(main: Callable[[], int | None]) -> int:
     """Runs a command and returns its exit status.
 
     The status is that of `main` (None counts as 0), or 2 after one line on standard error for an InputError, a full disk and
-    the like, or too little memory, or 130 for Ctrl-C. If another process of the run ended first, it is the status of that one.
+    the like, or too little memory, or 130 for Ctrl-C, or 76 if another process of the run was lost.
     """
     keep_freed_memory()
     warnings.formatwarning = _spell_warning
     compilation_cache.use()
     _allow_open_files()
     status = _flushed(_run(main))
-    if group.left():  # JAX's own end would wait for the other processes
-        sys.stdout.flush()
-        sys.stderr.flush()
+    if group.count() > 1:  # It leaves without the others, for which JAX's own end would wait.
         os._exit(status)
     return status
 
@@ -49,21 +46,19 @@ def _run(main: Callable[[], int | None]) -> int:
         return 0
     except KeyboardInterrupt:
         return _end(130, "interrupted")
-    except (InputError, ProcessEnded) as error:
-        return _end(getattr(error, "status", 2), f"error: {error}")
+    except InputError as error:
+        return _end(2, f"error: {error}")
     except MemoryError as error:
         return _end(2, f"error: not enough memory: {error or 'no more is given'}; train.py --plan shows the need")
     except Exception as error:
-        if (cause := group.reason()) is not None:  # the end of another process is behind it
-            if isinstance(cause, KeyboardInterrupt):
-                return _end(STOPPED, "stopped")
-            return _end(getattr(cause, "status", 2), f"error: {cause}")
+        if group.is_loss(error):
+            return _end(group.LOST, f"error: {group.LOSS}")
         if isinstance(error, OSError) and error.errno in ADVICE:
             return _end(2, f"error: {refusal(error, error.filename or 'a file')}")
         if group.count() == 1:
             raise
         traceback.print_exception(error)
-        return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])
+        return 1
 
 
 def _flushed(status: int) -> int:
@@ -81,7 +76,8 @@ def _end(status: int, line: str) -> int:
     """Prints why a command failed, lets the other processes of the run end, too, and returns the status."""
     end_status()
     print(line, file=sys.stderr)
-    group.fail(status, line.removeprefix("error: "))
+    if status == 2:
+        group.fail(line.removeprefix("error: "))
     return status
 
 

@@ -16,12 +16,12 @@ trap 'gcloud compute tpus tpu-vm delete "$NAME" --zone="$ZONE" --quiet' EXIT
 on_all_workers "sudo apt-get install --yes nfs-common && sudo mkdir --parents /shared && sudo mount $SHARE /shared"
 on_all_workers "python3 -m venv ~/environment && ~/environment/bin/pip install 'jax[tpu]' '/shared/esnlm[plots]'"
 
-# The same command on every machine. esnlm finds the others by what the slice's metadata say.
+# The same command on every machine. JAX finds the others by what the slice's metadata say.
 on_all_workers "cd /shared && ~/environment/bin/esnlm train --config configs/esn_at_scale/esn.yaml \
     --run /shared/runs/esn_16384 \
     --data.train /shared/stores/train \
     --data.validation /shared/stores/dev \
     --model.reservoir.state_size 16384 \
-    --compute.precision bf16"
+    --compute.precision bf16 --coordinator auto"
 
-on_all_workers "cd /shared && ~/environment/bin/esnlm blimp --run /shared/runs/esn_16384 --data /shared/blimp"
+on_all_workers "cd /shared && ~/environment/bin/esnlm blimp --run /shared/runs/esn_16384 --data /shared/blimp --coordinator auto"

@@ -58,28 +58,13 @@ PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")
 
 
 def accept_processes(parser: argparse.ArgumentParser) -> None:
-    """Lets a command be one of several processes of a run; `join` makes it one."""
+    """Lets a command be one of several processes of a run; `group.join` takes the options."""
     add = parser.add_argument
-    add(
-        "--coordinator",
-        metavar="HOST:PORT",
-        help="of several processes: the machine of process 0, and a free port there",
-    )
-    add(
-        "--processes",
-        type=int,
-        metavar="P",
-        help="how many there are (default: as SLURM and the like have started them)",
-    )
+    first = "of several processes: the machine of process 0, and a free port there; auto: JAX finds it and the others"
+    add("--coordinator", metavar="HOST:PORT", help=first)
+    add("--processes", type=int, metavar="P", help="how many there are (default: as SLURM or Open MPI started them)")
     add("--process", type=int, metavar="I", help="the number of this one, from 0")
-    add("--wait", type=float, default=300.0, metavar="SECONDS", help="in which all must come (default: %(default)g)")
-
-
-def join(options: argparse.Namespace) -> None:
-    """Makes this process one of those that the options, or the environment, name."""
-    from esnlm.distributed.start import join
-
-    join(options.coordinator, options.processes, options.process, options.wait)
+    add("--wait", type=int, default=300, metavar="SECONDS", help="in which all must come (default: %(default)s)")
 
 
 def shipped_configs() -> Path:

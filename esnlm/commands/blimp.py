@@ -5,7 +5,8 @@ docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's f
 
 import argparse
 
-from esnlm.commands.base import PROCESS_OPTIONS, SEVERAL, STEP, accept_processes, join, step
+from esnlm.commands.base import PROCESS_OPTIONS, SEVERAL, STEP, accept_processes, step
+from esnlm.distributed import group
 from esnlm.evaluation.conventions import CONVENTIONS
 
 HELP = "scores minimal pairs (BLiMP) with a trained run"
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    join(options)
+    group.join(options.coordinator, options.processes, options.process, options.wait, stops_together=False)
     from esnlm.evaluate_run import evaluate_run
 
     asked = {name: value for name, value in vars(options).items() if name not in PROCESS_OPTIONS}

@@ -1,147 +1,218 @@
-"""The processes of one run, as the rest of the package sees them: which one this is, and what they agree on.
+"""The processes of one run: which one this is, what they agree on, and how they stop and end together.
 
-A process alone is process 0 of 1, and everything here then costs nothing and changes nothing. Of several processes
-(distributed/start.py) all make the same calls of JAX in the same order. Whatever decides which calls they make is therefore
-process 0's decision: `agree` asks for it. Only process 0 writes files and lines, `writes` says so.
+A process alone is process 0 of 1, and everything here then costs nothing. Several processes make the same calls of JAX in the
+same order, so `agree` asks process 0 for whatever decides these calls. Only process 0 writes files and lines.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+import ctypes
+import itertools
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
-from esnlm.distributed.channel import Channel, ProcessEnded
 from esnlm.errors import InputError
+from esnlm.versions import version
 
 Value = TypeVar("Value")
 
-_channel: Channel | None = None  # None: this process is alone
-_ended = False  # this process has told the others how it ends
-_at_the_end: Callable[[], None] | None = None
+STOPPED = 75  # the exit status of a run that was stopped and can be resumed
+LOST = 76  # the exit status after another process was lost; EX_PROTOCOL in C
+LOSS = "another process was lost: its own lines may say why; the same command resumes from the newest checkpoint"
+# How many processes a launcher started. (In an interactive allocation JAX would wait for others that were never started.)
+STARTED_TOGETHER = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+PATIENCE = (
+    10  # seconds: a process without a sign of life is lost then, and a failing one waits no longer for the others
+)
+MESSAGE = 1 << 16  # bytes of every message, so that a failing process can answer whatever the others ask
+
+_index, _count = 0, 1
+_failed = False  # all processes know that one of them failed
+_stops = False
+_checks = itertools.count(1)
+_at_abort: Any = None  # The system calls it, so it must not be collected.
 
 
-def enter(channel: Channel, at_the_end: Callable[[], None]) -> None:
-    """Makes this process one of several, until `finish`, which calls `at_the_end` when all have come to their end."""
-    global _channel, _at_the_end
-    _channel, _at_the_end = channel, at_the_end
+def join(coordinator: str | None, processes: int | None, process: int | None, wait: int, stops_together: bool) -> None:
+    """Makes this process one of a run's, as the options of a command say (docs/cluster.md), before JAX is used.
+
+    If `stops_together`, SIGTERM to one process stops all (`any_asked_to_stop`) instead of ending it.
+    """
+    global _index, _count
+    if processes == 1:
+        return
+    if coordinator is None and processes is None and process is None:
+        processes = max(int(os.environ.get(name) or 1) for name in STARTED_TOGETHER)
+        if processes == 1:
+            return
+    elif coordinator == "auto":
+        coordinator = None
+    elif coordinator is None or processes is None or process is None:
+        raise InputError("--coordinator, --processes and --process belong together: give all, or --coordinator auto")
+    elif not re.fullmatch(r".+:\d+", coordinator):
+        raise InputError(f"--coordinator is {coordinator!r}: give HOST:PORT of process 0, or auto")
+
+    import jax
+
+    where = f"--coordinator {coordinator or 'auto'}"
+    alone = "to run alone, give --processes 1"
+    _end_at_abort(2, f"{where}: not all processes came within {wait} s, or two have one number; {alone}")
+    jax.config.update("jax_enable_preemption_service", stops_together)
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            processes,
+            process,
+            cluster_detection_method=None if coordinator is None else "deactivate",
+            initialization_timeout=wait,
+            heartbeat_timeout_seconds=PATIENCE,
+            shutdown_timeout_seconds=3 * PATIENCE,
+        )
+        _count = 2  # or more: if a device is not there, this process leaves without the others
+        _index, _count = jax.process_index(), jax.process_count()
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{where}: {reason}; {alone}") from None
+    _end_at_abort(LOST, LOSS)
+    if not writes():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Gloo prints lines of its own.
+    require_same({name: version(name) for name in ("esnlm", "jax")})
 
 
 def index() -> int:
-    """Returns the number of this process, 0 where it is alone."""
-    return 0 if _channel is None else _channel.index
+    """Returns the number of this process, 0 if it is alone."""
+    return _index
 
 
 def count() -> int:
     """Returns how many processes there are."""
-    return 1 if _channel is None else _channel.count
+    return _count
 
 
 def writes() -> bool:
     """Returns whether this is the process that writes files and lines: process 0."""
-    return index() == 0
+    return _index == 0
+
+
+# ---- agreement: every process must make these calls, and each waits for the others ----
 
 
 def agree(value: Value) -> Value:
-    """Returns process 0's value in every process. It is what JSON can hold; process 0 does not wait for the others."""
-    return value if _channel is None else _channel.agree(value)
+    """Returns process 0's value, which JSON can hold, in every process."""
+    return value if _count == 1 else _exchange(value)[0]
 
 
-def any_asked_to_stop(asked: bool) -> bool:
-    """Returns, in all processes alike, whether process 0 knows of a process that was asked to stop.
-
-    Another process that was asked tells process 0, which may know of it at the next call only.
-    """
-    if _channel is None:
-        return asked
-    if asked and _channel.index != 0:
-        _channel.ask_to_stop()
-    return _channel.agree(asked or _channel.stop_asked)
-
-
-@contextlib.contextmanager
-def in_turn() -> Iterator[None]:
-    """Lets process 0 do what is within it first, and then the others, which read what it wrote. Process 0 waits for them.
-
-    Where one of the others refuses its input, process 0 raises the same InputError.
-    """
-    if _channel is None:
-        yield
-    elif _channel.index == 0:
-        yield
-        _channel.tell("your turn")
-        _channel.await_message("done with it")
-    else:
-        _channel.await_message("your turn")
-        yield
-        _channel.tell("done with it")
+def require_same(settings: dict[str, str]) -> None:
+    """Raises InputError in all processes unless all have the same settings."""
+    if _count == 1:
+        return
+    first, *others = _exchange(settings)
+    for process, other in enumerate(others, 1):
+        names = [name for name in first | other if other.get(name) != first.get(name)]
+        differ = "; ".join(f"{name} {other.get(name)}, there {first.get(name)}" for name in names)
+        if differ:
+            raise InputError(f"process {process} differs from process 0 ({differ}): give all processes the same")
 
 
 def meet() -> None:
     """Waits until all processes are here."""
-    with in_turn():
-        pass
+    agree(None)
+
+
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """Lets process 0 go first, and then the others, which read what it wrote. If one was asked to stop, all are interrupted."""
+    if not writes():
+        meet()
+    yield
+    if writes():
+        meet()
+    meet()
+    if any_asked_to_stop(False):
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def written_by_first() -> Iterator[bool]:
-    """Yields whether this process writes. The others wait until process 0 has written.
+    """Yields whether this process writes. The others wait until process 0 has written."""
+    yield writes()
+    meet()
 
-    They wait here, without a limit, and not in the next collective operation, where nothing could tell them why it takes
-    so long, and where a library may give up. Process 0 writes to the end although another process was lost meanwhile.
-    """
-    if _channel is None:
-        yield True
-    elif _channel.index == 0:
-        with _channel.valuable():
-            yield True
-        _channel.agree(None)
-    else:
-        yield False
-        _channel.agree(None)
+
+# ---- the end ----
+
+
+def any_asked_to_stop(asked: bool) -> bool:
+    """Returns, in all processes at the same call, whether one was asked to stop; `asked` is the answer of a process alone."""
+    global _stops
+    if _count == 1:
+        return asked
+    from jax.experimental import multihost_utils
+
+    _stops = _stops or multihost_utils.reached_preemption_sync_point(next(_checks))
+    return _stops
 
 
 def finish() -> None:
-    """Waits for the end of all processes, where there are others and none has failed."""
-    if _channel is not None and not _ended:
-        _channel.finish()
-        if _at_the_end is not None:
-            _at_the_end()
+    """Waits for the end of all processes."""
+    if _count > 1:
+        meet()
         _leave()
 
 
-def left() -> bool:
-    """Returns whether this process has told others that it ends, and must leave without JAX's own end."""
-    return _ended
+def fail(line: str) -> None:
+    """Ends all processes: the others raise the line as InputError when they next agree, or within PATIENCE miss this one."""
+    if _count > 1:
+        with contextlib.suppress(Exception):
+            if not _failed:
+                ThreadPoolExecutor(1).submit(_gather, {"failure": line[:2000]}).result(PATIENCE)
+            _leave()
 
 
-def fail(status: int, line: str) -> None:
-    """Ends the other processes, if there are any.
-
-    Args:
-        status: that this process ends with; the others end with it, too.
-        line: what was wrong; they say it.
-    """
-    global _ended
-    if _channel is not None and not _ended:
-        _ended = True
-        _channel.fail(status, line)
-
-
-def reason() -> ProcessEnded | InputError | KeyboardInterrupt | None:
-    """Returns the end of another process, which may be behind an error of JAX; None where all live on.
-
-    It may be known a little later than the error, and is waited for. A KeyboardInterrupt says that the other one was asked to stop.
-    """
-    if _channel is None:
-        return None
-    try:
-        _channel.require_all_there(patience=5.0)
-    except (ProcessEnded, InputError, KeyboardInterrupt) as ended:
-        return ended
-    return None
+def is_loss(error: Exception) -> bool:
+    """Returns whether an error of JAX is that of a collective operation whose other side has gone."""
+    return _count > 1 and any(library in str(error) for library in ("Gloo", "NCCL"))
 
 
 def _leave() -> None:
-    global _channel, _at_the_end
-    if _channel is not None:
-        _channel.close()
-    _channel = _at_the_end = None
+    """Leaves JAX's service when all do: process 0 has it, and JAX would abort the others."""
+    global _count
+    import jax
+
+    jax.distributed.shutdown()
+    _count = 1
+
+
+def _end_at_abort(status: int, line: str) -> None:
+    """Ends this process with a line and a status if JAX aborts it, which no handler of Python's sees."""
+    global _at_abort
+
+    def leave(_: int) -> None:
+        os.write(2, f"error: {line}\n".encode())
+        os._exit(status)
+
+    _at_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(leave)
+    ctypes.CDLL(None).signal(signal.SIGABRT, _at_abort)
+
+
+def _exchange(value: Any) -> list[Any]:
+    """Returns the values of all processes. Raises InputError if one of them failed."""
+    global _failed
+    messages = _gather({"value": value})
+    for process, message in enumerate(messages):
+        if "failure" in message:
+            _failed = True
+            raise InputError(f"process {process} of {_count}: {message['failure']}")
+    return [message["value"] for message in messages]
+
+
+def _gather(message: dict[str, Any]) -> list[dict[str, Any]]:
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    padded = np.frombuffer(json.dumps(message).encode().ljust(MESSAGE), np.uint8)
+    return [json.loads(row.tobytes()) for row in multihost_utils.process_allgather(padded)]

@@ -1,10 +1,7 @@
-"""The devices of a run as a mesh: how many there are along each axis, and how arrays get onto them and back.
+"""The devices of a run as a mesh, and how arrays get onto them and back.
 
-A setting names D devices along `data` and M along `vocabulary`. Sentences are cut over all D M devices, and the vocabulary of the
-readout over the M along `vocabulary`; devices along `data` repeat each other's readout. docs/many_devices.md says which array is which.
-
-A mesh may span the devices of several processes. Then every process makes the same calls, and an array is placed from the
-part of it that the process's own devices hold.
+There are D devices along `data` and M along `vocabulary` (docs/many_devices.md). If they belong to several processes, every
+process makes the same calls.
 """
 
 import contextlib
@@ -14,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.errors import InputError
@@ -24,29 +22,21 @@ EVERYWHERE = PartitionSpec()  # every device has all of it
 
 
 def make_mesh(setting: Mapping[Any, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
-    """Returns the mesh of a run, or None if one device does all.
-
-    Args:
-        setting: {"data": D, "vocabulary": M}, of which a missing one is 1. Null: all devices along `vocabulary`.
-        devices: of all processes; None: those of JAX, or within `own_devices` those of this process.
-
-    Raises:
-        InputError: there are fewer devices than D M, or fewer are asked for than several processes have.
-    """
-    found = _devices() if devices is None else list(devices)
+    """Returns the mesh of {"data": D, "vocabulary": M}, or for None of all devices along `vocabulary`; None for one device."""
+    found = devices or _devices()
     shape = {VOCABULARY: len(found)} if setting is None else setting
     data, vocabulary = (shape.get(name, 1) for name in AXES)
     count, processes = data * vocabulary, len({device.process_index for device in found})
-    asked = f"compute.mesh is data {data} x vocabulary {vocabulary}"
-    if count > len(found):
-        raise InputError(f"{asked}: it needs {count} devices and there are {len(found)}; lower it, or give null")
-    if processes > 1 and count < len(found):
-        raise InputError(f"{asked}: {processes} processes have {len(found)} devices, and all must be in it; give null")
+    if count > len(found) or (count < len(found) and processes > 1):
+        there = (
+            f"there are {len(found)}" if processes == 1 else f"{processes} processes take part with all {len(found)}"
+        )
+        raise InputError(f"compute.mesh: data {data} x vocabulary {vocabulary} devices, but {there}; null takes all")
     return None if count == 1 else Mesh(np.array(found[:count]).reshape(data, vocabulary), AXES)
 
 
 def require_one_process(why: str) -> None:
-    """Raises InputError if several processes were started for what one device computes: each would compute all of it."""
+    """Raises InputError if several processes were started for what one device computes."""
     processes = len({device.process_index for device in _devices()})
     if processes > 1:
         raise InputError(f"{why}, and {processes} processes were started: start one")
@@ -72,7 +62,7 @@ def describe(mesh: Mesh | None) -> dict[str, int]:
 
 
 def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """Returns an array on the devices of a mesh. Of several processes each gives the whole array, and places its part."""
+    """Returns an array on the devices of a mesh. Each of several processes gives the whole array, and places its part."""
     sharding = NamedSharding(mesh, spec)
     if isinstance(array, jax.Array) and array.sharding == sharding:
         return array
@@ -90,28 +80,13 @@ def _reshard(array: jax.Array, sharding: NamedSharding) -> jax.Array:
 
 
 def fetch(tree: Any) -> Any:
-    """Returns a tree with its JAX arrays as NumPy arrays, whole. What it gives must not be written to.
+    """Returns a tree with its JAX arrays as whole, read-only NumPy arrays. All processes must call it, and each gets everything."""
 
-    Of several processes all must call it, and each gets everything.
-    """
-    return jax.tree.map(lambda array: _whole(array) if isinstance(array, jax.Array) else array, tree)
+    def whole(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        if leaf.is_fully_addressable or leaf.is_fully_replicated:
+            return np.asarray(leaf)
+        return multihost_utils.process_allgather(leaf, tiled=True)
 
-
-GATHERED = 256 << 20  # bytes of an array that lie on every device at once, while it is gathered from several processes
-
-
-def _whole(array: jax.Array) -> np.ndarray:
-    if array.is_fully_addressable or array.is_fully_replicated:
-        return np.asarray(array)
-    sharding = array.sharding
-    assert isinstance(sharding, NamedSharding)
-    everywhere = NamedSharding(sharding.mesh, EVERYWHERE)
-    rows = max(1, GATHERED * len(array) // max(array.nbytes, 1))
-    firsts = range(0, len(array), rows)
-    # One after another, so that one part at a time lies on the devices.
-    return np.concatenate([np.asarray(_rows_of(array, f, min(rows, len(array) - f), everywhere)) for f in firsts])
-
-
-@partial(jax.jit, static_argnums=(2, 3))
-def _rows_of(array: jax.Array, first: int, count: int, sharding: NamedSharding) -> jax.Array:
-    return jax.lax.with_sharding_constraint(jax.lax.dynamic_slice_in_dim(array, first, count), sharding)
+    return jax.tree.map(whole, tree)

@@ -1,21 +1,19 @@
 """Where the arrays of a model lie while a run computes, and how many rows they have there.
 
-On a mesh of devices, what has a row for each token of the vocabulary is cut along `vocabulary`, and B, which has a column for
-each unit, over all devices if they divide the units. Everything else is on every device. Features are computed by batch
-slot, and each device has the slots of its own sentences. XLA finds the exchanges from this.
+On a mesh of devices, arrays with a row for each token are cut along `vocabulary`, and B (r, N) by unit over all devices if
+they divide the units. Everything else is on every device. Features are computed by batch slot, and each device has slots of
+its own. XLA finds the exchanges from this.
 
-Arrays that have a row for each token may get more rows than the vocabulary has tokens, so that devices have equally many,
-or because a device wants a multiple of something. GPT-2's vocabulary has V = 50,257 tokens, an odd number: on a GPU each row of the
-logits then begins somewhere else in a line of memory, and XLA pads copies of the logits and of A at every update. On a CPU it
-is the round numbers of tokens that are slow. The gradient of A reads the exponentials (C, V) of readout/cross_entropy.py column by
-column. If V is a multiple of 1,024, the numbers of a column lie a multiple of 4,096 bytes apart, and all of them want the same few
-places of the cache (results/readout_rows.md).
+Arrays with a row for each token may get more rows than there are tokens, so that all devices have equally many. One device
+also wants a certain number: on a GPU, GPT-2's odd V = 50,257 misaligns the rows of the logits, and XLA then copies them at every
+update. On a CPU round numbers are slow: if V is a multiple of 1,024, the gradient of A reads columns of the exponentials (C, V)
+whose numbers all want the same few places of the cache (results/readout_rows.md).
 
-An added row is no token. All its numbers are 0, and `masked` gives it a bias of PADDING_BIAS, so that its probability is
-exactly 0 in every softmax, and so are its gradients and the moments of an optimizer. Nothing of this is saved: a checkpoint
-has the arrays without added rows.
+An added row is no token. Its numbers are 0, and `masked` gives it a bias of PADDING_BIAS, so that its probability and its
+gradient are exactly 0. Checkpoints have the arrays without added rows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,15 +39,9 @@ Tree = Any  # the trained arrays, their gradient, or the state of an optimizer
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices of a run, and which arrays are cut and padded.
+    """The devices of a run, and which arrays are cut and padded, by their names in LanguageModel.params, such as "readout.a".
 
-    Arrays are named as LanguageModel.params has them, "readout.a". Those of an optimizer's state have the names of the
-    arrays that they belong to.
-
-    Example:
-        params = placement.place(params)    # whole arrays, as they are saved
-        ...                                 # any number of updates
-        params = placement.fetch(params)
+    The arrays of an optimizer's state are cut as those that they belong to.
     """
 
     mesh: Mesh | None  # None: one device does all
@@ -62,53 +54,36 @@ class Placement:
     def devices(self) -> int:
         return 1 if self.mesh is None else self.mesh.size
 
-    def spec(self, name: str) -> PartitionSpec:
-        """Returns how an array is cut."""
-        if name in self.by_token:
-            return BY_TOKEN
-        return BY_UNIT if name in self.by_unit else EVERYWHERE
-
     # ---- on the way to the devices and back ----
 
     def place(self, tree: Tree) -> Tree:
-        """Returns a tree of whole arrays, as they are saved, with those of the devices. Arrays that lie there already stay."""
+        """Puts whole arrays, as they are saved, onto the devices. Arrays that lie there already stay."""
 
-        def of_leaf(path: KeyPath, array: Any) -> jax.Array:
-            spec = self._spec(path, array)
+        def of_leaf(spec: PartitionSpec, array: Any) -> jax.Array:
             if spec == BY_TOKEN and (missing := self.rows - len(array)):
                 array = np.pad(np.asarray(array), [(0, missing)] + [(0, 0)] * (array.ndim - 1))
             return jnp.asarray(array) if self.mesh is None else meshes.place(array, self.mesh, spec)
 
-        return jax.tree_util.tree_map_with_path(of_leaf, tree)
+        return self._map(of_leaf, tree)
 
     def fetch(self, tree: Tree) -> Tree:
         """Returns the whole arrays of a tree that `place` made, or that went on from it."""
         found = tree if self.mesh is None else meshes.fetch(tree)
         if self.rows == self.vocab_size:
             return found
-
-        def of_leaf(path: KeyPath, array: Any) -> Any:
-            return array[: self.vocab_size] if self._spec(path, array) == BY_TOKEN else array
-
-        return jax.tree_util.tree_map_with_path(of_leaf, found)
+        return self._map(lambda spec, array: array[: self.vocab_size] if spec == BY_TOKEN else array, found)
 
     def everywhere(self, tree: Any) -> Any:
         """Returns a tree with every array on every device."""
-        if self.mesh is None:
-            return tree
-        mesh = self.mesh
-        return jax.tree.map(lambda array: meshes.place(array, mesh, EVERYWHERE), tree)
+        return self._put(tree, EVERYWHERE)
 
     def by_slots(self, tree: Any) -> Any:
         """Returns a tree of arrays (T, B), each device with some of the slots."""
-        if self.mesh is None:
-            return tree
-        mesh = self.mesh
-        return jax.tree.map(lambda array: meshes.place(array, mesh, BY_SLOT), tree)
+        return self._put(tree, BY_SLOT)
 
     def by_units(self, features: jax.Array) -> jax.Array:
-        """Returns features (rows, F) that each device has some rows of with some units on each device, if these are to be cut."""
-        return features if self.mesh is None or not self.by_unit else meshes.place(features, self.mesh, BY_UNIT)
+        """Returns features (rows, F) with some units of all rows on each device, if units are cut."""
+        return self._put(features, BY_UNIT) if self.by_unit else features
 
     # ---- inside a compiled function ----
 
@@ -121,23 +96,14 @@ class Placement:
 
     def constrain(self, tree: Tree) -> Tree:
         """Returns a tree whose arrays are cut as `place` cuts them."""
-        if self.mesh is None:
-            return tree
-        mesh = self.mesh
-
-        def of_leaf(path: KeyPath, array: jax.Array) -> jax.Array:
-            return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, self._spec(path, array)))
-
-        return jax.tree_util.tree_map_with_path(of_leaf, tree)
+        return self._map(self._constrain, tree)
 
     def replicated(self, array: jax.Array) -> jax.Array:
         """Returns an array that every device has all of."""
-        if self.mesh is None:
-            return array
-        return jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, EVERYWHERE))
+        return self._constrain(EVERYWHERE, array)
 
     def hold(self, optimizer: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
-        """Returns the same optimizer, with the same state, which never moves an added row: with an epsilon of 0, Adam divides 0 by 0."""
+        """Returns the same optimizer, which never moves an added row: with an epsilon of 0, Adam divides 0 by 0."""
         if self.rows == self.vocab_size:
             return optimizer
 
@@ -145,19 +111,33 @@ class Placement:
             steps, state = optimizer.update(gradient, state, params, **others)
             is_token = jnp.arange(self.rows) < self.vocab_size
 
-            def still(path: KeyPath, step: jax.Array) -> jax.Array:
-                if self._spec(path, step) != BY_TOKEN:
+            def still(spec: PartitionSpec, step: jax.Array) -> jax.Array:
+                if spec != BY_TOKEN:
                     return step
                 return jnp.where(is_token.reshape(-1, *[1] * (step.ndim - 1)), step, 0)
 
-            return jax.tree_util.tree_map_with_path(still, steps), state
+            return self._map(still, steps), state
 
         return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
-    def _spec(self, path: KeyPath, array: Any) -> PartitionSpec:
-        """Returns how a leaf of a tree is cut; a counter of an optimizer is not."""
-        name = ".".join(str(key.key) for key in path if isinstance(key, DictKey))
-        return self.spec(name) if np.ndim(array) else EVERYWHERE
+    # ---- inside ----
+
+    def _map(self, of_leaf: Callable[[PartitionSpec, Any], Any], tree: Tree) -> Tree:
+        """Calls a function with each leaf of a tree and how it is cut; a counter of an optimizer is not."""
+
+        def of_path(path: KeyPath, leaf: Any) -> Any:
+            name = ".".join(str(key.key) for key in path if isinstance(key, DictKey))
+            spec = BY_TOKEN if name in self.by_token else BY_UNIT if name in self.by_unit else EVERYWHERE
+            return of_leaf(spec if np.ndim(leaf) else EVERYWHERE, leaf)
+
+        return jax.tree_util.tree_map_with_path(of_path, tree)
+
+    def _put(self, tree: Any, spec: PartitionSpec) -> Any:
+        mesh = self.mesh
+        return tree if mesh is None else jax.tree.map(lambda array: meshes.place(array, mesh, spec), tree)
+
+    def _constrain(self, spec: PartitionSpec, array: jax.Array) -> jax.Array:
+        return array if self.mesh is None else jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, spec))
 
 
 def rows_on(backend: str, vocab_size: int, vocabulary: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Stopping where SIGTERM or Ctrl-C asks for it: at once, or after the updates that are under way."""
+"""Stopping if SIGTERM or Ctrl-C asks for it: at once, or after the updates that are under way."""
 
 import contextlib
 import os
@@ -18,11 +18,9 @@ class Interruption:
         self.ends_process = ends_process  # where a second SIGINT comes
         self.asked = False
         self.must_wait = False
-        self.agreed = False
 
     def __bool__(self) -> bool:
-        self.agreed = self.agreed or group.any_asked_to_stop(self.asked)
-        return self.agreed
+        return group.any_asked_to_stop(self.asked)
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
@@ -33,14 +31,21 @@ class Interruption:
         finally:
             self.must_wait = False
 
+    def stop(self) -> None:
+        """Asks the run to stop, in all processes."""
+        self.asked = True
+        if group.count() > 1:
+            signal.raise_signal(signal.SIGTERM)  # JAX handles it, and tells the others.
+
     def ask(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal: it raises KeyboardInterrupt, or is remembered; a second SIGINT ends the process at once."""
         if self.asked and number == signal.SIGINT:
             if not self.ends_process:
                 raise KeyboardInterrupt
             os._exit(130)
-        asked_before, self.asked = self.asked, True
-        if not self.must_wait:
+        asked_before = self.asked
+        self.stop()
+        if not self.must_wait and group.count() == 1:
             raise KeyboardInterrupt
         if not asked_before:
             line = "stopping after this update; Ctrl-C again leaves at once, without saving"
@@ -58,7 +63,10 @@ def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    before = {number: signal.signal(number, interruption.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT]
+    if group.count() == 1:  # In several processes JAX's own handler tells all of them.
+        numbers.append(signal.SIGTERM)
+    before = {number: signal.signal(number, interruption.ask) for number in numbers}
     try:
         yield interruption
     finally:

@@ -1,7 +1,6 @@
 """Training, from a configuration to a finished run directory."""
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from esnlm.compute import in_float32
 from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
 from esnlm.distributed import group
-from esnlm.distributed.channel import STOPPED
 from esnlm.errors import InputError
 from esnlm.io.console import say, tell, warn
 from esnlm.io.json_file import write_json
@@ -33,7 +31,7 @@ from esnlm.training.state import note_changes, note_device, warn_of_damage
 from esnlm.training.summary import describe_device, summarize
 
 LARGE = 64 << 20  # bytes: a heap of another thread than the main one hands larger blocks back to the system
-INTERRUPTED = STOPPED  # the exit status of a run that was stopped and can be resumed
+INTERRUPTED = group.STOPPED  # the exit status of a run that was stopped and can be resumed
 
 Listener = Callable[[dict[str, Any]], Any]
 
@@ -68,7 +66,8 @@ def train_run(
     if ends_process and _has_large_arrays(experiment):
         share_one_heap()
     parent.require_another_directory(experiment)
-    _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
+    settings = config.flatten(config.as_dict(experiment)) | {"--allow-change": allowed, "--profile": traced}
+    group.require_same({name: str(value) for name, value in settings.items()})
 
     if is_url(experiment.run):
         raise InputError(f"run is {experiment.run}: name a folder of this machine, and copy it there with --upload URL")
@@ -80,7 +79,8 @@ def train_run(
             profile = Profile(traced, directory.profile)
             status = _train_run(experiment, directory, interruption, allowed, profile, listeners)
     except KeyboardInterrupt:  # There was nothing to save.
-        return _stopped()
+        tell("stopped; the same command resumes")
+        return INTERRUPTED
     if uploads is not None:
         uploads(last=True)
     return status
@@ -93,14 +93,6 @@ def _has_large_arrays(experiment: Experiment) -> bool:
     with contextlib.suppress(InputError):  # which is told where the data is opened
         return 4 * experiment.compute.chunk_tokens * experiment.data.size().vocab_size > LARGE
     return False
-
-
-def _stopped() -> int:
-    """Says that the run was stopped before there was anything to save, and returns the exit status."""
-    line = "stopped; the same command resumes"
-    tell(line)  # of several processes in one that was asked, or in process 0
-    group.fail(INTERRUPTED, line)
-    return INTERRUPTED
 
 
 def _train_run(
@@ -180,25 +172,8 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     return True
 
 
-def _require_same_everywhere(experiment: Experiment, options: dict[str, Any]) -> None:
-    """Raises InputError in a process whose configuration is not that of process 0."""
-    if group.count() == 1:
-        return
-    here = json.loads(json.dumps(config.flatten(config.as_dict(experiment)) | options))
-    first = group.agree(here)
-    differ = [
-        f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)
-    ]
-    with group.in_turn():  # Process 0 waits, before it writes anything, until all have compared.
-        if differ:
-            raise InputError(
-                f"the configuration of process {group.index()} is not that of process 0 ({'; '.join(differ)}): give all"
-                " processes the same one"
-            )
-
-
 def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
     """Calls each listener with the values of a line of metrics, and asks the run to stop where one returns True."""
     for listener in listeners:
         if listener(values) is True:
-            interruption.asked = True
+            interruption.stop()
