@@ -12,13 +12,13 @@ from filelock import FileLock, Timeout
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json, read_small, write_json
+from esnlm.io.atomic import writing
+from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.manifest import Manifest
 from esnlm.warning import warn_caller
 
-ANOTHER = (
-    "choose another with --run"  # what lines on a run directory advise; a study, which names its runs, replaces it
-)
+# What lines on a run directory advise. A study, which names its runs, replaces it.
+ANOTHER = "choose another with --run"
 FORMAT = 2  # of the run directories that this version writes and reads
 
 
@@ -77,7 +77,11 @@ class RunDirectory:
     lock = Entry(".lock", "A file that a training holds locked, so that a second one stays out.")
 
     def __post_init__(self) -> None:
-        if (found := self._read_format()) not in (None, FORMAT):
+        try:
+            found = parse_json(self.format.read_bytes())["format"] if self.format.exists() else FORMAT
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
+        if found != FORMAT:
             raise InputError(
                 f"{self.path}: a run directory of format {found}, and this version of esnlm reads format {FORMAT} only; use"
                 " the version that wrote it, or train the run again in another directory"
@@ -94,11 +98,7 @@ class RunDirectory:
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
     def verify(self, *paths: Path, warn: Callable[[str], Any] = warn_caller) -> None:
-        """Checks files, and the files in folders, against the manifest. Calls `warn` with a line if there is none.
-
-        Raises:
-            InputError: A file is damaged or missing.
-        """
+        """Raises InputError if one of these files, or a file in these folders, is damaged. Warns if there is no manifest."""
         if self.manifest.read() is None and self.checkpoints.exists():
             warn(f"{self.manifest_file}: missing: the files of this run cannot be verified")
         if damage := self.manifest.find_damage(*paths):
@@ -112,11 +112,8 @@ class RunDirectory:
         known = self.manifest.read()
         if not self.summary.exists() or (known is not None and self.summary.name not in known["files"]):
             return None  # interrupted, or killed before the results were complete
-        try:
-            summary = parse_json(read_small(self.summary))
-            return summary if summary["status"] in ("finished", "diverged") else None
-        except (ValueError, KeyError, TypeError):
-            return None
+        summary = parse_json(self.summary.read_bytes())
+        return summary if summary["status"] in ("finished", "diverged") else None
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[None]:
@@ -144,7 +141,7 @@ class RunDirectory:
         """Marks the folder as a run's, before anything else is written there. Raises InputError if it is another's."""
         self.require_own()
         if not self.config.exists():
-            with self._writing():
+            with writing(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.format, {"format": FORMAT})
 
@@ -160,15 +157,14 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Holds the run directory against a second training. The lock goes with the process, however it ends.
 
-        Raises:
-            InputError: Another process holds it, or the folder is another's.
+        Raises InputError if another process holds it, or the folder is another's.
         """
         if not group.writes():  # process 0 of this run holds it
             yield
             return
         self.require_own()
         lock = FileLock(self.lock)
-        with self._writing():
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             try:
                 lock.acquire(blocking=False)
@@ -182,22 +178,3 @@ class RunDirectory:
             yield
         finally:
             lock.release()
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Turns errors of the system into one line."""
-        try:
-            yield
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot write the run directory: {error.strerror}; {ANOTHER}") from None
-
-    def _read_format(self) -> int | None:
-        """Returns the number of the format, 1 for a run without one, or None if no run was begun."""
-        if not self.format.exists():
-            return 1 if self.config.exists() else None
-        try:
-            if type(number := parse_json(read_small(self.format))["format"]) is int:
-                return number
-            raise ValueError
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None

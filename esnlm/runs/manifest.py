@@ -6,7 +6,7 @@ from typing import Any
 
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_file
-from esnlm.io.json_file import add_seal, read_small, remove_seal
+from esnlm.io.json_file import add_seal, remove_seal
 from esnlm.io.sealed_folder import file_sha256
 
 
@@ -17,16 +17,10 @@ class Manifest:
     path: Path  # of the manifest itself, in that folder
 
     def read(self) -> dict[str, Any] | None:
-        """Returns what the manifest holds, or None where there is none, or no folder.
-
-        Raises:
-            InputError: It is damaged.
-        """
-        try:
-            text = read_small(self.path)
-        except (FileNotFoundError, NotADirectoryError):
+        """Returns what the manifest holds, or None if there is none. Raises InputError if it is damaged."""
+        if not self.path.exists():
             return None
-        if (content := remove_seal(text)) is None:
+        if (content := remove_seal(self.path.read_bytes())) is None:
             raise InputError(
                 f"{self.path}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
                 " files that are not verified"
@@ -34,17 +28,10 @@ class Manifest:
         return content
 
     def add(self, *paths: Path, **facts: Any) -> None:
-        """Records the sha256 of files, and of all files in folders, and the facts.
-
-        Args:
-            paths: Files and folders; those that do not exist are left out.
-            facts: Other values to remember, as JSON has them.
-        """
+        """Records the sha256 of those files, and of those in folders, that exist, and facts as JSON has them."""
         known = self.read() or {}
-        expanded = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-        found = {
-            file.relative_to(self.path.parent).as_posix(): file_sha256(file) for file in expanded if file.is_file()
-        }
+        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+        found = {file.relative_to(self.path.parent).as_posix(): file_sha256(file) for file in files if file.is_file()}
         write_file(self.path, add_seal(known | facts | {"files": known.get("files", {}) | found}))
 
     def find_damage(self, *paths: Path) -> list[str]:
@@ -52,7 +39,7 @@ class Manifest:
         lines = []
         for name, expected in (self.read() or {"files": {}})["files"].items():
             file = self.path.parent / name
-            if file in paths or any(path in file.parents for path in paths):
+            if not {file, *file.parents}.isdisjoint(paths):
                 if not file.is_file():
                     lines.append(f"{file}: missing")
                 elif file_sha256(file) != expected:

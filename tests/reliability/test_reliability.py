@@ -1,4 +1,4 @@
-"""The programs that kill, damage and fill, at tiny sizes: they run, they see what they must, and nothing is lost."""
+"""The programs that kill and damage, at tiny sizes: they run, they see what they must, and nothing is lost."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from esnlm.io.atomic import NewFolder
-from tests.reliability import faults, full_disk, kills, rot
+from tests.reliability import faults, kills, rot
 from tests.reliability.compare import REPOSITORY, compare_files
 from tests.reliability.fork_server import ForkServer
 
@@ -77,13 +77,6 @@ def test_damage_is_one_bit_or_half_a_file(tmp_path):
     assert sum(byte.bit_count() for byte in file.read_bytes()) == 1
     rot.truncate(file, random.Random(0))
     assert file.stat().st_size == 50
-
-
-def test_a_refusal_is_one_line_with_advice():
-    assert full_disk.judge(2, "some progress\nerror: x: No space left on device; free some space there\n") == []
-    assert full_disk.judge(1, "Traceback\n")[0] == "status 1"
-    assert full_disk.judge(2, "error: no\n") == ["no advice"]
-    assert full_disk.judge(2, "error: free it\nmore\n")[0].startswith("not one line")
 
 
 def test_a_fault_is_told_in_one_line_beside_what_is_always_said():
@@ -171,13 +164,3 @@ def test_rot(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rot.json").read_text())["rows"]
     assert {row["outcome"] for row in rows if row["file"] == "config.yaml"} == {"refused"}
-
-
-@pytest.mark.slow
-def test_full_disk(tmp_path):
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small file system: run it as root")
-    done = command(
-        "tests.reliability.full_disk", "--size", "32", "--only", "preparation, (0|read-only)", "--out", tmp_path
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
