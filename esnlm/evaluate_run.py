@@ -35,20 +35,9 @@ def evaluate_run(
 ) -> Evaluation:
     """Scores minimal pairs with a run, writes the report and prints it. All input is checked before anything is scored.
 
-    Args:
-        run: the run directory, or its URL.
-        data: folders and files of pairs; None: the run's own pairs.
-        good, bad, group: the columns of the right sentence, of the wrong ones, and of the paradigm; None: those of BLiMP.
-        scoring: the name of the convention.
-        out: the JSON file; None: RUN/evaluation/blimp-SCORING.json, with -untrained or -step-N if one was asked for.
-        step: the checkpoint of this step; None: the newest.
-        untrained: whether to score the model as it was before its first update.
-        compare: a report to set this run against, or another run directory, which stands for its report of this scoring.
-        overwrite: whether to replace a report of another run, step or data.
-        command: what the report names as its origin.
-
-    Raises:
-        InputError: the run, the pairs, the report to compare with or the place of the report is not usable.
+    The arguments are those of `esnlm blimp`; `command` is what the report names as its origin. None stands for the run's own
+    pairs, for BLiMP's columns, for the newest checkpoint, and for RUN/evaluation/blimp-SCORING.json. Raises InputError if the
+    run, the pairs, the report to compare with or the place of the report is not usable.
     """
     conventions.get(scoring)
     if (good or bad or group) and not data:

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -121,22 +121,13 @@ class Run:
         self._require_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
 
-        def on_progress(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             bar.total = total
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
-        compute = self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        return scoring.token_log_probs(
-            self._stream,
-            self._readout,
-            sequences,
-            compute.precision,
-            chunk=min(256, compute.chunk_tokens),
-            window_tokens=compute.window_tokens,
-            on_progress=on_progress if progress else None,
-            with_likeliest=with_likeliest,
-        )
+        options = self._scoring_options | {"with_likeliest": with_likeliest}
+        on_progress = show if progress else None
+        return scoring.token_log_probs(self._stream, self._readout, sequences, on_progress=on_progress, **options)
 
     @in_float32
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
@@ -182,12 +173,7 @@ class Run:
         `group` marks the tokens in the group, (V,) bool.
         """
         self._require_readable(sequences)
-        compute = self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        chunk = min(256, compute.chunk_tokens)
-        return scoring.group_log_probs(
-            self._stream, self._readout, sequences, group, compute.precision, chunk, compute.window_tokens
-        )
+        return scoring.group_log_probs(self._stream, self._readout, sequences, group, **self._scoring_options)
 
     @in_float32
     def surprisal(
@@ -380,6 +366,12 @@ class Run:
     def _stream(self) -> SentenceFeatures:
         return self._ready.stream(self.config.compute, self._placement)
 
+    @property
+    def _scoring_options(self) -> dict[str, Any]:
+        compute = self.config.compute
+        chunk = min(256, compute.chunk_tokens)
+        return {"precision": compute.precision, "chunk": chunk, "window_tokens": compute.window_tokens}
+
     @cached_property
     def _readout(self) -> dict:
         """The arrays of the readout, on all devices."""
@@ -400,17 +392,14 @@ class Run:
             ids = np.asarray(sequence)
             if ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size):
                 raise InputError(f"sequence {i} has other values than the ids 0 .. {self.tokenizer.vocab_size - 1}")
-            advice = "shorten it" if reads_last else "shorten it, or use `esnlm score --tokens`, which reads windows"
-            if (problem := self._too_long(len(ids), reads_last, advice)) is not None:
-                framing = (self.tokenizer.bos, self.tokenizer.eos)
-                begins = self.tokenizer.decode([each for each in ids[:12].tolist() if each not in framing])
-                raise InputError(f"sequence {i} has {problem}. It begins {begins!r}")
+            if (problem := self._too_long(len(ids), reads_last)) is not None:
+                raise InputError(f"sequence {i} has {problem}")
 
-    def _too_long(self, ids: int, reads_last: bool = False, advice: str = "shorten it") -> str | None:
+    def _too_long(self, ids: int, reads_last: bool = False) -> str | None:
         """Returns what is wrong with a sequence of so many ids and what to do, or None if there is room for it."""
         longest = self.config.model.longest
         if longest is not None and ids - (not reads_last) > longest:
-            return f"{ids} ids: this model reads at most {longest}{'' if reads_last else ' + 1'}; {advice}"
+            return f"{ids} ids: this model reads at most {longest}{'' if reads_last else ' + 1'}; shorten it"
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
             room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
             return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"

@@ -22,7 +22,6 @@ ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to"),
     errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
     errno.EIO: "the disk fails: choose another one",
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (ulimit -n)"),
 }
 # Those that the user can mend only if a path was given to write to. Elsewhere they are a fault of the program.
 PATH_ADVICE = {
