@@ -206,5 +206,8 @@ def _locked(path: Path) -> Iterator[bool]:
 
 def _remove(path: Path) -> None:
     """Removes a file or folder, if it is there."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -178,7 +178,10 @@ def working(what: str) -> Iterator[None]:
     def show() -> None:
         while not ended.wait(1.0 if is_terminal(sys.stderr) else LOG_EVERY_SECONDS):
             line = f"{what}  {clock(time.monotonic() - began)}"
-            status(line) if is_terminal(sys.stderr) else say(f"{line} so far")
+            if is_terminal(sys.stderr):
+                status(line)
+            else:
+                say(f"{line} so far")
 
     shown = threading.Thread(target=show, daemon=True)
     shown.start()
