@@ -60,7 +60,9 @@ def evaluate_run(
         other = run_copy(compare, untrained=True)
         compare_with = blimp_report.read_to_compare(other, scoring, data_sha256, len(pairs))
         if other.is_dir():  # else a report was named, and it may well be of an earlier step
-            newest = max(checkpoint.all_steps(RunDirectory(other).checkpoints), default=0)
+            theirs = RunDirectory(other)
+            summary = theirs.read_summary(warn) or {}  # a copy of a run in the cloud may have no checkpoints
+            newest = max([*checkpoint.all_steps(theirs.checkpoints), summary.get("step", 0)])
             if newest > (reported := compare_with[0]["step"]):
                 warn(
                     f"{other}: compared with its report of step {reported:,}, and this run has been trained until step"

@@ -22,12 +22,12 @@ ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to"),
     errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
     errno.EIO: "the disk fails: choose another one",
+    errno.ENAMETOOLONG: "choose a shorter name",
 }
 # Those that the user can mend only if a path was given to write to. Elsewhere they are a fault of the program.
 PATH_ADVICE = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "choose a folder that exists, or make it first"),
     errno.EEXIST: "a file stands where a folder is needed: choose another place",
-    errno.ENAMETOOLONG: "choose a shorter name",
 }
 
 
