@@ -1,12 +1,8 @@
-"""Keeps compiled programs between processes, in a folder of the user's.
+"""Keeps compiled programs between processes, in a folder of the user's, which JAX reads in a fraction of a second.
 
-XLA compiles the program of an update for half a minute, and a resumed run needs the same program again. JAX can keep such
-programs in a folder, and reads them in a fraction of a second. The commands own their process and switch this on. The
-library by itself does not. A program that was read computes the same bits as one that was compiled.
-
-JAX finds a program by what it computes and by the versions of JAX and XLA, but not by the processor that it was compiled for.
-A home folder may be shared by different machines, and code for another processor may end the process or round otherwise. So
-each kind of machine has a folder of its own.
+The commands own their process and switch this on; the library by itself does not. JAX finds a program by what it computes
+and by the versions of JAX and XLA, but not by the processor that it was compiled for. A home folder may be shared by
+different machines, and code for another processor may end the process or round otherwise, so each has its own folder.
 """
 
 import contextlib
@@ -27,10 +23,9 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def use() -> Path | None:
-    """Lets JAX keep compiled programs, and returns their folder; None where none is used, or not by this choice.
+    """Lets JAX keep compiled programs, and returns their folder; None if none is used, or not by this choice.
 
-    JAX reads these settings when it is imported, so this comes before. It changes nothing where JAX is imported already,
-    or where JAX_COMPILATION_CACHE_DIR names a folder of the user's choice.
+    JAX reads these settings when it is imported, so this changes nothing if JAX is imported already.
     """
     # A program that cannot be read is compiled, and one that cannot be written is not kept. Neither matters to a run.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache|Cache value for key")
@@ -48,12 +43,14 @@ def use() -> Path | None:
 
 
 def choose_folder() -> Path | None:
-    """Returns the folder for this machine, which need not exist; None where the user chose another, or none."""
+    """Returns the folder for this machine, which need not exist; None if the user chose another, or none."""
     chosen = os.environ.get(SWITCH, "")
     if chosen.lower() == "off" or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return None
+    xdg = os.environ.get("XDG_CACHE_HOME", "")  # ignored if relative, by the XDG specification
     try:
-        return Path(chosen or _user_folder()).absolute() / machine()
+        caches = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
+        return Path(chosen or caches / "esnlm" / "compiled").absolute() / machine()
     except RuntimeError:  # There is no home folder.
         return None
 
@@ -82,14 +79,8 @@ def machine() -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def _user_folder() -> Path:
-    """Returns the place for caches by the XDG specification, which ignores a relative path."""
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "esnlm" / "compiled"
-
-
 def _processor() -> str:
-    """Returns what the system says of the first processor, its instruction sets among it; elsewhere the machine's name."""
+    """Returns the system's lines on the first processor, with its instruction sets; elsewhere the machine's name."""
     try:
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

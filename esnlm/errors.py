@@ -9,14 +9,11 @@ LONGEST = 2000  # characters
 class InputError(ValueError):
     """Bad input or configuration.
 
-    The message is one line: what is wrong, with which value, in which file or field, and what to do. What files put into
-    it cannot break the line, command the terminal or fill the screen: it is escaped here, and cut in its middle.
-    The commands print it as `error: ...` on stderr and exit with status 2; nothing half-written is left behind.
+    The message is one line: what is wrong, with which value, in which file or field, and what to do. Control characters in
+    it are escaped, and it is cut in its middle if it is long. The commands print it as `error: ...` and exit with status 2.
     """
 
     def __init__(self, message: str) -> None:
-        if len(message) > 2 * LONGEST:  # what is cut below anyway need not be looked at
-            message = message[:LONGEST] + message[-LONGEST:]
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
         super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
 

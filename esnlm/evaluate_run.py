@@ -35,28 +35,13 @@ def evaluate_run(
 ) -> Evaluation:
     """Scores minimal pairs with a run, writes the report and prints it. All input is checked before anything is scored.
 
-    Args:
-        run: the run directory, or its URL.
-        data: folders and files of pairs; None: the run's own pairs.
-        good, bad, group: the columns or fields of the right sentence, of the wrong one or ones, and of the paradigm; None:
-            those of BLiMP.
-        scoring: the name of the convention.
-        out: the JSON file; None: RUN/evaluation/blimp-SCORING.json, with -untrained or -step-N where one was asked for.
-        step: the checkpoint of this step; None: the newest.
-        untrained: whether to score the model as it was before its first update.
-        compare: another run directory or report to set this run against. A directory stands for its report of this scoring, and a warning
-            says where it has a later step than that.
-        overwrite: whether to replace a report of another run, step or data.
-        command: what the report names as its origin.
-
-    Raises:
-        InputError: the run, the pairs, the report to compare with or the place of the report is not usable.
+    The arguments are those of `esnlm blimp`; `command` is what the report names as its origin. None stands for the run's own
+    pairs, for BLiMP's columns, for the newest checkpoint, and for RUN/evaluation/blimp-SCORING.json. Raises InputError if the
+    run, the pairs, the report to compare with or the place of the report is not usable.
     """
     conventions.get(scoring)
-    named = {"--good": good, "--bad": bad, "--group": group}
-    options = ", ".join(option for option, value in named.items() if value is not None)
-    if options and not data:
-        raise InputError(f"{options}: for pairs that --data names")
+    if (good or bad or group) and not data:
+        raise InputError("--good, --bad, --group: for pairs that --data names")
     usual = minimal_pairs.Columns()
     columns = minimal_pairs.Columns(good or usual.good, tuple(bad or usual.bad), group)
     pairs = minimal_pairs.load(data, columns) if data else None
@@ -75,7 +60,14 @@ def evaluate_run(
         other = run_copy(compare, untrained=True)
         compare_with = blimp_report.read_to_compare(other, scoring, data_sha256, len(pairs))
         if other.is_dir():  # else a report was named, and it may well be of an earlier step
-            _warn_of_old_report(RunDirectory(other), compare_with[0]["step"])
+            theirs = RunDirectory(other)
+            summary = theirs.read_summary(warn) or {}  # a copy of a run in the cloud may have no checkpoints
+            newest = max([*checkpoint.all_steps(theirs.checkpoints), summary.get("step", 0)])
+            if newest > (reported := compare_with[0]["step"]):
+                warn(
+                    f"{other}: compared with its report of step {reported:,}, and this run has been trained until step"
+                    f" {newest:,} since; score it again to compare with what it is now"
+                )
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)
@@ -88,19 +80,8 @@ def evaluate_run(
     return evaluation
 
 
-def _warn_of_old_report(directory: RunDirectory, step: int) -> None:
-    """Warns if a run that stands for its report was trained for longer than until the report's step."""
-    summary = directory.read_summary(warn) or {}  # in a copy of a run in the cloud there may be no checkpoints
-    newest = max([*checkpoint.all_steps(directory.checkpoints), summary.get("step", 0)])
-    if newest > step:
-        warn(
-            f"{directory.path}: compared with its report of step {step:,}, and this run has been trained until step {newest:,} since;"
-            " score it again to compare with what it is now"
-        )
-
-
 def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Pair]:
-    """Returns the run's own minimal pairs. Raises InputError where it has none, or they have changed."""
+    """Returns the run's own minimal pairs. Raises InputError if it has none, or they have changed."""
     if not directory.minimal_pairs.is_dir():
         raise InputError(f"{directory.path}: this run has no minimal pairs of its own: name some with --data")
     directory.verify(directory.minimal_pairs)

@@ -10,10 +10,7 @@ Example:
 """
 
 import dataclasses
-import math
-import numbers
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -21,15 +18,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from esnlm import config_io
 from esnlm.compute import backend, choose_compute, in_float32
-from esnlm.config import Experiment, TrainingConfig, flatten
+from esnlm.config import Experiment, flatten
 from esnlm.data.corpus import require_training_store
 from esnlm.data.encode import encode_sentences
-from esnlm.data.store import TokenStore, npy_header, open_store
+from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
@@ -41,11 +37,9 @@ from esnlm.io.remote import is_url, run_copy
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.placement import Placement
-from esnlm.readout import linear
 from esnlm.rng import check_seed
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import validation_at
 from esnlm.warning import warn_caller
 
 Step = int | Literal["best"] | None  # of a checkpoint
@@ -79,9 +73,8 @@ class Run:
 
         Args:
             sentences: n texts.
-            scoring: the convention: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval" or "babylm"; see
-                evaluation/conventions.
-            progress: whether to show how far the scoring is, on stderr.
+            scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval" or "babylm"; see evaluation/conventions.
+            progress: whether to show on stderr how far the scoring is.
 
         Raises:
             InputError: the convention is unknown, or a sentence is too long for the model or for the memory.
@@ -100,11 +93,8 @@ class Run:
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats, where w_1 is BOS and w_T is EOS.
 
-        Returns:
-            One float32 array (T - 1,) a sentence; its last value is that of EOS.
-
-        Raises:
-            InputError: a sentence is too long for the model or for the memory.
+        The result is one float32 array (T - 1,) a sentence; its last value is that of EOS. Raises InputError if a sentence is
+        too long for the model or for the memory.
         """
         found = self.token_log_probs_of(encode(sentences, self.tokenizer, "paper"))
         self._warn_of_undefined([np.sum(each) for each in found])
@@ -118,11 +108,11 @@ class Run:
 
         Args:
             sequences: int arrays (T,). The first id of each is only a condition.
-            progress: whether to show how far the scoring is, on stderr.
-            with_likeliest: whether to say, too, which tokens are those that the model finds likeliest.
+            progress: whether to show on stderr how far the scoring is.
+            with_likeliest: whether to mark the tokens that the model finds likeliest.
 
         Returns:
-            One float32 array a sequence, (T - 1,), empty where T < 2; with `with_likeliest` (T - 1, 2), where the second
+            One float32 array a sequence, (T - 1,), empty if T < 2; with `with_likeliest` (T - 1, 2), where the second
             column is 1 for the likeliest token and 0 for any other.
 
         Raises:
@@ -131,22 +121,13 @@ class Run:
         self._require_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
 
-        def on_progress(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             bar.total = total
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
-        compute = self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        return scoring.token_log_probs(
-            self._stream,
-            self._readout,
-            sequences,
-            compute.precision,
-            chunk=min(256, compute.chunk_tokens),
-            window_tokens=compute.window_tokens,
-            on_progress=on_progress if progress else None,
-            with_likeliest=with_likeliest,
-        )
+        options = self._scoring_options | {"with_likeliest": with_likeliest}
+        on_progress = show if progress else None
+        return scoring.token_log_probs(self._stream, self._readout, sequences, on_progress=on_progress, **options)
 
     @in_float32
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
@@ -154,10 +135,7 @@ class Run:
 
         Args:
             text: a token store or its folder, or a list of sentences.
-            progress: whether to show how far the measurement is, on stderr.
-
-        Returns:
-            The sums and the figures made of them; evaluation/likelihood.py says what each unit counts.
+            progress: whether to show on stderr how far the measurement is.
 
         Raises:
             InputError: there is no such store, it is damaged or of another tokenizer, or a sentence is too long for the
@@ -167,11 +145,6 @@ class Run:
             run.likelihood("stores/dev").bits_per_byte
         """
         if isinstance(text, str | Path):
-            there = is_url(text) or os.path.exists(text)
-            if not there:
-                raise InputError(
-                    f"{str(text)[:80]}: no token store lies there: give the folder of one, or a list of sentences"
-                )
             text = open_store(text)
         store = text if isinstance(text, TokenStore) else encode_sentences(list_texts(text), self.tokenizer)
         self.require_store(store)
@@ -187,7 +160,7 @@ class Run:
         return found
 
     def require_store(self, store: TokenStore) -> None:
-        """Raises an InputError for a store of another tokenizer, or with a sentence that `likelihood` has no room for."""
+        """Raises InputError for a store of another tokenizer, or with a sentence that `likelihood` has no room for."""
         store.require_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
         if (problem := self._too_long(int(store.lengths[i]))) is not None:
@@ -195,31 +168,12 @@ class Run:
 
     @in_float32
     def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} is in a group of tokens | w_1 .. w_t) in nats of token ids.
+        """Returns log p(w_{t+1} is in a group of tokens | w_1 .. w_t) in nats of token ids, as `token_log_probs_of` does.
 
-        Args:
-            sequences: as in `token_log_probs_of`.
-            group: which tokens are in the group, (V,) bool.
-
-        Returns:
-            One float32 array a sequence, (T - 1,), empty where T < 2.
-
-        Raises:
-            InputError: as in `token_log_probs_of`, or the group is no such array.
+        `group` marks the tokens in the group, (V,) bool.
         """
-        group, size = _as_array("group", group), self.tokenizer.vocab_size
-        line = (
-            f"group has the shape {group.shape} and the type {group.dtype}: give one bool for each of the {size} tokens"
-        )
-        if group.shape != (size,) or group.dtype != bool:
-            raise InputError(line)
         self._require_readable(sequences)
-        compute = self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        chunk = min(256, compute.chunk_tokens)
-        return scoring.group_log_probs(
-            self._stream, self._readout, sequences, group, compute.precision, chunk, compute.window_tokens
-        )
+        return scoring.group_log_probs(self._stream, self._readout, sequences, group, **self._scoring_options)
 
     @in_float32
     def surprisal(
@@ -254,11 +208,11 @@ class Run:
             whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
             eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
             scoring: the convention: "paper", "no-eos" or "lm-eval"; "babylm" is refused, since it does not score the first token.
-            progress: whether to show how far the scoring is, on stderr.
+            progress: whether to show on stderr how far the scoring is.
 
         Raises:
-            InputError: an argument is unknown, or has no effect, a sentence or document is too long for the memory, a word of a
-                list is empty, or a token stands in two of them.
+            InputError: an argument is unknown, a sentence or document is too long for the memory, a word of a list is empty, or a
+                token stands in two of them.
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
@@ -282,27 +236,23 @@ class Run:
     def states(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
-        They are the features that the readout sees, so F depends on the family:
-
-        - esn: h of N units, and of several layers those of all layers side by side, the first layer's first: F = L N.
-          Under `update_rule: leaky_membrane` it is f(x).
-        - jaeger: B h + B_u u + B_y p, which A reads: F = r, the rank of the readout.
-        - lstm: h without c, F = width; with `ngrams`, h plus what the n-grams add.
-        - gpt2: what the last layer norm gives, F = width.
-        - deep_readout: z, F = r, the rank of the readout.
-
-        Returns:
-            One float32 array (T, F) a sentence, without dropout.
-
-        Raises:
-            InputError: a sentence is too long for the model or for the memory.
+        They are the features that the readout sees, one float32 array (T, F) a sentence, without dropout; docs/states.md lists
+        them for each family. Raises InputError if a sentence is too long for the model or for the memory.
         """
         sequences = encode(sentences, self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
+        model, compute = self.config.model, self.config.compute
+        assert compute.window_tokens is not None  # `load` has chosen it for this machine
+        # With half a window the last sequence, which reaches beyond it, still has room in a buffer of the usual size.
+        tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
+        windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
         found: list[np.ndarray] = []
-        for buffer, rows in self._read_in_windows(sequences):
-            states = self._features_at(buffer, np.concatenate(rows))[:, : self.config.model.states_in_features]
-            found += [each.copy() for each in np.split(states, np.cumsum([len(each) for each in rows])[:-1])]
+        for number in np.unique(windows):
+            buffer, rows = self._stream.read([sequences[i] for i in np.flatnonzero(windows == number)])
+            *ends, total = np.cumsum([len(each) for each in rows]).tolist()
+            size = min(1 << (total - 1).bit_length(), total + -total % 1024)  # few sizes, so few compilations
+            states = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
+            found += [each.copy() for each in np.split(states[:total, : model.states_in_features], ends)]
         return found
 
     @in_float32
@@ -333,21 +283,30 @@ class Run:
         Example:
             run.generate("The cats", count=3, length=10, temperature=0.7)
         """
-        if not isinstance(prompt, str):
-            raise InputError(f"prompt is {prompt!r}: give a text")
-        _require_choices(count=count, length=length, temperature=temperature, top_k=top_k, seed=seed)
+        if count < 1 or length < 1 or not temperature >= 0 or (top_k is not None and top_k < 1):
+            raise InputError(
+                f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
+                " at least 1, temperature at least 0"
+            )
+        check_seed(seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
             raise InputError(
                 f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
             )
-        compute = self.config.compute
-        features = self._ready.reader(count, len(ids) + length)
-        readout = self._readout_here
-        options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
-        options |= {"seed": seed, "precision": compute.precision}
-        found = generation.generate(features, readout, ids, self.tokenizer.eos, **options)
+        found = generation.generate(
+            self._ready.reader(count, len(ids) + length),
+            self._readout_here,
+            ids,
+            self.tokenizer.eos,
+            count=count,
+            length=length,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
+            precision=self.config.compute.precision,
+        )
         return [self.tokenizer.decode(ids) for ids in found]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -355,33 +314,28 @@ class Run:
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
-        """Returns the unigram model of the training corpus, to score beside this one; None where the model was imported.
+        """Returns the unigram model of the training corpus, to score beside this one; None if the model was imported.
 
-        Raises:
-            InputError: the counts in the run directory are missing or damaged.
+        Raises InputError if the counts in the run directory are missing or damaged.
         """
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
         directory.verify(directory.unigram)
-        return UnigramModel.from_counts(_read_counts(directory.unigram, self.tokenizer.vocab_size))
+        try:
+            return UnigramModel.from_counts(np.load(directory.unigram))
+        except (OSError, ValueError, EOFError):
+            raise InputError(f"{directory.unigram}: missing or damaged; restore it from a copy of the run") from None
 
     def bigram(self) -> WittenBellModel | None:
-        """Returns the bigram model of the training corpus, to stand beside this one; None where the model was imported.
-
-        Raises:
-            InputError: as in `training_store`.
-        """
+        """Returns the bigram model of the training corpus, or None, as `training_store` does."""
         store = self.training_store()
         return None if store is None else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
-        """Returns the token store that the run was trained on; None where the model was imported.
+        """Returns the token store that the run was trained on, where the configuration says; None if the model was imported.
 
-        It is looked for where the configuration says that it lies.
-
-        Raises:
-            InputError: the store is missing or damaged, or it is not the one that the run was trained on.
+        Raises InputError if the store is missing or damaged, or is not the one that the run was trained on.
         """
         directory = RunDirectory(self.directory)
         folder = self.config.data.train_folder(directory)
@@ -394,7 +348,7 @@ class Run:
 
     @property
     def longest(self) -> int | None:
-        """The ids that the model can read at once; None where any number will do."""
+        """The ids that the model can read at once; None if any number will do."""
         return self.config.model.longest
 
     @cached_property
@@ -412,38 +366,11 @@ class Run:
     def _stream(self) -> SentenceFeatures:
         return self._ready.stream(self.config.compute, self._placement)
 
-    def _read_in_windows(self, sequences: list[np.ndarray]) -> Iterator[tuple[jax.Array, list[np.ndarray]]]:
-        """Reads all ids of sequences, and yields of some of them at a time the (buffer, rows) of FeatureStream.read."""
-        model, compute = self.config.model, self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        # With half a window the last sequence, which reaches beyond it, still has room in a buffer of the usual size.
-        tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
-        windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
-        for number in np.unique(windows):
-            yield self._stream.read([sequences[i] for i in np.flatnonzero(windows == number)])
-
-    def _features_at(self, buffer: jax.Array, rows: np.ndarray) -> np.ndarray:
-        """Returns the features in some rows (n,) of the stream's buffer, (n, F)."""
-        total = len(rows)
-        size = min(1 << (total - 1).bit_length(), total + -total % 1024)  # few sizes, so few compilations
-        features = buffer[np.pad(rows, (0, size - total))]
-        return np.asarray(features)[:total]
-
-    def _next_ids(self, sequences: list[np.ndarray]) -> np.ndarray:
-        """Returns the id that the model finds most probable after each sequence of ids (T,), (n,) int64."""
-        self._require_readable(sequences, reads_last=True)
-        compute, found = self.config.compute, []
-        for buffer, rows in self._read_in_windows(sequences):
-            features = self._features_at(buffer, np.array([each[-1] for each in rows]))  # (n, F)
-            size = min(256, compute.chunk_tokens, 1 << (len(features) - 1).bit_length())
-            for first in range(0, len(features), size):
-                here = features[first : first + size]
-                padded = jax.numpy.pad(here, [(0, size - len(here)), (0, 0)])
-                logits = np.asarray(linear.logits(self._readout_here, padded, compute.precision))[: len(here)]
-                if not np.isfinite(logits).all():
-                    raise InputError("the logits are not finite: the training diverged, so nothing can be predicted")
-                found.append(logits.argmax(axis=1))
-        return np.concatenate([*found, []]).astype(np.int64)
+    @property
+    def _scoring_options(self) -> dict[str, Any]:
+        compute = self.config.compute
+        chunk = min(256, compute.chunk_tokens)
+        return {"precision": compute.precision, "chunk": chunk, "window_tokens": compute.window_tokens}
 
     @cached_property
     def _readout(self) -> dict:
@@ -460,46 +387,27 @@ class Run:
         return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
-        """Raises an InputError for a sequence that this model, or the memory for its states, has no room for.
-
-        Args:
-            sequences: the ids.
-            reads_last: whether the model reads the last of them, too.
-        """
+        """Raises InputError for a sequence of other ids, or that this model, or the memory for its states, has no room for."""
         for i, sequence in enumerate(sequences):
-            ids = _as_array(f"sequence {i}", sequence)
-            whole = ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size)
-            if not whole:
-                raise InputError(
-                    f"sequence {i} has the shape {ids.shape} and the type {ids.dtype}: give ids, integers along one axis"
-                )
-            if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
-                raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
-            advice = "shorten it" if reads_last else "shorten it, or use `esnlm score --tokens`, which reads windows"
-            if (problem := self._too_long(len(sequence), reads_last, advice)) is not None:
-                framing = (self.tokenizer.bos, self.tokenizer.eos)
-                begins = self.tokenizer.decode([each for each in sequence[:12] if each not in framing])
-                raise InputError(f"sequence {i} has {problem}. It begins {begins!r}")
+            ids = np.asarray(sequence)
+            if ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size):
+                raise InputError(f"sequence {i} has other values than the ids 0 .. {self.tokenizer.vocab_size - 1}")
+            if (problem := self._too_long(len(ids), reads_last)) is not None:
+                raise InputError(f"sequence {i} has {problem}")
 
-    def _too_long(self, ids: int, reads_last: bool = False, advice: str = "shorten it") -> str | None:
-        """Returns what is wrong with a sequence of so many ids and what to do, or None where there is room for it."""
+    def _too_long(self, ids: int, reads_last: bool = False) -> str | None:
+        """Returns what is wrong with a sequence of so many ids and what to do, or None if there is room for it."""
         longest = self.config.model.longest
         if longest is not None and ids - (not reads_last) > longest:
-            return f"{ids} ids: this model reads at most {longest}{'' if reads_last else ' + 1'}; {advice}"
+            return f"{ids} ids: this model reads at most {longest}{'' if reads_last else ' + 1'}; shorten it"
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
             room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
             return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"
         return None
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
-        """Warns where log-probabilities are not numbers, and names the weights that are to blame.
-
-        Args:
-            log_probs: of the sentences, or of what `of` names.
-            of: what has the one log-probability that is given.
-        """
-        undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
-        if undefined:
+        """Warns if log-probabilities, of sentences or of what `of` names, are not numbers, and names the weights to blame."""
+        if undefined := int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs))):
             names = [name for name, array in flatten(self.model.params).items() if not np.isfinite(array).all()]
             cause = f": {', '.join(names)} of step {self.step} has values that are not finite" if names else ""
             have = f"{of} has" if of else f"{undefined} of {len(log_probs)} sentences have"
@@ -531,35 +439,26 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         step = whole_number("step", step, "give a whole number, 'best', or None for the newest")
     if is_url(run):
         if step == "best":
-            directory = RunDirectory(run_copy(run))
-            step = _best_step(directory, config_io.read_begun(directory.config))
+            step = _best_step(RunDirectory(run_copy(run)))
         run = run_copy(run, step, untrained=untrained)
     directory = RunDirectory(Path(run))
-    directory.verify(directory.config, directory.tokenizer)
     if not directory.config.exists():
-        raise InputError(
-            f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
-        )
+        raise InputError(f"{directory.path}: not a run directory: it has no config.yaml; give one that train.py wrote")
+    directory.verify(directory.config, directory.tokenizer)
     experiment = _for_this_machine(config_io.read_begun(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
-    vocab_size = tokenizer.vocab_size
     frozen: dict = {}
-    if experiment.model.frozen_bytes(vocab_size):
-        if not directory.frozen.exists():
-            raise InputError(
-                f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
-            )
+    if experiment.model.frozen_bytes(tokenizer.vocab_size):
         frozen, _ = checkpoint.restore(directory.frozen)
-    model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
+    model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
     if untrained:
-        line = f"{directory.path}: this model was imported: how it was before its training is not known"
         if not experiment.data.has_corpus:
-            raise InputError(line)
+            raise InputError(f"{directory.path}: this model was imported: how it was before its training is not known")
         if experiment.parent.run is not None:
             model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
         return Run(directory.path, experiment, 0, model, tokenizer)
     if step == "best":
-        step = _best_step(directory, experiment)
+        step = _best_step(directory)
     if step is None:
         newest = checkpoint.restore_latest(directory.checkpoints)
         if newest is None:
@@ -571,53 +470,22 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     params = arrays["average" if averaged and "average" in arrays else "params"]
-    _require_same_shapes(model.params, params, f"{directory.path}: step {step}")
+    expected, found = ({name: each.shape for name, each in flatten(tree).items()} for tree in (model.params, params))
+    if expected != found:
+        raise InputError(
+            f"{directory.path}: step {step} is not of this configuration and tokenizer: it has {found}, not {expected};"
+            " restore the run from a copy"
+        )
     return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
 
 
-def _as_array(name: str, given: Any) -> np.ndarray:
-    try:
-        return np.asarray(given)
-    except ValueError:  # rows of unequal lengths
-        raise InputError(f"{name} is no array: its rows have unequal lengths") from None
-
-
-def _best_step(directory: RunDirectory, experiment: Experiment) -> int:
-    """Returns the step of the best validation of a run: as its summary says, or while it goes on as it knows itself so far.
-
-    Raises:
-        InputError: it kept none, or the metadata of its newest checkpoint is damaged.
-    """
-    known = directory.read_summary()
-    steps, training = checkpoint.all_steps(directory.checkpoints), experiment.training
-    if known is None and steps:
-        known = checkpoint.metadata(directory.checkpoints / str(steps[-1]))
-        if isinstance(training, TrainingConfig) and training.stop_after is not None:
-            # A checkpoint is saved before the validation that is due with it, so that it does not know how that one went.
-            nll, best = validation_at(directory.metrics, steps[-1]), known.get("best_val_nll")
-            if nll is not None and (best is None or nll < best - training.stop_margin):
-                return steps[-1]
-    step = (known or {}).get("best_step")
-    if not isinstance(step, int):
+def _best_step(directory: RunDirectory) -> int:
+    """Returns the step of the best validation of a run, by its summary or, while it goes on, by its newest checkpoint."""
+    steps = checkpoint.all_steps(directory.checkpoints)
+    known = directory.read_summary() or (checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {})
+    if (step := known.get("best_step")) is None:
         raise InputError(f"{directory.path}: no best checkpoint was kept, as training.stop_after asks for; name a step")
     return step
-
-
-def _require_choices(*, count: int, length: int, temperature: float, top_k: int | None, seed: int) -> None:
-    """Raises an InputError for a setting of `generate` that is no number, or not in its range."""
-    whole: dict[str, Any] = {"count": count, "length": length, "top_k": top_k, "seed": seed}
-    for name, value in whole.items():
-        if value is not None or name != "top_k":
-            whole_number(name, value, "it must be a whole number")
-    finite = isinstance(temperature, numbers.Real) and math.isfinite(temperature)
-    if not finite:
-        raise InputError(f"temperature is {temperature!r}: it must be a finite number")
-    if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
-        raise InputError(
-            f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
-            " at least 1, temperature at least 0"
-        )
-    check_seed(seed)
 
 
 def _documents(
@@ -632,38 +500,12 @@ def _documents(
                 "documents are named, and each sentence has a fresh state: give context='document' with them"
             )
         return [[sentence] for sentence in sentences]
-    try:
-        names = [None] * len(sentences) if documents is None else list(documents)
-    except TypeError:
-        raise InputError(f"documents is {documents!r}: name the document of each sentence") from None
+    names = [None] * len(sentences) if documents is None else list(documents)
     if len(names) != len(sentences):
         raise InputError(f"{len(names)} documents are named for {len(sentences)} sentences: name one for each")
     return [
         [sentence for sentence, _ in group] for _, group in groupby(zip(sentences, names, strict=True), itemgetter(1))
     ]
-
-
-def _require_same_shapes(expected: dict, found: dict, where: str) -> None:
-    """Raises an InputError unless the restored arrays have the names and shapes of the configured model's."""
-    shapes = {name: array.shape for name, array in flatten(expected).items()}
-    restored = {name: array.shape for name, array in flatten(found).items()}
-    for name in sorted(shapes | restored):
-        if shapes.get(name) != restored.get(name):
-            raise InputError(
-                f"{where} is not of this configuration and tokenizer: {name} has the shape"
-                f" {restored.get(name, 'none')}, not {shapes.get(name, 'none')}; restore the run from a copy"
-            )
-
-
-def _read_counts(file: Path, size: int) -> np.ndarray:
-    """Reads how often each token is predicted in the training corpus, (V,) int64."""
-    head = npy_header("<i8", size)
-    data = file.read_bytes() if file.is_file() else b""
-    whole = len(data) == len(head) + 8 * size and data.startswith(head)
-    counts = np.frombuffer(data[len(head) :], "<i8") if whole else np.array([-1])
-    if counts.min() < 0 or counts.max() > 1 << 48:
-        raise InputError(f"{file}: missing or damaged; restore it from a copy of the run")
-    return counts
 
 
 def _for_this_machine(experiment: Experiment) -> Experiment:

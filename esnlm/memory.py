@@ -23,7 +23,7 @@ class MemoryUse(NamedTuple):
 
 
 def memory_use() -> MemoryUse:
-    """Returns the memory in use of the fullest device of this process, or of the process where it computes on a CPU."""
+    """Returns the memory in use of the fullest device of this process, or of the process if it computes on a CPU."""
     found = [statistics for statistics in _device_statistics() if "peak_bytes_in_use" in statistics]
     if found:
         return MemoryUse(*(max(each[name] for each in found) for name in ("bytes_in_use", "peak_bytes_in_use")))
@@ -38,37 +38,21 @@ def device_memory() -> int:
 
 def total_memory() -> int:
     """Returns the bytes of memory that this process and its children may use, of the machine's or of its cgroup's."""
-    limits = [limit for limit, _ in _cgroups()]
-    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *limits])
-
-
-def free_memory() -> int:
-    """Returns the bytes of memory that are free; where the system does not say, all of it."""
-    free = [max(0, limit - used) for limit, used in _cgroups()]
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free.append(1024 * int(lines["MemAvailable"].split()[0]))
-    return min(free, default=total_memory())
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_cgroup_limits()])
 
 
 def _device_statistics() -> list[dict[str, Any]]:
-    """Returns what the devices of this process say of their memory; a CPU says nothing."""
+    """Returns the devices' statistics of their memory; those of a CPU are empty."""
     return [each.memory_stats() or {} for each in jax.local_devices()]
 
 
-def _cgroups() -> list[tuple[int, int]]:
-    """Returns limit and use of memory, in bytes, of each control group (version 2) around this process that has a limit.
-
-    A scheduler such as SLURM gives a job a group of its own.
-    """
+def _cgroup_limits() -> list[int]:
+    """Returns the memory limits, in bytes, of the control groups (version 2) around this process, such as a SLURM job's."""
     found = []
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         path = Path("/proc/self/cgroup").read_text().strip().rpartition("0::/")[2]
         folder = Path("/sys/fs/cgroup", path)
         for each in (folder, *folder.parents):
-            with contextlib.suppress(OSError, ValueError):
-                limit, used = (int((each / f"memory.{name}").read_text()) for name in ("max", "current"))
-                # The cache of files counts as used, and is given back when memory is wanted.
-                statistics = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
-                found.append((limit, used - int(statistics.get("inactive_file", 0))))
+            with contextlib.suppress(OSError, ValueError):  # "max": no limit
+                found.append(int((each / "memory.max").read_text()))
     return found

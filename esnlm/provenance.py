@@ -9,12 +9,7 @@ from esnlm.versions import version
 
 
 def provenance(command: str | None, *packages: str) -> dict:
-    """Returns what made a report.
-
-    Args:
-        command: as it was typed; None in Python.
-        packages: whose versions matter, beside those of esnlm, JAX and NumPy.
-    """
+    """Returns the command as it was typed (None in Python), the machine, and versions of esnlm, JAX, NumPy and `packages`."""
     names = ("esnlm", "jax", "numpy", *packages)
     return {
         "command": command,

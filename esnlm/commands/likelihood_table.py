@@ -10,7 +10,7 @@ from esnlm.data.store import TokenStore, open_store
 from esnlm.errors import InputError
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.likelihood import Likelihood, of_ngrams
-from esnlm.io.atomic import followed, require_writable
+from esnlm.io.atomic import require_writable
 from esnlm.io.console import stage, working
 from esnlm.io.json_file import write_json
 from esnlm.io.remote import full_name
@@ -80,7 +80,7 @@ def measure_run(
     }
     likelihood_table.show(result)  # first, so that it is not lost where the file cannot be written
     if out is not None:
-        write_json(followed(out), result)
+        write_json(out, result)
     return result
 
 
@@ -90,7 +90,7 @@ def _require_place(out: Path, overwrite: bool) -> None:
         raise InputError(f"{out}: no name for a JSON file; give one such as dev.json")
     if not overwrite and os.path.lexists(out):
         raise InputError(f"{out}: exists; name another file with --out, or replace it with --overwrite")
-    require_writable(followed(out))
+    require_writable(out)
 
 
 def _baselines(run: Run) -> tuple[dict[str, NgramModel], list[str]]:

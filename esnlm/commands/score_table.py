@@ -13,7 +13,7 @@ from esnlm.data.text_files import read_lines
 from esnlm.data.word_rows import group_rows, read_words, split_rows
 from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import Options
-from esnlm.io.atomic import followed, require_writable, write_files
+from esnlm.io.atomic import require_writable, write_files
 from esnlm.io.console import counted, say, tell, warn, working
 from esnlm.loaded_run import Step
 from esnlm.reporting import surprisal_plot
@@ -176,7 +176,7 @@ def _require_place(files: Output) -> None:
     for file in filter(None, (files.out, files.plot)):
         if file.exists() and not files.overwrite:
             raise InputError(f"{file}: exists: name another file, or replace it with --overwrite")
-        require_writable(followed(file))
+        require_writable(file)
 
 
 def _write(files: Output, table: Sequence[dict], rows: Sequence[dict], title: str) -> str | None:
@@ -187,7 +187,7 @@ def _write(files: Output, table: Sequence[dict], rows: Sequence[dict], title: st
         picture, note = surprisal_plot.plot(rows, title)
         if picture is not None:
             contents[files.plot] = picture
-    write_files({followed(file): content for file, content in contents.items()})
+    write_files(contents)
     if contents:
         say(f"written: {', '.join(map(str, contents))}")
     if note:

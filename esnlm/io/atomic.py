@@ -1,8 +1,7 @@
 """Writes files and folders so that a reader finds the old one or the new one, never a part of one.
 
-What is written has a hidden name beside its target first, `.NAME.partial-XXXXXXXX`, and takes the target's name when it
-is complete. Its writer holds a lock on it, which the system releases when the process ends, however it ends. The next
-writer of the same target removes what nobody holds.
+What is written first has a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and takes the target's name when it is
+complete. Its writer holds a lock on it, so that the next writer of the same target can tell what an ended process left.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from esnlm.errors import InputError
 
@@ -24,15 +22,12 @@ ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to"),
     errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
     errno.EIO: "the disk fails: choose another one",
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (ulimit -n)"),
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EEXIST: "a file stands where a folder is needed: choose another place",
-    errno.ELOOP: "choose another place, or make the links anew",
 }
 # Those that the user can mend only if a path was given to write to. Elsewhere they are a fault of the program.
 PATH_ADVICE = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "choose a folder that exists, or make it first"),
-    errno.EISDIR: "name a file",
+    errno.EEXIST: "a file stands where a folder is needed: choose another place",
 }
 
 
@@ -42,28 +37,24 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Writes a group of files in their order, and removes those whose content is None.
+    """Writes a group of files in their order, and removes those whose content is None. Links stay and are followed.
 
     If the last one (such as a manifest) is there, the others are, too. `abandoned` finds a group that was cut short.
-
-    Raises:
-        InputError: The disk is full, or a path cannot be written.
+    Raises InputError if the disk is full, or a path cannot be written.
     """
     with contextlib.ExitStack() as stack:
         partial: dict[Path, Path] = {}
         for path, content in contents.items():
             with writing(path):
-                if path.is_dir() and not path.is_symlink():
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                _require_plain(path)
+                _require_file(path)
                 if content is not None:
-                    partial[path] = stack.enter_context(_partial(path, Path.touch))
+                    partial[path] = stack.enter_context(_partial(path.resolve(), Path.touch))
                     partial[path].write_bytes(content.encode() if isinstance(content, str) else content)
                     _sync(partial[path])
         for path in contents:
             with writing(path):
                 if path in partial:
-                    os.replace(partial[path], path)
+                    os.replace(partial[path], path.resolve())
                 else:
                     path.unlink(missing_ok=True)
 
@@ -71,7 +62,7 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
 class NewFolder:
     """A folder that is written under a hidden name and takes its own name in `commit`, all or nothing.
 
-    Leaving the `with` block without `commit` removes it. An InputError raised inside names the target.
+    Leaving the `with` block without `commit` removes it.
 
     Example:
         with NewFolder(target) as new:
@@ -81,7 +72,7 @@ class NewFolder:
 
     def __init__(self, target: Path) -> None:
         """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it cannot be made."""
-        self.given, self.target = target, target.resolve()  # a link to a folder goes on pointing at it
+        self.target = target.resolve()  # a link to a folder goes on pointing at it
         self.target.parent.mkdir(parents=True, exist_ok=True)
         self._stack = contextlib.ExitStack()
         self.path = self._stack.enter_context(_partial(self.target, Path.mkdir))
@@ -89,10 +80,8 @@ class NewFolder:
     def __enter__(self) -> "NewFolder":
         return self
 
-    def __exit__(self, kind: Any = None, error: BaseException | None = None, traceback: Any = None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stack.close()
-        if isinstance(error, InputError) and str(self.path) in str(error):
-            raise InputError(str(error).replace(str(self.path), str(self.given))) from None
 
     def commit(self, replace: bool = False) -> None:
         """Gives the folder its name, once every byte of it is on the disk.
@@ -103,16 +92,11 @@ class NewFolder:
             for name in (*names, ""):
                 _sync(Path(parent, name))
         former = _hidden(self.target)
-        if replaced := replace and self.target.exists():
+        if replace and self.target.exists():
             self.target.rename(former)
-        try:
-            self.path.rename(self.target)
-        except OSError:
-            if replaced:
-                former.rename(self.target)
-            raise
+        self.path.rename(self.target)
         _sync(self.target.parent)
-        shutil.rmtree(former, ignore_errors=True)
+        _remove(former)
 
 
 def remove_folder(folder: Path) -> None:
@@ -124,18 +108,13 @@ def remove_folder(folder: Path) -> None:
 
 def abandoned(path: Path) -> list[Path]:
     """Returns what processes that have ended left of unfinished writes to `path`."""
-    found = []
-    for hidden in path.parent.glob(f".{glob.escape(path.name)}.partial-????????"):
-        with contextlib.suppress(OSError), _locked(hidden) as is_locked:
-            found += [hidden] if is_locked else []
-    return found
+    return _abandoned(path.parent, glob.escape(path.name))
 
 
 def remove_abandoned(folder: Path) -> None:
     """Removes what processes that have ended left of unfinished writes in a folder."""
-    for name in {path.name[1:-17] for path in folder.glob(".*.partial-????????")}:
-        for hidden in abandoned(folder / name):
-            _remove(hidden)
+    for hidden in _abandoned(folder, "*"):
+        _remove(hidden)
 
 
 @contextlib.contextmanager
@@ -156,28 +135,24 @@ def refusal(error: OSError, path: Path | str) -> str:
 
 def require_writable(file: Path) -> None:
     """Raises InputError if no file of this name can be written, before the work for it is done."""
-    if file.is_dir():
-        raise InputError(f"{file}: a folder; name a file")
+    _require_file(file)
     if not file.parent.is_dir():
         raise InputError(f"{file}: no such folder; choose a folder that exists, or make it first")
-    _require_plain(file)
     if not os.access(file.parent, os.W_OK):
         raise InputError(f"{file}: the folder cannot be written to; choose another")
-    with writing(file), contextlib.suppress(FileNotFoundError):
-        _hidden(file).lstat()  # is the name too long?
 
 
 def require_folders_above(path: Path) -> None:
-    """Raises InputError if no folder can be made for `path`, because what would be a folder above it is a file."""
+    """Raises InputError if no folder can be made for `path`, because a file has the name of a folder above it."""
     above = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     if not above.is_dir():
         raise InputError(f"{path}: {above.name} is a file, and no folder; name another place")
 
 
-def followed(path: Path) -> Path:
-    """Returns the end of a link that the user named as a file to write, so that the link stays. `write_file` replaces links."""
-    _require_plain(path)
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+def _require_file(path: Path) -> None:
+    """Raises InputError for a folder, and for /dev/null or /dev/stdout, which would lose its name to a file."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: {'a folder' if path.is_dir() else 'a device or a pipe'}; name a file")
 
 
 def _sync(path: Path) -> None:
@@ -187,13 +162,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _require_plain(path: Path) -> None:
-    """Raises InputError for a device or a pipe, such as /dev/null or /dev/stdout, which would lose its name to a file."""
-    leads_away = path.is_symlink() and os.readlink(path).startswith("/proc/")
-    if leads_away or (path.exists() and not path.is_file() and not path.is_dir()):
-        raise InputError(f"{path}: a device or a pipe; name a file")
 
 
 def _hidden(target: Path) -> Path:
@@ -214,10 +182,18 @@ def _partial(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
         _remove(hidden)
 
 
+def _abandoned(folder: Path, pattern: str) -> list[Path]:
+    found = []
+    for hidden in folder.glob(f".{pattern}.partial-????????"):
+        with contextlib.suppress(OSError), _locked(hidden) as is_locked:
+            found += [hidden] if is_locked else []
+    return found
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[bool]:
     """Yields whether a file or folder is locked within it: another process may hold it, and some file systems have no locks."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY)
     is_locked = False
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -230,7 +206,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 def _remove(path: Path) -> None:
     """Removes a file or folder, if it is there."""
-    if path.is_dir() and not path.is_symlink():
+    if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         with contextlib.suppress(OSError):

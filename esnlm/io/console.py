@@ -21,25 +21,24 @@ from esnlm.distributed import group
 
 LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = 15.0, 0.2  # between lines of progress: in a log, on a terminal
 SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
-USUAL_COLUMNS = 80  # of a log
 
 
 class Level(IntEnum):
-    """How much is said on standard error."""
+    """How much is printed on standard error."""
 
     QUIET = 0  # warnings and errors
     USUAL = 1
-    VERBOSE = 2  # what was chosen, and how long each stage took, too
+    VERBOSE = 2  # also what was chosen, and how long each stage took
 
 
 _level = Level.USUAL
 _live: Live | None = None  # the line of a terminal that is written over, while it is shown
-_lock = threading.RLock()  # a signal handler and `working` may speak while a line is printed
+_lock = threading.RLock()  # a signal handler and `working` may print at any moment
 
 
 @contextlib.contextmanager
 def speaking(level: Level) -> Iterator[None]:
-    """Sets how much is said within it."""
+    """Sets how much is printed within it."""
     global _level
     before, _level = _level, level
     try:
@@ -49,7 +48,7 @@ def speaking(level: Level) -> Iterator[None]:
 
 
 def level() -> Level:
-    """Returns how much is said at present."""
+    """Returns how much is printed at present."""
     return _level
 
 
@@ -71,7 +70,7 @@ def warn(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Prints a line on standard error, also with --quiet. One that cannot be shown is dropped. One process of a run prints."""
+    """Prints a line on standard error, also with --quiet. One process of a run prints."""
     with _lock:
         end_status()
         if sys.stderr is not None and group.writes():
@@ -80,17 +79,19 @@ def tell(line: str) -> None:
 
 
 def status(line: RenderableType) -> None:
-    """Shows a line on a terminal in place of the one before. The next line that is said takes its place."""
+    """Shows a line on a terminal in place of the one before. The next line that is printed takes its place."""
     global _live
     if _level < Level.USUAL or not is_terminal(sys.stderr) or not group.writes():
         return
     with _lock, contextlib.suppress(OSError):
-        if (live := _live) is None:
-            options: dict[str, Any] = {"auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
-            live = _live = Live(console=Console(stderr=True), transient=True, **options)
-            live.start()
-            live.console.show_cursor(True)  # whatever kills the process, the terminal keeps its cursor
-        live.update(Text(line, no_wrap=True, overflow="ellipsis") if isinstance(line, str) else line, refresh=True)
+        if _live is None:
+            screen = Console(stderr=True)
+            _live = Live(
+                console=screen, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            _live.start()
+            screen.show_cursor(True)  # whatever kills the process, the terminal keeps its cursor
+        _live.update(Text(line, no_wrap=True, overflow="ellipsis") if isinstance(line, str) else line, refresh=True)
 
 
 def end_status() -> None:
@@ -106,7 +107,11 @@ Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line th
 
 
 class Progress:
-    """How far, how fast and how much longer, by rich.progress: a line of a terminal, or lines in a log file."""
+    """How far, how fast and how much longer, by rich.progress: a line of a terminal, or lines in a log file.
+
+    With `brief` the line vanishes at the end, and short work has no line in a log file. `spell_speed` returns units a second
+    as text.
+    """
 
     def __init__(
         self,
@@ -116,14 +121,6 @@ class Progress:
         brief: bool = False,
         spell_speed: Callable[[float], str] | None = None,
     ) -> None:
-        """
-        Args:
-            total: What there is to do, in units.
-            done: What was done before.
-            unit: Its name.
-            brief: The line vanishes at the end, and work that is done soon has no line in a log file.
-            spell_speed: Returns units a second as text; None: with the name of the unit.
-        """
         self.total, self.first, self.brief = total, done, brief
         self._spell_speed = spell_speed or (lambda speed: f"{speed:,.0f} {unit}/s")
         self._aside = 0.0  # seconds
@@ -179,14 +176,12 @@ def working(what: str) -> Iterator[None]:
     began, ended = time.monotonic(), threading.Event()
 
     def show() -> None:
-        said = began
-        while not ended.wait(1.0):
-            now = time.monotonic()
+        while not ended.wait(1.0 if is_terminal(sys.stderr) else LOG_EVERY_SECONDS):
+            line = f"{what}  {clock(time.monotonic() - began)}"
             if is_terminal(sys.stderr):
-                status(f"{what}  {clock(now - began)}")
-            elif now - said >= LOG_EVERY_SECONDS:
-                said = now
-                say(f"{what}  {clock(now - began)} so far")
+                status(line)
+            else:
+                say(f"{line} so far")
 
     shown = threading.Thread(target=show, daemon=True)
     shown.start()
@@ -201,7 +196,7 @@ def working(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stage(what: str) -> Iterator[None]:
-    """Says what is begun, and then does what `working` does."""
+    """Prints what begins, and then does what `working` does."""
     say(what)
     with working(what):
         yield

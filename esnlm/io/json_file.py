@@ -1,4 +1,4 @@
-"""Small files, refused before parsing if they are large; JSON that holds any float and notices a changed byte."""
+"""JSON that holds any float and notices a changed byte."""
 
 import hashlib
 import json
@@ -13,22 +13,14 @@ LARGEST = 8 << 20  # bytes of a JSON file: a second to parse and to hash
 
 def read_small(file: Path, largest: int = LARGEST, advice: str = "not a file of this kind") -> bytes:
     """Returns the bytes of a file. Raises InputError, which ends with `advice`, if it has more than `largest`."""
-    require_small(file, largest, advice)
+    if (size := file.stat().st_size) > largest:
+        raise InputError(f"{file}: {size:,} bytes, and at most {largest:,} are read: {advice}")
     return file.read_bytes()
 
 
-def require_small(file: Path, largest: int, advice: str = "not a file of this kind") -> None:
-    """Raises InputError if a file has more bytes than `largest`."""
-    if (size := file.stat().st_size) > largest:
-        raise InputError(f"{file}: {size:,} bytes, and at most {largest:,} are read: {advice}")
-
-
 def parse_json(text: str | bytes) -> Any:
-    """Returns the value of a JSON text. Raises ValueError for anything else, however deep its brackets."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    """Returns the value of a JSON text. Raises ValueError for anything else."""
+    return json.loads(text)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -7,9 +7,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,24 +50,21 @@ def run_copy(place: str | Path, step: int | None = None, every_step: bool = Fals
     if step is not None and step not in steps:
         there = ", ".join(map(str, sorted(steps))) or "none"
         raise InputError(f"{bucket.url}/checkpoints: no checkpoint of step {step}; there are: {there}")
-    folder = bucket.fetch(lambda name: not name.startswith((*STEPS, *NOT_SENT)))
+    folder = bucket.fetch([name for name in bucket.files if not name.startswith((*STEPS, *NOT_SENT))])
     for number in [] if untrained else sorted(steps, reverse=True) if step is None else [step]:
         checkpoint = f"{STEPS[0]}{number}"
-        bucket.fetch(partial(_is_inside, checkpoint))
-        if not every_step and (problem := find_difference(folder / checkpoint)) is None:
-            break
+        bucket.fetch([name for name in bucket.files if name.startswith(f"{checkpoint}/")])
         if not every_step:
+            if (problem := find_difference(folder / checkpoint)) is None:
+                break
             warn(f"{bucket.url}/{checkpoint}: damaged checkpoint, not used: {problem}")
     return folder
 
 
-def _is_inside(folder: str, name: str) -> bool:
-    return name.startswith(f"{folder}/")
-
-
 def store_copy(place: str | Path) -> Path:
     """Returns a folder on this machine with the token store at a URL. `open_store` verifies it."""
-    return _Bucket(place).fetch(lambda name: True)
+    bucket = _Bucket(place)
+    return bucket.fetch(list(bucket.files))
 
 
 class Upload:
@@ -81,12 +76,12 @@ class Upload:
 
     def __init__(self, folder: Path, url: str) -> None:
         """Raises InputError if the URL has anything else than this run, or cannot be reached."""
+        if not is_url(url):
+            raise InputError(f"{url}: not a URL; give one such as s3://bucket/runs/first")
         self._folder, self._bucket, self._failing = folder, _Bucket(url), False
         self._sent: dict[str, tuple[int, int]] = {}
         own, there = folder / "config.yaml", self._bucket.files
-        with _one_line(url):
-            same = "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
-        if there and not same:
+        if there and not ("config.yaml" in there and own.is_file() and self._bucket.config() == own.read_bytes()):
             also = f"or copy that run to {folder} to go on with it"
             raise InputError(f"{url}: has another run or other files; name another place with --upload, {also}")
 
@@ -112,8 +107,7 @@ class Upload:
                 folder, [name for name in names if local[name] != self._sent.get(name) and _part(name) == part]
             )
         gone = [name for name in {*bucket.files, *self._sent} - local.keys() if name.startswith(STEPS)]
-        for part in (2, 1):
-            bucket.remove(name for name in gone if _part(name) == part)
+        bucket.remove(sorted(gone, key=_part, reverse=True))  # manifests first
         self._sent, bucket.files = local, {}
 
 
@@ -128,8 +122,6 @@ class _Bucket:
     """The files below a URL, by name."""
 
     def __init__(self, place: str | Path) -> None:
-        if not is_url(place):
-            raise InputError(f"{place}: not a URL; give one such as s3://bucket/runs/first")
         self.url = full_name(place).rstrip("/")
         with _one_line(self.url):
             import fsspec
@@ -139,16 +131,20 @@ class _Bucket:
         names = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
         self.files: dict[str, Any] = {name: info for name, info in names.items() if ".." not in name.split("/")}
 
-    def read(self, name: str) -> bytes:
-        return self._fs.cat_file(f"{self._root}/{name}")
+    def config(self) -> bytes:
+        with _one_line(self.url):
+            return self._fs.cat_file(f"{self._root}/config.yaml")
 
-    def upload(self, folder: Path, names: Iterable[str]) -> None:
-        self._each(lambda name: self._fs.put_file(str(folder / name), f"{self._root}/{name}"), names)
+    def upload(self, folder: Path, names: list[str]) -> None:
+        with _one_line(self.url):
+            self._fs.put([str(folder / name) for name in names], [f"{self._root}/{name}" for name in names])
 
-    def remove(self, names: Iterable[str]) -> None:
-        self._each(lambda name: self._fs.rm_file(f"{self._root}/{name}"), names)
+    def remove(self, names: list[str]) -> None:
+        with _one_line(self.url):
+            for name in names:
+                self._fs.rm_file(f"{self._root}/{name}")
 
-    def fetch(self, is_wanted: Callable[[str], bool]) -> Path:
+    def fetch(self, wanted: list[str]) -> Path:
         """Fetches the wanted files that are not on this machine as they are now, and returns their folder."""
         unique = re.sub("[^A-Za-z0-9.]+", "-", self.url)[-80:] + hashlib.sha256(self.url.encode()).hexdigest()[:8]
         place = Path(os.environ.get(CACHE) or Path.home() / ".cache/esnlm/cloud").absolute() / unique
@@ -163,18 +159,13 @@ class _Bucket:
                 }
                 for name in before.keys() - known.keys():
                     (folder / name).unlink(missing_ok=True)
-                if new := [name for name in tags if name not in known and is_wanted(name)]:
+                if new := [name for name in wanted if name not in known]:
                     size = sum(self.files[name]["size"] for name in new)
                     say(f"fetching {self.url}: {len(new)} files, {size / 1e6:,.1f} MB")
-                    for name in new:
-                        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    self._each(lambda name: self._fs.get_file(f"{self._root}/{name}", str(folder / name)), new)
+                    with _one_line(self.url):
+                        self._fs.get([f"{self._root}/{name}" for name in new], [str(folder / name) for name in new])
                     write_json(record, known | {name: tags[name] for name in new})
         return folder
-
-    def _each(self, work: Callable[[str], Any], names: Iterable[str]) -> None:
-        with _one_line(self.url), ThreadPoolExecutor(8) as threads:
-            list(threads.map(work, names))
 
 
 @contextlib.contextmanager
@@ -186,6 +177,5 @@ def _one_line(url: str | Path) -> Iterator[None]:
         raise InputError(f"{url}: {error}: pip install 'esnlm[s3]', or 'esnlm[gcs]' for gs://") from None
     except Exception as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise InputError(
-            f"{url}: {what}; check the address, the credentials (docs/cloud.md) and the network"
-        ) from error
+        advice = "check the address, the credentials (docs/cloud.md) and the network"
+        raise InputError(f"{url}: {what}; {advice}") from error

@@ -1,9 +1,9 @@
-"""Text and tables on standard output, by rich. On a terminal, a table that is too wide is shown in parts, so that no figure is cut."""
+"""Text and tables on standard output, by rich. Text is broken to fit a terminal; figures are never cut."""
 
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -12,8 +12,7 @@ from rich.table import Table
 from esnlm.io.console import is_terminal
 
 UNBROKEN = 1_000_000  # columns: as many as any line needs
-GAP = 2  # columns between those of a table
-NARROWEST_NAME = 16  # columns of the first column, unless it needs less
+NARROWEST_TEXT = 16  # columns that a broken text keeps
 
 
 class Screen:
@@ -30,10 +29,15 @@ class Screen:
             width: Columns; None: those of the terminal, and without one there is no limit.
         """
         stream = sys.stdout if stream is None else stream
-        forced = bool(os.environ.get("FORCE_COLOR")) or None  # bold letters in a pipe; rich knows NO_COLOR itself
-        color = None if os.environ.get("NO_COLOR") else "auto"
-        plain: dict[str, Any] = {"color_system": color, "highlight": False, "markup": False, "emoji": False}
-        self._console = Console(file=stream, width=UNBROKEN, force_terminal=forced, **plain)
+        self._console = Console(
+            file=stream,
+            width=UNBROKEN,
+            force_terminal=bool(os.environ.get("FORCE_COLOR")) or None,
+            color_system=None if os.environ.get("NO_COLOR") else "auto",
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
         self.width = width or (Console(file=stream).width if is_terminal(stream) else UNBROKEN)
 
     def line(self, text: str = "") -> None:
@@ -58,44 +62,23 @@ class Screen:
             bold: The rows whose first cell is one of these are shown in bold letters.
             edge: Leave a column free on both sides.
         """
-        rows = [list(row) for row in rows]
-        lines = [*([header] if header else []), *rows]
-        count = max(map(len, lines), default=0)
-        cells = [[line[i] if i < len(line) else "" for line in lines] for i in range(count)]
-        widths = [max(cell_len(part) for cell in column for part in cell.split("\n")) for column in cells]
-        letters = (align + align[-1] * count)[:count]
-        names = max(letters.find("r"), 1)  # the first columns are the names of a row, which each part has
-        room = self.width - 2 * edge
-        for number, shown in enumerate(_parts(widths, names, room) if count else ()):
-            if number:
-                self.line()
-            table = Table(box=None, padding=(0, 1), pad_edge=edge, show_header=bool(header), header_style="bold")
-            for i in shown:
-                is_text = letters[i] == "l"
-                table.add_column(
-                    cells[i][0] if header else "",
-                    justify="left" if is_text else "right",
-                    no_wrap=not is_text,
-                    overflow="fold",
-                    min_width=None if is_text else widths[i],
-                )
-            for j, row in enumerate(rows, bool(header)):
-                table.add_row(*(cells[i][j] for i in shown), style="bold" if row and row[0] in bold else None)
-            self._console.print(table, width=self.width)
-
-
-def _parts(widths: Sequence[int], names: int, room: int) -> list[list[int]]:
-    """Divides the columns of a table into parts that fit; each begins with the names of the rows."""
-    missing = sum(widths) + GAP * (len(widths) - 1) - room
-    if sum(widths[:names]) - missing >= NARROWEST_NAME:  # names that are broken are better than a table in parts
-        return [list(range(len(widths)))]
-    widest = max(widths[names:], default=0)
-    used = names_width = min(sum(widths[:names]) + GAP * (names - 1), max(room - GAP - widest, NARROWEST_NAME))
-    parts = [list(range(min(names, len(widths))))]
-    for i, width in list(enumerate(widths))[names:]:
-        if used + GAP + width > room and len(parts[-1]) > names:
-            parts.append(list(range(names)))
-            used = names_width
-        parts[-1].append(i)
-        used += GAP + width
-    return parts
+        lines = [list(row) for row in rows]
+        table = Table(box=None, padding=(0, 1), pad_edge=edge, show_header=bool(header), header_style="bold")
+        needed = 0  # columns of the terminal
+        for i in range(max(map(len, [header, *lines]))):
+            cells = [line[i] for line in [header, *lines] if i < len(line)]
+            width = max(cell_len(part) for cell in cells for part in cell.split("\n"))
+            is_text = (align + align[-1] * i)[i] == "l"
+            least = min(width, NARROWEST_TEXT) if is_text else width
+            needed += least + 2
+            table.add_column(
+                header[i] if header else "",
+                justify="left" if is_text else "right",
+                no_wrap=not is_text,
+                overflow="fold",
+                min_width=least,
+            )
+        for line in lines:
+            table.add_row(*line, style="bold" if line and line[0] in bold else None)
+        if table.columns:
+            self._console.print(table, width=max(self.width, needed))

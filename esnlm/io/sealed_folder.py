@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from esnlm.io.json_file import add_seal, read_small, remove_seal
+from esnlm.io.json_file import add_seal, remove_seal
 
 MANIFEST = "manifest.json"
 
@@ -30,14 +30,10 @@ def _find_difference(folder: Path) -> str | None:
     if not folder.is_dir():
         return "no such folder"
     found = _files(folder)
-    if not found:
-        return "the folder is empty"
-    if irregular := [name for name, path in found.items() if path.is_symlink() or not path.is_file()]:
-        return f"{min(irregular)}: not a plain file"
     if MANIFEST not in found:
         return f"{MANIFEST}: missing"
-    content = remove_seal(read_small(found.pop(MANIFEST)))
-    if content is None or "files" not in content:
+    content = remove_seal(found.pop(MANIFEST).read_bytes())
+    if content is None:
         return f"{MANIFEST}: changed since it was saved"
     saved = content["files"]
     for name in sorted(saved.keys() | found.keys()):
@@ -53,10 +49,9 @@ def _find_difference(folder: Path) -> str | None:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Returns the files in a folder by their names there, without what macOS leaves in folders that somebody looks at."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    plain = {name: path for name, path in found.items() if path.is_symlink() or not path.is_dir()}
-    return {name: path for name, path in plain.items() if not path.name.startswith((".DS_Store", "._"))}
+    """Returns the files in a folder by their names there, without those that macOS adds to folders."""
+    found = [path for path in folder.rglob("*") if not path.is_dir() and not path.name.startswith((".DS_Store", "._"))]
+    return {path.relative_to(folder).as_posix(): path for path in found}
 
 
 def _digests(files: dict[str, Path]) -> dict[str, str]:

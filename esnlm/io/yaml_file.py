@@ -8,26 +8,15 @@ from typing import Any
 import yaml
 
 from esnlm.errors import InputError
-from esnlm.io.json_file import read_small
-
-LARGEST_FILE = 64 << 10  # bytes: PyYAML takes a second for a few hundred thousand
 
 
 def read_tree(file: Path, advice: str) -> Any:
-    """Returns the value of a YAML file.
-
-    Args:
-        file: The file.
-        advice: What to do if there is no such file, for the error message.
-
-    Raises:
-        InputError: It cannot be read, is not YAML or too large, or a key stands twice in one section.
-    """
+    """Returns the value of a YAML file. Raises InputError if it is missing, with `advice`, or is not YAML."""
     try:
-        return copy.deepcopy(_parse(read_small(file, LARGEST_FILE)))
+        return copy.deepcopy(_parse(file.read_bytes()))
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}; {advice}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: not a YAML file: {' '.join(str(error).split())}") from None
 
 

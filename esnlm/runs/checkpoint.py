@@ -34,17 +34,15 @@ from esnlm.warning import warn_caller
 
 ARRAYS, METADATA = "arrays", "metadata.json"
 
-Arrays = dict[str, Any]  # nested dicts with string keys; the leaves are arrays
+Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leaves are arrays
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     """Saves a checkpoint, all of it or nothing, whenever the process is killed.
 
-    A second copy of the arrays is in memory meanwhile.
-
     Args:
-        folder: Where to. A damaged checkpoint there is replaced; an intact one, or a folder of anything else, is not.
-        arrays: Nested dicts of numeric NumPy or JAX arrays, sharded or not. Keys are strings without a dot.
+        folder: Where to. A damaged checkpoint there is replaced; an intact one is not.
+        arrays: Nested dicts of numeric NumPy or JAX arrays, sharded or not.
         metadata: Anything that JSON can hold.
 
     Raises:
@@ -54,7 +52,8 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # no sharding is stored, so any machine can restore
     named = _named(arrays)
     size = sum(array.nbytes for array in named.values())
-    _require_not_valuable(folder)
+    if verify(folder) is None:
+        raise InputError(f"{folder}: exists already; delete it or choose another folder for this checkpoint")
     require_free_space(folder, size)
     try:
         remove_abandoned(folder.parent)  # of any step
@@ -98,17 +97,17 @@ def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warn_caller) -> 
 
     Calls `warn` with a line for each later step, which names its bad file. Raises InputError if no saved step is intact.
     """
-    problems = {}
-    for step in reversed(all_steps(checkpoints)):
-        problems[step] = verify(Path(checkpoints) / str(step))
-        if problems[step] is None:
+    steps = all_steps(checkpoints)
+    for step in reversed(steps):
+        folder = Path(checkpoints) / str(step)
+        if (problem := verify(folder)) is None:
             return step
-        warn(f"{Path(checkpoints) / str(step)}: damaged checkpoint, not used: {problems[step]}")
-    if not problems:
+        warn(f"{folder}: damaged checkpoint, not used: {problem}")
+    if not steps:
         return None
     raise InputError(
-        f"{checkpoints}: no intact checkpoint (step {max(problems)}: {problems[max(problems)]}); "
-        "restore one from a copy, or delete this folder and the summary.json beside it to train from the start"
+        f"{checkpoints}: no intact checkpoint; restore one from a copy, or delete this folder and the summary.json beside"
+        " it to train from the start"
     )
 
 
@@ -121,8 +120,7 @@ def all_steps(checkpoints: Path) -> list[int]:
 def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
     """Deletes the steps before the latest `keep` intact ones, except those saved with `"permanent": true` and `spared`.
 
-    The steps to be kept are verified first, so that damaged ones never push out a good one. A step whose metadata cannot
-    be read is left, for it might be permanent.
+    The steps to be kept are verified first, so that damaged ones never push out a good one.
     """
     remove_abandoned(Path(checkpoints))
     found, good = all_steps(checkpoints), 0
@@ -138,12 +136,9 @@ def metadata(folder: Path) -> dict[str, Any]:
     """Returns the metadata of a checkpoint, not verified, or {} if there is none. Raises InputError if it is damaged."""
     file = Path(folder) / METADATA
     try:
-        found = parse_json(file.read_bytes()) if file.exists() else {}
+        return parse_json(file.read_bytes()) if file.exists() else {}
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise InputError(f"{file}: damaged; restore it from a copy of the run")
-    return found
+        raise InputError(f"{file}: damaged; restore it from a copy of the run") from None
 
 
 def digest(arrays: Arrays) -> str:
@@ -157,19 +152,9 @@ def digest(arrays: Arrays) -> str:
 def require_free_space(folder: Path, bytes_needed: int) -> None:
     """Raises InputError unless the disk that holds `folder` (which need not exist yet) has `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:
-        missing = 100_000 * -(-(bytes_needed - free) // 100_000)  # rounded up, as it is shown: never 0.0 MB
         raise InputError(
-            f"{folder}: {_mb(bytes_needed)} of disk needed and {_mb(free)} free; free {_mb(missing)} there or choose"
-            " another folder"
+            f"{folder}: {_mb(bytes_needed)} of disk needed and {_mb(free)} free; free some there or choose another folder"
         )
-
-
-def _require_not_valuable(folder: Path) -> None:
-    if not folder.exists():
-        return
-    ours = folder.is_dir() and {path.name for path in folder.iterdir()} <= {ARRAYS, METADATA, MANIFEST}
-    if not ours or verify(folder) is None:
-        raise InputError(f"{folder}: exists already; delete it or choose another folder for this checkpoint")
 
 
 def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -180,24 +165,12 @@ def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
     arrays = jax.tree_util.tree_map_with_path(
         lambda path, array: np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array, arrays
     )
-    return arrays, parse_json((folder / METADATA).read_bytes())
+    return arrays, metadata(folder)
 
 
 def _named(tree: Arrays) -> dict[str, Any]:
-    """Returns {"params.readout.a": leaf}, a name for each array of a tree.
-
-    Raises:
-        TypeError: The tree has other containers or keys than dicts and strings without a dot, which Orbax would restore
-            changed, or a leaf that is no numeric array.
-    """
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    for path, leaf in leaves:
-        keys = [getattr(entry, "key", None) if isinstance(entry, jax.tree_util.DictKey) else None for entry in path]
-        if not all(isinstance(key, str) and "." not in key for key in keys):
-            raise TypeError(f"{jax.tree_util.keystr(path)}: use nested dicts with string keys without a dot")
-        if leaf.dtype.kind in "OSU":
-            raise TypeError(f"{_name(path)}: not a numeric array; put text and settings into the metadata")
-    return {_name(path): leaf for path, leaf in leaves}
+    """Returns {"params.readout.a": leaf}, a name for each array of a tree."""
+    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def _name(path: tuple) -> str:
@@ -206,7 +179,7 @@ def _name(path: tuple) -> str:
 
 def _maybe_permanent(folder: Path) -> bool:
     try:
-        return bool(metadata(folder).get("permanent", False)) or not (folder / METADATA).exists()
+        return metadata(folder).get("permanent", False)
     except InputError:
         return True
 
@@ -239,9 +212,7 @@ def _reason(error: Exception) -> str:
 
 
 def _free(folder: Path) -> int:
-    existing = Path(folder).absolute()
-    while not existing.exists():
-        existing = existing.parent
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
 
 

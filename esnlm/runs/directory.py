@@ -12,14 +12,51 @@ from filelock import FileLock, Timeout
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json, read_small, write_json
-from esnlm.runs.manifest import Manifest
+from esnlm.io.atomic import write_file, writing
+from esnlm.io.json_file import add_seal, parse_json, remove_seal, write_json
+from esnlm.io.sealed_folder import file_sha256
 from esnlm.warning import warn_caller
 
-ANOTHER = (
-    "choose another with --run"  # what lines on a run directory advise; a study, which names its runs, replaces it
-)
+# What lines on a run directory advise. A study, which names its runs, replaces it.
+ANOTHER = "choose another with --run"
 FORMAT = 2  # of the run directories that this version writes and reads
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The sha256 of the files that no longer change: `{"files": {NAME: SHA256}, FACT: VALUE, "sha256": SEAL}`."""
+
+    path: Path  # of the manifest itself, in that folder
+
+    def read(self) -> dict[str, Any] | None:
+        """Returns what the manifest holds, or None if there is none. Raises InputError if it is damaged."""
+        if not self.path.exists():
+            return None
+        if (content := remove_seal(self.path.read_bytes())) is None:
+            raise InputError(
+                f"{self.path}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
+                " files that are not verified"
+            )
+        return content
+
+    def add(self, *paths: Path, **facts: Any) -> None:
+        """Records the sha256 of those files, and of those in folders, that exist, and facts as JSON has them."""
+        known = self.read() or {}
+        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+        found = {file.relative_to(self.path.parent).as_posix(): file_sha256(file) for file in files if file.is_file()}
+        write_file(self.path, add_seal(known | facts | {"files": known.get("files", {}) | found}))
+
+    def find_damage(self, *paths: Path) -> list[str]:
+        """Returns a line for each recorded file, among `paths` and in them, that is missing or has changed."""
+        lines = []
+        for name, expected in (self.read() or {"files": {}})["files"].items():
+            file = self.path.parent / name
+            if not {file, *file.parents}.isdisjoint(paths):
+                if not file.is_file():
+                    lines.append(f"{file}: missing")
+                elif file_sha256(file) != expected:
+                    lines.append(f"{file}: changed since it was written")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -77,7 +114,11 @@ class RunDirectory:
     lock = Entry(".lock", "A file that a training holds locked, so that a second one stays out.")
 
     def __post_init__(self) -> None:
-        if (found := self._read_format()) not in (None, FORMAT):
+        try:
+            found = parse_json(self.format.read_bytes())["format"] if self.format.exists() else FORMAT
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
+        if found != FORMAT:
             raise InputError(
                 f"{self.path}: a run directory of format {found}, and this version of esnlm reads format {FORMAT} only; use"
                 " the version that wrote it, or train the run again in another directory"
@@ -94,11 +135,7 @@ class RunDirectory:
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
     def verify(self, *paths: Path, warn: Callable[[str], Any] = warn_caller) -> None:
-        """Checks files, and the files in folders, against the manifest. Calls `warn` with a line if there is none.
-
-        Raises:
-            InputError: A file is damaged or missing.
-        """
+        """Raises InputError if one of these files, or a file in these folders, is damaged. Warns if there is no manifest."""
         if self.manifest.read() is None and self.checkpoints.exists():
             warn(f"{self.manifest_file}: missing: the files of this run cannot be verified")
         if damage := self.manifest.find_damage(*paths):
@@ -112,11 +149,8 @@ class RunDirectory:
         known = self.manifest.read()
         if not self.summary.exists() or (known is not None and self.summary.name not in known["files"]):
             return None  # interrupted, or killed before the results were complete
-        try:
-            summary = parse_json(read_small(self.summary))
-            return summary if summary["status"] in ("finished", "diverged") else None
-        except (ValueError, KeyError, TypeError):
-            return None
+        summary = parse_json(self.summary.read_bytes())
+        return summary if summary["status"] in ("finished", "diverged") else None
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[None]:
@@ -144,7 +178,7 @@ class RunDirectory:
         """Marks the folder as a run's, before anything else is written there. Raises InputError if it is another's."""
         self.require_own()
         if not self.config.exists():
-            with self._writing():
+            with writing(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.format, {"format": FORMAT})
 
@@ -160,15 +194,14 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Holds the run directory against a second training. The lock goes with the process, however it ends.
 
-        Raises:
-            InputError: Another process holds it, or the folder is another's.
+        Raises InputError if another process holds it, or the folder is another's.
         """
         if not group.writes():  # process 0 of this run holds it
             yield
             return
         self.require_own()
         lock = FileLock(self.lock)
-        with self._writing():
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             try:
                 lock.acquire(blocking=False)
@@ -182,22 +215,3 @@ class RunDirectory:
             yield
         finally:
             lock.release()
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Turns errors of the system into one line."""
-        try:
-            yield
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot write the run directory: {error.strerror}; {ANOTHER}") from None
-
-    def _read_format(self) -> int | None:
-        """Returns the number of the format, 1 for a run without one, or None if no run was begun."""
-        if not self.format.exists():
-            return 1 if self.config.exists() else None
-        try:
-            if type(number := parse_json(read_small(self.format))["format"]) is int:
-                return number
-            raise ValueError
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None

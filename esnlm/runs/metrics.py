@@ -17,19 +17,14 @@ class Metrics:
 
     A resumed run first drops the lines that it will write again: those after the step that it resumes from, and the
     validation at that step.
+
+    Args:
+        file: metrics.jsonl. It may be there already. None: another process of the run writes it.
+        resume_step: The step that the run resumes from, 0 for a new run.
+        sha256: What `Metrics.sha256` was at that step. Other lines up to there are warned of.
     """
 
     def __init__(self, file: Path | None, resume_step: int, sha256: str | None = None) -> None:
-        """Opens the file.
-
-        Args:
-            file: metrics.jsonl. It may be there already. None: another process of the run writes it.
-            resume_step: The step that the run resumes from, 0 for a new run.
-            sha256: What `Metrics.sha256` was at that step. Other lines up to there are warned of.
-
-        Raises:
-            InputError: There is no room, or no right to write there.
-        """
         self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
         self._file, self._digest = file, hashlib.sha256()
         if file is None:
@@ -66,15 +61,6 @@ class Metrics:
         self._digest.update(line)
         for tell in self.listeners:
             tell(values)
-
-
-def validation_at(file: Path, step: int) -> float | None:
-    """Returns the NLL of the validation after a step, in nats per token; None if there is none, or it is not finite."""
-    for line in reversed(_lines(file)):
-        if _order(line) == (step, True):
-            nll = parse_json(line)["val_nll"]
-            return nll if isinstance(nll, float) else None
-    return None
 
 
 def _lines(file: Path) -> list[str]:

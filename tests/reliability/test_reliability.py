@@ -1,4 +1,4 @@
-"""The programs that kill, damage and fill, at tiny sizes: they run, they see what they must, and nothing is lost."""
+"""The programs that kill and damage, at tiny sizes: they run, they see what they must, and nothing is lost."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from esnlm.io.atomic import NewFolder
-from tests.reliability import faults, full_disk, kills, rot
+from tests.reliability import faults, kills, rot
 from tests.reliability.compare import REPOSITORY, compare_files
 from tests.reliability.fork_server import ForkServer
 
@@ -79,13 +79,6 @@ def test_damage_is_one_bit_or_half_a_file(tmp_path):
     assert file.stat().st_size == 50
 
 
-def test_a_refusal_is_one_line_with_advice():
-    assert full_disk.judge(2, "some progress\nerror: x: No space left on device; free some space there\n") == []
-    assert full_disk.judge(1, "Traceback\n")[0] == "status 1"
-    assert full_disk.judge(2, "error: no\n") == ["no advice"]
-    assert full_disk.judge(2, "error: free it\nmore\n")[0].startswith("not one line")
-
-
 def test_a_fault_is_told_in_one_line_beside_what_is_always_said():
     usual = "epoch 1/1  update 1/3  train NLL 6.812  1,234 tokens/s  0:00 left\n"
     error = "error: /r/checkpoints/3: checkpoint not saved: Input/output error\n"
@@ -94,12 +87,15 @@ def test_a_fault_is_told_in_one_line_beside_what_is_always_said():
     assert faults.judge(1, usual, usual) == ["status 1"]
     assert faults.judge(2, error + usual, usual)[0].startswith("not one line: ")
     assert faults.judge(2, error + error, usual)[0].startswith("not one line: ")
-    orbax = (
+    late = (
         "Traceback (most recent call last):\n"
-        + error
-        + "    self._check_closed()\nRuntimeError: Event loop is closed\n"
+        + error  # the threads of Orbax print while we do
+        + '  File "/lib/asyncio/base_events.py", line 519, in _check_closed\n'
+        + "    raise RuntimeError('Event loop is closed')\nRuntimeError: Event loop is closed\n"
     )
-    assert faults.judge(2, orbax, usual) == []
+    assert faults.judge(2, late, usual) == []
+    assert faults.judge(2, late.replace("base_events", "other"), usual)[0].startswith("not one line: ")
+    assert faults.judge(0, late.replace(error, ""), usual)[0].startswith("also said: Traceback")
     assert faults.judge(2, "RuntimeError: another\n" + error, usual)[0].startswith("also said: Runtime")
     assert faults.judge(0, error, usual)[0].startswith("also said: error")
 
@@ -118,9 +114,7 @@ def test_faults_of_a_save_and_of_a_preparation(tmp_path):
         kinds = [line.split()[1] for line in faults.read_log(tmp_path)]
         calls = {"saving": [9, 29, 57], "preparation": [kinds.index(kind) + 1 for kind in ("write", "sync")]}
         rows = [faults.try_case(tmp_path, server, faults.Case(name, n)) for name in calls for n in calls[name]]
-    said = "also said"  # Orbax's threads may print after our own line
-    found = [(row["status"], [fault for fault in row["faults"] if not fault.startswith(said)]) for row in rows]
-    assert found == [(2, [])] * 5
+    assert [(row["status"], row["faults"]) for row in rows] == [(2, [])] * 5
 
 
 @needs_cc
@@ -170,13 +164,3 @@ def test_rot(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rot.json").read_text())["rows"]
     assert {row["outcome"] for row in rows if row["file"] == "config.yaml"} == {"refused"}
-
-
-@pytest.mark.slow
-def test_full_disk(tmp_path):
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small file system: run it as root")
-    done = command(
-        "tests.reliability.full_disk", "--size", "32", "--only", "preparation, (0|read-only)", "--out", tmp_path
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

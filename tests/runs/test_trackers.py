@@ -142,7 +142,7 @@ def test_a_tracker_that_ends_the_process_or_talks_much_is_one_line_all_the_same(
     Trackers({"service": leave}, RunDirectory(tmp_path), {}, step=0)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: tracking service failed: SystemExit: no key: log in .....")
-    assert len(line) < 2200
+    assert len(line) < 700
 
 
 def test_a_tracker_that_is_not_there(run, monkeypatch):
@@ -190,15 +190,13 @@ class Tape:
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package with two trackers, as pip installs one: its module, and a folder that says what it registers."""
+    """A package with a tracker, as pip installs one: its module, and a folder that says what it registers."""
     folder = tmp_path / "site-packages"
     about = folder / "their_trackers-1.0.dist-info"
     about.mkdir(parents=True)
     (folder / "their_trackers.py").write_text(THEIRS)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-trackers\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
-        "[esnlm.trackers]\ntape = their_trackers:Tape\nlost = their_trackers.gone:Lost\ncsv = their_trackers:Tape\n"
-    )
+    (about / "entry_points.txt").write_text("[esnlm.trackers]\ntape = their_trackers:Tape\ncsv = their_trackers:Tape\n")
     monkeypatch.syspath_prepend(str(folder))
     yield folder
     sys.modules.pop("their_trackers", None)
@@ -210,24 +208,3 @@ def test_a_package_registers_a_tracker(installed, run, tmp_path):
     assert told[:2] == ["from 0", "2 epoch peak_memory_bytes tokens tokens_per_second train_nll words"]
     assert told[-2:] == ["8 epoch val_bits_per_byte val_nll val_nll_without_eos", "finished"]
     assert (tmp_path / "run" / "metrics.csv").exists()  # nobody takes a name of ours
-
-
-def test_a_package_whose_tracker_cannot_be_imported_stops_nothing(installed, tmp_path, capsys):
-    with Trackers({"lost": trackers.find_tracker("lost")}, RunDirectory(tmp_path), {}, step=0):
-        pass
-    assert capsys.readouterr().err == (
-        "warning: tracking lost failed: ModuleNotFoundError: No module named 'their_trackers.gone';"
-        " 'their_trackers' is not a package; the run goes on without it\n"
-    )
-
-
-def test_the_line_for_an_unknown_tracker_names_those_of_packages(installed):
-    with pytest.raises(InputError, match="^tracking has 'disc': choose from csv, tensorboard, wandb, .*lost, .*tape"):
-        trackers.find_tracker("disc")
-
-
-def test_a_run_is_read_where_its_tracker_is_not_installed(installed, run, tmp_path, monkeypatch):
-    assert train_run(run("--tracking", "[tape]")) == 0
-    monkeypatch.setattr(trackers, "entry_points", lambda group: ())
-    assert esnlm.load(tmp_path / "run").config.tracking == ("tape",)
-    assert train_run(run()) == 0  # "nothing to do"

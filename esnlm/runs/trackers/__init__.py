@@ -3,7 +3,8 @@
 `tracking` names ours, a line each in TRACKERS, and those that other packages register by an entry point.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, Protocol
@@ -39,11 +40,7 @@ TRACKERS: dict[str, str | StartTracker] = {
 
 
 def find_tracker(name: str) -> StartTracker:
-    """Returns what starts a tracker: one of TRACKERS, or one that an installed package registers.
-
-    Raises:
-        InputError: Nobody registers the name.
-    """
+    """Returns what starts a tracker: one of TRACKERS, or one that an installed package registers, else raises InputError."""
     registered = {each.name: each.value for each in entry_points(group=GROUP)} | TRACKERS
     if name not in registered:
         names = dict.fromkeys([*TRACKERS, *sorted(registered)])
@@ -57,25 +54,15 @@ def find_tracker(name: str) -> StartTracker:
 
 
 class Trackers:
-    """All trackers of a run. One that fails is named on stderr, and no longer called.
-
-    Example:
-        >>> with Trackers({"csv": CsvTracker}, directory, settings, step=0) as trackers:
-        ...     trackers.log({"step": 20, "train_nll": 4.2})
-    """
+    """All trackers of a run. One that fails is named on stderr, and no longer called."""
 
     def __init__(
         self, start: Mapping[str, StartTracker], directory: RunDirectory, settings: dict[str, Any], step: int
     ) -> None:
-        """
-        Args:
-            start: What starts each of them, by name.
-            directory: Of the run.
-            settings: Of the run, as config.yaml has them.
-            step: That the run goes on from.
-        """
-        started = {name: self._guard(name, each, directory, settings, step) for name, each in start.items()}
-        self._trackers: dict[str, Tracker] = {name: each for name, each in started.items() if each is not None}
+        self._trackers: dict[str, Tracker] = {}
+        for name, each in start.items():
+            with self._guard(name):
+                self._trackers[name] = each(directory, settings, step)
 
     def __enter__(self) -> "Trackers":
         return self
@@ -92,24 +79,27 @@ class Trackers:
         self._all("summary", values)
 
     def _all(self, method: str, *arguments: Any) -> None:
-        failed = object()
         for name, tracker in list(self._trackers.items()):
-            if self._guard(name, getattr(tracker, method), *arguments, otherwise=failed) is failed:
-                del self._trackers[name]
+            with self._guard(name):
+                getattr(tracker, method)(*arguments)
 
-    @staticmethod
-    def _guard(name: str, call: Callable[..., Any], *arguments: Any, otherwise: Any = None) -> Any:
-        """Returns what a call returns, or after a warning `otherwise` if it fails, in whatever way."""
+    @contextlib.contextmanager
+    def _guard(self, name: str) -> Iterator[None]:
+        """Drops a tracker that fails, in whatever way, with a warning."""
         try:
-            return call(*arguments)
+            yield
         except (Exception, SystemExit) as error:
-            reason = str(InputError(" ".join(str(error).split())))  # one line, and none of a page's length
+            self._trackers.pop(name, None)
+            reason = " ".join(str(error).split())[:500]
             warn(f"tracking {name} failed: {type(error).__name__}: {reason}; the run goes on without it")
-            return otherwise
 
 
-def to_number(value: Any) -> float | None:
-    """Returns a value of metrics.jsonl as a number, also one that is spelled there as "nan", or None for no number."""
-    if value in ("nan", "inf", "-inf"):
-        return float(value)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+def with_numbers(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of metrics.jsonl with numbers for those that are spelled there as "nan", "inf" and "-inf"."""
+    return {name: float(value) if value in ("nan", "inf", "-inf") else value for name, value in values.items()}
+
+
+def numbers(values: dict[str, Any]) -> dict[str, float]:
+    """Returns the values that are numbers, with those that are spelled as "nan", "inf" and "-inf"."""
+    found = with_numbers(values)
+    return {name: each for name, each in found.items() if isinstance(each, int | float) and not isinstance(each, bool)}

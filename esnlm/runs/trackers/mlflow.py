@@ -9,7 +9,7 @@ from flax import traverse_util
 
 from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import to_number
+from esnlm.runs.trackers import numbers
 
 UNDER_WAY = 100  # lines of metrics that may be on their way at once
 LONGEST_PARAM = 6000  # characters, a limit of MLflow's
@@ -47,13 +47,9 @@ class MlflowTracker:
             self._client.log_batch(self._run_id, params=params)
 
     def log(self, step: int, values: dict[str, Any]) -> None:
-        numbers = {name: to_number(value) for name, value in values.items()}
         now = int(time.time() * 1000)
-        metrics = [
-            self._metric(name, number, now, step)
-            for name, number in numbers.items()
-            if number is not None and step > self._last_sent(name)
-        ]
+        new = {name: number for name, number in numbers(values).items() if step > self._last_sent(name)}
+        metrics = [self._metric(name, number, now, step) for name, number in new.items()]
         if metrics:
             self._under_way.append(self._client.log_batch(self._run_id, metrics=metrics, synchronous=False))
         if len(self._under_way) > UNDER_WAY:

@@ -8,7 +8,7 @@ from typing import Any
 from flax import traverse_util
 
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import to_number
+from esnlm.runs.trackers import numbers
 
 SUFFIX = ".esnlm"  # of the event files that are ours: TensorBoard reads any name with "tfevents" in it
 
@@ -68,9 +68,8 @@ class TensorBoardTracker:
 
     def _add_scalars(self, step: int, values: dict[str, Any]) -> None:
         """Adds the values that are numbers, as one event."""
-        numbers = {name: to_number(value) for name, value in values.items()}
         scalar = self._summary_proto.Summary.Value
-        found = [scalar(tag=name, simple_value=number) for name, number in numbers.items() if number is not None]
+        found = [scalar(tag=name, simple_value=number) for name, number in numbers(values).items()]
         self._add(step=step, summary=self._summary_proto.Summary(value=found))
 
     def _add(self, **fields: Any) -> None:

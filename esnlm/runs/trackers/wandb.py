@@ -6,7 +6,7 @@ from typing import Any
 
 from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import to_number
+from esnlm.runs.trackers import with_numbers
 
 REACH_SECONDS = 30  # for the service to answer when the run begins
 UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync` uploads the rest
@@ -58,10 +58,10 @@ class WandbTracker:
         )
 
     def log(self, step: int, values: dict[str, Any]) -> None:
-        self._run.log(_with_numbers(values), step=step)
+        self._run.log(with_numbers(values), step=step)
 
     def summary(self, values: dict[str, Any]) -> None:
-        self._run.summary.update(_with_numbers(values))
+        self._run.summary.update(with_numbers(values))
         self._is_complete = True
 
     def finish(self) -> None:
@@ -75,8 +75,3 @@ def _run_id(directory: RunDirectory) -> str:
     run_id = os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
     write_json(directory.wandb_id, {"id": run_id})
     return run_id
-
-
-def _with_numbers(values: dict[str, Any]) -> dict[str, Any]:
-    numbers = {name: to_number(value) for name, value in values.items()}
-    return {name: value if numbers[name] is None else numbers[name] for name, value in values.items()}

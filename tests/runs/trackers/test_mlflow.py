@@ -1,6 +1,5 @@
 """MLflow's own client writes and reads a folder. `tracking` finds the tracker by the entry point of pyproject.toml."""
 
-import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -88,13 +87,3 @@ def test_what_goes_wrong_on_the_way_is_said_at_the_end(directory, client, capsys
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("warning: tracking mlflow failed: MlflowException: ")
     assert told.endswith("; the run goes on without it")
-
-
-def test_without_the_extra(directory, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    for name in [name for name in sys.modules if name.startswith("mlflow.")]:
-        monkeypatch.delitem(sys.modules, name)
-    start(directory)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: tracking mlflow failed: ImportError: ")
-    assert line.endswith(": pip install 'esnlm[mlflow]'; the run goes on without it")

@@ -106,14 +106,6 @@ def test_nobody_is_asked_for_a_key(begin, capsys):
     assert not fake.begun
 
 
-def test_without_the_extra(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    Trackers({"wandb": WandbTracker}, RunDirectory(tmp_path), SETTINGS, 0)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: tracking wandb failed: ImportError: import of wandb halted; None in sys.modules")
-    assert line.endswith(": pip install 'esnlm[wandb]'; the run goes on without it")
-
-
 PROGRAM = """
 import sys
 from pathlib import Path
