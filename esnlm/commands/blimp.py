@@ -8,8 +8,6 @@ import argparse
 from esnlm.commands.base import PROCESS_OPTIONS, SEVERAL, STEP, accept_processes, join, step
 from esnlm.evaluation.conventions import CONVENTIONS
 
-HELP = "scores minimal pairs (BLiMP) with a trained run"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

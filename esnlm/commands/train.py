@@ -10,7 +10,6 @@ from pathlib import Path
 
 from esnlm.commands.base import SEVERAL, accept_processes, accept_settings, find_config, join, shipped_configs
 
-HELP = "trains a language model; --section.key value sets any setting"
 QUICKSTART = shipped_configs() / "quickstart.yaml"
 
 
