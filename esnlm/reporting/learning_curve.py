@@ -151,8 +151,8 @@ def _phenomena(result: dict) -> Table:
         *(f"{p['words']:,}" for p in result["points"]),
         *(f"{name}, last" for name in accuracies[0].others),
     ]
-    rows = [[each.title, *each.own, *(its[-1] for its in each.others.values())] for each in accuracies]
-    return header, [[title, *(f"{figure:.1f}" for figure in figures)] for title, *figures in rows]
+    figures = {each.title: [*each.own, *(its[-1] for its in each.others.values())] for each in accuracies}
+    return header, [[title, *(f"{figure:.1f}" for figure in its)] for title, its in figures.items()]
 
 
 def plot(result: dict) -> tuple[bytes | None, str | None]:

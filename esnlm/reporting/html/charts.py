@@ -124,7 +124,7 @@ class Scale:
         digits_after = max(0, -math.floor(math.log10(values[1] - values[0]) + 1e-9)) if len(values) > 1 else 2
         return [(value, f"{value:,.{digits_after}f}") for value in values]
 
-    def _within(self, values: np.ndarray) -> list[float]:
+    def _within(self, values: Sequence[float]) -> list[float]:
         positive = [float(value) for value in values if value > 0 or not self.log]
         return [value for value in positive if -1e-9 <= self(value) <= 1 + 1e-9]
 
