@@ -1,8 +1,8 @@
 """The command line: `esnlm COMMAND ...`, also as `python -m esnlm COMMAND ...`.
 
-A command is a module of three things, listed in COMMANDS:
+A command is a module of two functions, listed in COMMANDS. Its docstring is the text of `esnlm COMMAND --help`, and the
+first line of it that of `esnlm --help`:
 
-    HELP                       one line for `esnlm --help`; the module's docstring is the text of `esnlm COMMAND --help`
     add_arguments(parser)      its arguments, for argparse
     run(options)               does the work and returns the exit status, where None is 0
 
@@ -10,35 +10,24 @@ It imports what is heavy inside `run`, so that --help and wrong arguments are an
 """
 
 import argparse
+import contextlib
 import importlib
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
-from esnlm.commands.base import Parser, accept_levels, take_level
-from esnlm.commands.timing import timed
+from esnlm.commands.base import Parser, accept_levels
 from esnlm.errors import InputError
-from esnlm.io.console import speaking
+from esnlm.io.console import Level, clock, detail, level, speaking
 from esnlm.io.remote import full_name, is_url
 from esnlm.process import exit_with
 
-COMMANDS = {
-    "train": "esnlm.commands.train",
-    "blimp": "esnlm.commands.blimp",
-    "prepare": "esnlm.commands.prepare",
-    "score": "esnlm.commands.score",
-    "likelihood": "esnlm.commands.likelihood",
-    "curve": "esnlm.commands.curve",
-    "generate": "esnlm.commands.generate",
-    "study": "esnlm.commands.study",
-    "lm-eval": "esnlm.commands.lm_eval",
-    "babylm": "esnlm.commands.babylm",
-    "diagnose": "esnlm.commands.diagnose",
-    "report": "esnlm.commands.report",
-    "import": "esnlm.commands.import_gpt2",
-    "export": "esnlm.commands.export",
-}
+OFTEN = ("train", "blimp", "prepare", "score", "likelihood", "curve", "generate", "study")
+OTHERS = ("lm-eval", "babylm", "diagnose", "report", "export")
+COMMANDS = {name: f"esnlm.commands.{name.replace('-', '_')}" for name in (*OFTEN, *OTHERS)}
+COMMANDS["import"] = "esnlm.commands.import_gpt2"
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
@@ -61,13 +50,12 @@ def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int
 def _choose(arguments: Sequence[str] | None, program: str) -> int | None:
     if "_ARGCOMPLETE" in os.environ:
         _complete()
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {importlib.import_module(module).HELP}" for name, module in COMMANDS.items()]
+    docs = {name: (importlib.import_module(module).__doc__ or "").splitlines()[0] for name, module in COMMANDS.items()}
     parser = Parser(
         program,
         usage=f"{program} COMMAND ...",
         description="Echo state network language models at scale.",
-        epilog="\n".join(["commands (each has a --help of its own):", *lines]),
+        epilog="\n".join(["commands (each has a --help of its own):", *(f"  {n:11} {doc}" for n, doc in docs.items())]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
@@ -104,7 +92,6 @@ def parser_of(name: str, program: str) -> Parser:
 
 
 def _run(name: str, words: list[str], program: str) -> int | None:
-    command = importlib.import_module(COMMANDS[name])
     parser = parser_of(name, program)
     options, others = parser.parse_known_args(words)
     if "" in words and "prompt" not in options:
@@ -118,5 +105,20 @@ def _run(name: str, words: list[str], program: str) -> int | None:
         if place is not None and is_url(place):
             raise InputError(f"--{option} {full_name(place)}: this is written to this machine only; name a local place")
     options.command = " ".join([program, shlex.join(words)]).strip()
-    with speaking(take_level(options)), timed(program):
-        return command.run(options)
+    with speaking(vars(options).pop("level")), _timed(program):
+        return importlib.import_module(COMMANDS[name]).run(options)
+
+
+@contextlib.contextmanager
+def _timed(program: str) -> Iterator[None]:
+    """Says, with --verbose, how long all within it took, and XLA's compilations of it."""
+    if level() < Level.VERBOSE:
+        yield
+        return
+    from esnlm.compilation_cache import compilations
+
+    began, compiled = time.monotonic(), []
+    with compilations(lambda name, seconds: compiled.append(seconds)):
+        yield
+    programs = f"{len(compiled)} programs compiled or read in {sum(compiled):.1f} s"
+    detail(f"{program}: {clock(time.monotonic() - began)}, {programs}")

@@ -4,8 +4,6 @@ import argparse
 
 from esnlm.commands.base import SEVERAL, step
 
-HELP = "writes the prediction files of BabyLM's evaluation"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

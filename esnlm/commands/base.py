@@ -42,16 +42,15 @@ def step(text: str) -> int | Literal["best"]:
 
 
 def accept_levels(parser: argparse.ArgumentParser) -> None:
-    """Lets a command take --quiet and --verbose; `take_level` reads them."""
+    """Lets a command take --quiet and --verbose, as `options.level`."""
     levels = parser.add_argument_group("what is said on standard error").add_mutually_exclusive_group()
-    levels.add_argument("--quiet", action="store_true", help="warnings and errors only; results are shown all the same")
-    levels.add_argument("--verbose", action="store_true", help="also what was chosen, and how long each stage took")
-
-
-def take_level(options: argparse.Namespace) -> Level:
-    """Takes --quiet and --verbose out of the options of a command, and returns what they ask for."""
-    quiet, verbose = vars(options).pop("quiet"), vars(options).pop("verbose")
-    return Level.QUIET if quiet else Level.VERBOSE if verbose else Level.USUAL
+    parser.set_defaults(level=Level.USUAL)
+    said: dict[str, Any] = {"action": "store_const", "dest": "level"}
+    quiet = "warnings and errors only; results are shown all the same"
+    levels.add_argument("--quiet", const=Level.QUIET, help=quiet, **said)
+    levels.add_argument(
+        "--verbose", const=Level.VERBOSE, help="also what was chosen, and how long each stage took", **said
+    )
 
 
 PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")

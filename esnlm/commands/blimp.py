@@ -9,8 +9,6 @@ from esnlm.commands.base import PROCESS_OPTIONS, SEVERAL, STEP, accept_processes
 from esnlm.distributed import group
 from esnlm.evaluation.conventions import CONVENTIONS
 
-HELP = "scores minimal pairs (BLiMP) with a trained run"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

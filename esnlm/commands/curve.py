@@ -12,15 +12,13 @@ from pathlib import Path
 from esnlm.commands.base import SEVERAL
 from esnlm.evaluation.conventions import CONVENTIONS
 
-HELP = "draws the learning curve of a run: NLL and minimal pairs by words read"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--store", required=True, type=Path, metavar="STORE", help="the token store whose NLL is measured")
     add("--data", **SEVERAL, metavar="PATH", help="minimal pairs, as for `blimp` (default: none are scored)")
-    add("--scoring", choices=list(CONVENTIONS), help="the convention, with --data (default: paper)")
+    add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention, with --data (default: paper)")
     add("--order", type=int, default=5, metavar="N", help="of the largest n-gram model (default: %(default)s)")
     add(
         "--out",

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from esnlm.commands.base import accept_settings, find_config
 
-HELP = "diagnoses a reservoir: does it forget, and what does it remember"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from esnlm.commands.base import STEP, step
 
-HELP = "writes a run as a folder for Hugging Face's transformers"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

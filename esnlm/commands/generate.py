@@ -4,8 +4,6 @@ import argparse
 
 from esnlm.commands.base import STEP, step
 
-HELP = "generates text with a trained run"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

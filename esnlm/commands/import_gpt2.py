@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-HELP = "makes a run of a GPT-2 in Hugging Face's format"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = "config.json, model.safetensors and the tokenizer's files"

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from esnlm.commands.base import SEVERAL, STEP, step
 
-HELP = "measures how likely texts are under a trained run"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

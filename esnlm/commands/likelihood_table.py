@@ -1,6 +1,5 @@
 """`esnlm likelihood`, from the run directory to the table and the JSON file."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,18 +8,19 @@ from esnlm.data.encode import encode_file
 from esnlm.data.store import TokenStore, open_store
 from esnlm.errors import InputError
 from esnlm.evaluation.evaluate import config_sha256
-from esnlm.evaluation.likelihood import Likelihood, of_ngrams
+from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.io.atomic import require_writable
 from esnlm.io.console import stage, working
 from esnlm.io.json_file import write_json
 from esnlm.io.remote import full_name
+from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step
 from esnlm.models.ngrams import NgramModel
-from esnlm.reporting import likelihood_table
 from esnlm.training.summary import describe_device, versions
 
 FORMAT = {"format": "esnlm likelihood", "format_version": 1}
 FIGURES = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word", "perplexity", "nats", "eos_nats")
+SHOWN = {"nll": "NLL", "nll_without_eos": "without EOS", "bits_per_byte": "bits/byte", "nats_per_word": "nats/word"}
 COUNTS = ("sentences", "tokens", "words", "bytes")
 UNITS = (
     "nll and nll_without_eos: nats per predicted token; nats and eos_nats: sums over the text; tokens: those that are predicted,"
@@ -38,28 +38,18 @@ def measure_run(
     overwrite: bool = False,
     command: str | None = None,
 ) -> dict:
-    """Measures texts with a run and prints a table. All input is checked before anything is measured.
+    """Measures token stores and texts of one sentence a line with a run; prints a table, and writes it to a JSON file.
 
-    Args:
-        run: the run directory.
-        stores: token stores made with the run's tokenizer.
-        texts: text files of one sentence a line.
-        step: the checkpoint of this step; None: the newest.
-        untrained: whether to measure the model as it was before its first update.
-        out: a JSON file for the figures.
-        overwrite: whether to replace it where it exists.
-        command: what the JSON file names as its origin.
-
-    Returns:
-        The figures, as the JSON file has them.
-
-    Raises:
-        InputError: the run, a text or the place of the JSON file is not usable.
+    All input is checked before anything is measured. Returns the figures, as the JSON file has them.
     """
     if not stores and not texts:
         raise InputError("nothing to measure: give token stores (--store), texts (--text) or both")
     if out is not None:
-        _require_place(out, overwrite)
+        if out.suffix != ".json":
+            raise InputError(f"{out}: no name for a JSON file; give one such as dev.json")
+        if not overwrite and out.exists():
+            raise InputError(f"{out}: exists; name another file with --out, or replace it with --overwrite")
+        require_writable(out)
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     opened = [(full_name(store), open_store(store)) for store in stores]
@@ -78,19 +68,10 @@ def measure_run(
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},
     }
-    likelihood_table.show(result)  # first, so that it is not lost where the file cannot be written
+    _show(result)  # first, so that it is not lost where the file cannot be written
     if out is not None:
         write_json(out, result)
     return result
-
-
-def _require_place(out: Path, overwrite: bool) -> None:
-    """Raises an InputError where the figures cannot be written to a file, or would replace one unasked."""
-    if out.suffix != ".json" or out.is_dir():
-        raise InputError(f"{out}: no name for a JSON file; give one such as dev.json")
-    if not overwrite and os.path.lexists(out):
-        raise InputError(f"{out}: exists; name another file with --out, or replace it with --overwrite")
-    require_writable(out)
 
 
 def _baselines(run: Run) -> tuple[dict[str, NgramModel], list[str]]:
@@ -116,9 +97,24 @@ def _measure(run: Run, baselines: dict[str, NgramModel], path: str, text: TokenS
         "kind": "store" if is_store else "text, one sentence a line",
         "sha256": text.manifest["sha256"]["tokens.bin"] if is_store else text.manifest["text_sha256"],
         **{name: getattr(found["model"], name) for name in COUNTS},
-        "models": {name: _figures(likelihood) for name, likelihood in found.items()},
+        "models": {name: {key: getattr(its, key) for key in FIGURES} for name, its in found.items()},
     }
 
 
-def _figures(likelihood: Likelihood) -> dict[str, float]:
-    return {name: getattr(likelihood, name) for name in FIGURES}
+def _show(result: dict) -> None:
+    """Prints a row for each text and model, then the size of each text and notes."""
+    screen = Screen()
+    screen.line(
+        f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS unless it says without"
+    )
+    rows = []
+    for text in result["texts"]:
+        for i, (name, figures) in enumerate(text["models"].items()):
+            names = ["" if i else text["path"], result["run"] if name == "model" else name]
+            rows.append([*names, *(f"{figures[key]:.4f}" for key in SHOWN), f"{figures['perplexity']:,.2f}"])
+    screen.table(["text", "model", *SHOWN.values(), "perplexity"], rows, align="llr")
+    for text in result["texts"]:
+        counts = f"{text['sentences']:,} sentences, {text['tokens']:,} predicted tokens"
+        screen.line(f"{text['path']}: {counts}, {text['words']:,} words, {text['bytes']:,} bytes")
+    for note in result["notes"]:
+        screen.line(note)

@@ -17,8 +17,6 @@ import argparse
 from esnlm.commands.base import accept_settings
 from esnlm.errors import InputError
 
-HELP = "runs lm-evaluation-harness with a trained run"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     accept_settings(parser)

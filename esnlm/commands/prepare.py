@@ -5,8 +5,6 @@ from pathlib import Path
 
 from esnlm.commands.base import SEVERAL
 
-HELP = "makes a token store of raw text files"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

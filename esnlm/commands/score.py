@@ -4,15 +4,11 @@ With --tokens it makes a table of the surprisal of each word or token instead; d
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from esnlm.commands.base import SEVERAL, STEP, step
 from esnlm.errors import InputError
 from esnlm.evaluation.conventions import CONVENTIONS
-
-HELP = "prints log-probabilities of sentences, or surprisals of words, under a trained run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,46 +20,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")
     table = parser.add_argument_group("with --tokens")
     add = table.add_argument
-    add("--by", choices=("word", "token"), help="a row a word, or a row a token (default: word)")
-    add("--unit", choices=("bits", "nats"), help="of surprisals (default: bits)")
-    add("--column", metavar="NAME", help="read sentences from this column of a TSV or CSV, and repeat the others")
-    add(
-        "--word",
-        metavar="NAME",
-        help="a row of the TSV or CSV is a word, in this column: write it again with surprisals",
-    )
-    add(
-        "--sentence",
-        **SEVERAL,
-        metavar="NAME",
-        help="with --word: the columns that tell sentences apart (default: Punkt splits the words)",
-    )
-    add("--language", metavar="NAME", help="with --word: of Punkt (default: english)")
-    add("--no-quotes", action="store_const", const=False, dest="quotes", help="quotation marks are a part of cells")
-    add("--context", choices=("sentence", "document"), help="begin each with a fresh state (default: sentence)")
-    add(
-        "--document",
-        metavar="NAME",
-        help="the column that tells documents apart (default: all is one; in plain text a blank line ends one)",
-    )
-    add(
-        "--punctuation",
-        choices=("attached", "separate"),
-        help="part of the word it touches, or a word (default: attached)",
-    )
-    add("--whitespace", choices=("leading", "trailing"), help="part of the word it begins, or ends (default: leading)")
-    add("--no-eos", action="store_const", const=False, dest="eos", help="no row for the end of each sentence")
+    add("--by", choices=("word", "token"), default="word", help="a row a word, or a row a token (default: word)")
+    add("--unit", choices=("bits", "nats"), default="bits", help="of surprisals (default: bits)")
+    which = table.add_mutually_exclusive_group()
+    column = "read sentences from this column of a TSV or CSV, and repeat the others"
+    which.add_argument("--column", metavar="NAME", help=column)
+    word = "a row of the TSV or CSV is a word, in this column: write it again with surprisals"
+    which.add_argument("--word", metavar="NAME", help=word)
+    apart = "with --word: the columns that tell sentences apart (default: Punkt splits the words)"
+    add("--sentence", **SEVERAL, default=[], metavar="NAME", help=apart)
+    add("--language", metavar="NAME", default="english", help="with --word: of Punkt (default: %(default)s)")
+    add("--no-quotes", action="store_false", dest="quotes", help="quotation marks are a part of cells")
+    context = "begin each with a fresh state (default: sentence)"
+    add("--context", choices=("sentence", "document"), default="sentence", help=context)
+    document = "the column that tells documents apart (default: all is one; in plain text a blank line ends one)"
+    add("--document", metavar="NAME", help=document)
+    punctuation = "part of the word it touches, or a word (default: attached)"
+    add("--punctuation", choices=("attached", "separate"), default="attached", help=punctuation)
+    whitespace = "part of the word it begins, or ends (default: leading)"
+    add("--whitespace", choices=("leading", "trailing"), default="leading", help=whitespace)
+    add("--no-eos", action="store_false", dest="eos", help="no row for the end of each sentence")
     add("--out", type=Path, metavar="FILE", help="the table's file, .tsv, .csv or .jsonl (default: standard output)")
     add("--format", choices=("tsv", "csv", "jsonl"), help="of the table (default: by the name of --out, else tsv)")
     add("--plot", type=Path, metavar="FILE.png", help="draw the words with their surprisals too")
-    add("--overwrite", action="store_const", const=True, help="replace these files")
-
-
-# The options of --tokens alone: each is None if it is not given.
-ROWS = ("by", "unit", "punctuation", "whitespace", "eos")
-FILES = ("out", "format", "plot", "overwrite")
-INPUT = ("column", "word", "sentence", "language", "context", "document", "quotes")
-FLAGS = {"eos": "--no-eos", "quotes": "--no-quotes"}
+    add("--overwrite", action="store_true", help="replace these files")
 
 
 def _text_file(text: str) -> Path | None:
@@ -73,15 +53,12 @@ def _text_file(text: str) -> Path | None:
 
 def run(options: argparse.Namespace) -> None:
     if options.tokens:
-        from esnlm.commands.score_table import Input, Output, tabulate
-        from esnlm.evaluation.surprisal import Options
+        from esnlm.commands.score_table import tabulate
 
-        text = Input(file=options.input, **_given(options, INPUT))
-        rows = Options(scoring=options.scoring, **_given(options, ROWS))
-        print(tabulate(options.run, text, rows, Output(**_given(options, FILES)), options.step) or "", end="")
+        tabulate(options)
         return
-    if given := [FLAGS.get(name, f"--{name}") for name in _given(options, ROWS + FILES + INPUT)]:
-        raise InputError(f"{', '.join(given)}: for the table of surprisals, so give --tokens too")
+    if options.column or options.word or options.out or options.plot:
+        raise InputError("--column, --word, --out and --plot are for the table of surprisals: give --tokens too")
     from esnlm.data.text_files import read_lines
     from esnlm.io.console import working
     from esnlm.loaded_run import load
@@ -94,8 +71,3 @@ def run(options: argparse.Namespace) -> None:
     log_probs = loaded.log_probs(sentences, options.scoring, progress="brief")
     for sentence, log_prob in zip(sentences, log_probs, strict=True):
         print(f"{log_prob:.6f}\t{sentence}")
-
-
-def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """Returns the options of these names that were given."""
-    return {name: value for name in names if (value := getattr(options, name)) is not None}

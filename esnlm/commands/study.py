@@ -8,8 +8,6 @@ from pathlib import Path
 
 from esnlm.commands.base import SEVERAL, accept_settings, find_config
 
-HELP = "trains the runs of a study file and prints their table"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

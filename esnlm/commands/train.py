@@ -11,7 +11,6 @@ from pathlib import Path
 from esnlm.commands.base import SEVERAL, accept_processes, accept_settings, find_config, shipped_configs
 from esnlm.distributed import group
 
-HELP = "trains a language model; --section.key value sets any setting"
 QUICKSTART = shipped_configs() / "quickstart.yaml"
 
 

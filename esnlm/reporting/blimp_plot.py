@@ -28,25 +28,24 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     if len(result[level]) > MOST_ROWS:
         return None, f"no plot: {len(result[level]):,} {level}, and a picture has room for {MOST_ROWS}"
     names = ["overall", *sorted(result[level], key=lambda name: -result[level][name]["accuracy"])]
-    y = [0.0, *(0.4 + i for i in range(1, len(names)))]  # downwards
     made = plots.figure(9, 0.32 * len(names) + 1.9)
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
     figure, axes = made[0], made[1][0, 0]
+    y = [0.0, *(0.4 + i for i in range(1, len(names)))]  # downwards
     axes.axhspan(-0.6, 0.6, color=FAINT, alpha=0.35, linewidth=0)
     axes.hlines(y, 0, 100, color=FAINT, linewidth=0.6, zorder=1)
 
     entries = [entry_of(result, level, name) for name in names]
+    own = [entry["accuracy"] for entry in entries]
+    shown = [*own, *(entry["interval"][0] for entry in entries)]
     for entry, height in zip(entries, y, strict=True):
         axes.plot(entry["interval"], [height, height], color=RUN, linewidth=2.2, marker="|", markersize=7, zorder=6)
         beside = {"transform": axes.get_yaxis_transform(), "va": "center", "color": RUN, "fontsize": 9}
         axes.text(1.01, height, f"{entry['accuracy']:.1f}", **beside)
-    own = [entry["accuracy"] for entry in entries]
     axes.scatter(own, y, s=40, color=RUN, zorder=7, label="this run, 95 % interval")
-    shown = [*own, *(entry["interval"][0] for entry in entries)]
     chance = result.get("chance", 50)  # reports of pairs do not name it
-    if chance is not None:
-        axes.axvline(chance, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2, label="chance")
+    axes.axvline(chance, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2, label="chance")
     baselines = result["baselines"]
     for i, (name, baseline) in enumerate(baselines.items()):
         values = [entry_of(baseline, level, row)["accuracy"] for row in names]
@@ -61,13 +60,9 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
         shown += values
 
     # Positions can be read without a zero, so the axis begins at the ten below all that is shown, chance among it.
-    least = min(min(shown) - 3, 100 if chance is None else chance)
-    axes.set_xlim(max(0, 10 * (least // 10)), 100.8)
+    axes.set_xlim(max(0, 10 * (min(min(shown) - 3, chance) // 10)), 100.8)
     axes.set_ylim(y[-1] + 0.7, -0.7)
-    labels = [
-        "".join(c if c.isprintable() else "?" for c in readable(name)) for name in names
-    ]  # no font has the others
-    axes.set_yticks(y, labels, parse_math=False)
+    axes.set_yticks(y, [readable(name) for name in names], parse_math=False)
     axes.get_yticklabels()[0].set_fontweight("bold")
     tie = "half, in sets at most half" if result["data"].get("kinds", {}).get("sets") else "half"
     axes.set_xlabel(f"accuracy, % (in baselines a tie counts {tie})", color=INK)

@@ -10,10 +10,6 @@ from esnlm.reporting.tables import markdown_table
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
 LEVELS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
 FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
-NO_WIDTH = (
-    "an interval without width, such as 50.0, 50.0: within each paradigm that it is of, all pairs have the same outcome, so"
-    " the bootstrap redraws the same mean each time; it does not say that the figure is exact"
-)
 
 
 def show(result: dict, screen: Screen | None = None) -> None:
@@ -29,7 +25,7 @@ def show(result: dict, screen: Screen | None = None) -> None:
             kept = [i for i, name in enumerate(header) if name not in left_out]
             cells = [[row[i] for i in kept] for row in rows]
             screen.table([header[i] for i in kept], cells, bold={"overall"}, edge=True)
-    for line in [*comparison_lines(result), *_footnotes(result)]:
+    for line in comparison_lines(result):
         screen.line(line)
 
 
@@ -43,11 +39,7 @@ def markdown(result: dict) -> str:
     if "comparison" in result:
         lines += ["", "## Comparison", "", *(f"- {line}" for line in comparison_lines(result))]
     if result.get("comparison"):
-        lines += _differences(result["comparison"], ("phenomena", "paradigms"))
-    if result["status"] == "ok":
-        for name, its in result["baselines"].items():
-            lines += ["", f"## Above {name} only", *_differences(its["run_above"], ("phenomena",))]
-    lines += [part for line in _footnotes(result, every_difference=True) for part in ("", f"Note: {line}.")]
+        lines += _differences(result["comparison"])
     lines += ["", "## Origin", "", f"- intervals: {result['intervals']}", f"- pairs: sha256 {result['data']['sha256']}"]
     lines += [f"- tokenizer: {result['tokenizer']['name']}, sha256 {result['tokenizer']['sha256']}"]
     lines += [f"- {name}: {value}" for name, value in result.get("provenance", {}).items() if value]
@@ -91,8 +83,8 @@ def comparison_lines(result: dict) -> list[str]:
     ]
 
 
-def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
-    """Returns the lines of a table of paired differences, with an empty line before it."""
+def _differences(comparison: dict) -> list[str]:
+    """Returns the lines of a table of paired differences by phenomenon and paradigm, with an empty line before it."""
     rows = [
         [
             name,
@@ -101,8 +93,7 @@ def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
             *(f"{entry[count]:,}" for count in ("only_this", "only_other")),
             *(f"{entry[p]:.2g}" for p in ("p_value", "p_value_holm")),
         ]
-        for level in levels
-        for name, entry in comparison[level].items()
+        for name, entry in [*comparison["phenomena"].items(), *comparison["paradigms"].items()]
     ]
     header = ["", "difference", "95 %", "only this right", "only the other", "McNemar's p", "p after Holm"]
     return ["", *markdown_table(header, rows, align="lr")]
@@ -112,8 +103,11 @@ def _headline(result: dict) -> list[str]:
     """Returns what was measured, and how surely, in sentences."""
     data, overall, scoring, baselines = result["data"], result["overall"], result["scoring"], result["baselines"]
     tie = worth_of_a_tie(data)
+    kinds = data.get("kinds", {"pairs": data["pairs"], "sets": 0})
+    counts = [counted(kinds["pairs"], "minimal pair")] if kinds["pairs"] else []
+    counts += [counted(kinds["sets"], "set of sentences", "sets of sentences")] if kinds["sets"] else []
     lines = [
-        f"{result['run']}, step {result['step']}: {_items(data)}, {scoring['name']} scoring",
+        f"{result['run']}, step {result['step']}: {', '.join(counts)}, {scoring['name']} scoring",
         f"scoring: {scoring['description']}",
         *(f"{result['status']}: {warning}" for warning in result["warnings"]),
     ]
@@ -129,22 +123,12 @@ def _headline(result: dict) -> list[str]:
     lines += [ties, f"baselines, ties as {tie}: {by}"]
     if result["status"] == "ok":
         above = {name: its["run_above"]["overall"] for name, its in baselines.items()}
-        by = ", ".join(
-            f"{name} {its['difference']:+.2f} [{_interval(its['interval'], 2)}]" for name, its in above.items()
-        )
+        by = ", ".join(f"{name} {e['difference']:+.2f} [{_interval(e['interval'], 2)}]" for name, e in above.items())
         lines.append(f"above the baselines, in points, paired: {by}")
     if result["anchors"]:
         by = ", ".join(f"{ANCHORS[model]} {value:.1f}" for model, value in result["anchors"]["overall"].items())
         lines.append(f"published with BLiMP: {by}")
     return lines
-
-
-def _items(data: dict) -> str:
-    """Returns how many items of which kinds there are."""
-    kinds = {"pairs": "minimal pair", "sets": "set of sentences", "region_tests": "test of regions"}
-    several = {"sets": "sets of sentences", "region_tests": "tests of regions"}
-    counts = data.get("kinds", {"pairs": data["pairs"]})
-    return ", ".join(counted(count, kinds[kind], several.get(kind)) for kind, count in counts.items() if count)
 
 
 def _rows(result: dict, level: str) -> Iterator[list[str]]:
@@ -163,23 +147,6 @@ def _rows(result: dict, level: str) -> Iterator[list[str]]:
             *(_figure(entry_of(its, level, name)["accuracy"]) for its in baselines.values()),
             *map(_figure, published.values()),
         ]
-
-
-def _footnotes(result: dict, every_difference: bool = False) -> list[str]:
-    """Returns what explains intervals that have no width, if any is shown.
-
-    Args:
-        every_difference: whether the paired differences of phenomena and paradigms are shown, beside the overall ones.
-    """
-    above = [its["run_above"] for its in result["baselines"].values()] if result["status"] == "ok" else []
-    compared = [result["comparison"]] if result.get("comparison") else []
-    shown = [result["overall"], *result["phenomena"].values(), *result["paradigms"].values()]
-    shown += [each["overall"] for each in (*above, *compared)]
-    if every_difference:
-        shown += [entry for each in (*above, *compared) for entry in each["phenomena"].values()]
-        shown += [entry for each in compared for entry in each["paradigms"].values()]
-    intervals = [entry["interval"] for entry in shown if entry["interval"] is not None]
-    return [NO_WIDTH] if any(low == high for low, high in intervals) else []
 
 
 def _figure(value: float | None, decimals: int = 1) -> str:

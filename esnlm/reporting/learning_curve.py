@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from esnlm.io.screen import Screen
 from esnlm.reporting import plots
@@ -11,16 +12,50 @@ from esnlm.reporting.tables import markdown_table
 
 RUN = plots.COLOURS[0]
 BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone
-GOES_ON = (
-    "The run goes on from {}: words are those since then, and the n-gram models know nothing of what was read before."
-)
-ONE_POINT = (
-    "There is one point, for the run keeps one checkpoint only: train with training.checkpoint_words for a curve."
-)
-LENGTH = "length"  # the baseline that sees nothing but how many tokens the two sentences have, and has no NLL
-ROOM = 0.14  # of the axis of a small picture, for the number below a point
 COLUMNS = 4  # of small pictures, one a phenomenon
-FAR = 1.0  # nats: a model whose NLL is nowhere so near to the run's is named, not drawn, so that the others can be told apart
+FAR = 1.0  # nats above the run's highest NLL up to which the picture goes, so that its curves can be told apart
+Table = tuple[list[str], list[list[str]]]  # header and rows
+
+
+class Measure(NamedTuple):
+    """A figure at each point of the curve: NLL, or the accuracy on some pairs, NaN if it is not defined."""
+
+    title: str
+    own: list[float]
+    others: dict[str, list[float]]  # of the baselines
+    ahead: dict[str, list[bool]]  # whether the run is better than each baseline
+    intervals: Sequence[Sequence[float]] = ()  # of the run's accuracies
+
+
+def measures(result: dict) -> list[Measure]:
+    """Returns NLL, NLL without EOS, and the accuracies on all minimal pairs and by phenomenon, if there are any."""
+    points, found = result["points"], []
+    ngrams = [name for name in points[0]["nll"] if name != "model"]
+    for title, key in (("NLL", "nll"), ("NLL without EOS", "nll_without_eos")):
+        own = [point[key]["model"] for point in points]
+        others = {name: [point[key][name] for point in points] for name in ngrams}
+        ahead = {name: [a < b for a, b in zip(own, its, strict=True)] for name, its in others.items()}
+        found.append(Measure(title, own, others, ahead))
+    if not result["pairs"]:
+        return found
+    titles = {name: name for name in ngrams} | {"length": "length only"}
+    for place in ["overall", *sorted(points[0]["pairs"]["model"]["phenomena"])]:
+        title = "all minimal pairs" if place == "overall" else readable(place)
+        own, *_ = at = [[entry_of(p["pairs"][n], "phenomena", place) for p in points] for n in ("model", *titles)]
+        others = dict(zip(titles.values(), (list(map(_accuracy, entries)) for entries in at[1:]), strict=True))
+        ahead = dict(zip(titles.values(), (list(map(_is_below, entries)) for entries in at[1:]), strict=True))
+        intervals = [entry["interval"] or (math.nan, math.nan) for entry in own]
+        found.append(Measure(title, list(map(_accuracy, own)), others, ahead, intervals))
+    return found
+
+
+def _accuracy(entry: dict) -> float:
+    return math.nan if entry["accuracy"] is None else entry["accuracy"]
+
+
+def _is_below(entry: dict) -> bool:
+    """Tells whether a baseline is below the run: the interval of the paired difference lies above zero."""
+    return "run_above" in entry and entry["run_above"]["interval"][0] > 0
 
 
 def show(result: dict) -> None:
@@ -65,103 +100,59 @@ def markdown(result: dict) -> str:
 
 def first_ahead(words: Sequence[int], ahead: Sequence[bool]) -> int | None:
     """Returns from how many words on all of `ahead` is true; None if the last one is not."""
-    found = None
-    for count, good in zip(reversed(words), reversed(ahead), strict=True):
-        if not good:
-            break
-        found = count
-    return found
-
-
-def millions(words: int) -> str:
-    """Returns a number of words in few letters: 858, 32.2k, 300k, 24.6M."""
-    if words < 10_000:
-        return f"{words:,}"
-    if words < 99_950:
-        return f"{words / 1e3:.1f}k"
-    return f"{words / 1e6:.1f}M" if words >= 999_500 else f"{words / 1e3:.0f}k"
+    return next((count for i, count in enumerate(words) if all(ahead[i:])), None)
 
 
 def _notes(result: dict) -> list[str]:
-    goes_on = [GOES_ON.format(result["parent"])] if result.get("parent") else []
-    return goes_on + ([ONE_POINT] if len(result["points"]) == 1 else [])
+    notes = []
+    if result.get("parent"):
+        before = "words are those since then, and the n-gram models know nothing of what was read before"
+        notes.append(f"The run goes on from {result['parent']}: {before}.")
+    if len(result["points"]) == 1:
+        notes.append("There is one point: train with training.checkpoint_words for a curve.")
+    return notes
 
 
-def _baselines(result: dict) -> dict[str, str]:
-    """Returns the titles of what guesses the pairs, by name: the n-gram models, then length alone."""
-    ngrams = [name for name in result["points"][0]["nll"] if name != "model"]
-    return {name: name for name in ngrams} | ({LENGTH: "length only"} if result["pairs"] else {})
-
-
-def _places(result: dict) -> list[str]:
-    """Returns "overall" and the names of the phenomena; nothing without minimal pairs."""
-    return ["overall", *sorted(result["points"][0]["pairs"]["model"]["phenomena"])] if result["pairs"] else []
-
-
-def _title(place: str) -> str:
-    return "all minimal pairs" if place == "overall" else readable(place)
-
-
-def _at(point: dict, name: str, place: str) -> dict:
-    """Returns the entry of the run ("model") or a baseline on all pairs or those of a phenomenon."""
-    return entry_of(point["pairs"][name], "phenomena", place)
-
-
-def _curve(result: dict) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows of the table with a row a point."""
-    baselines = _baselines(result)
-    header = ["words", "NLL", *(name for name in baselines if name != LENGTH), "without EOS"]
+def _curve(result: dict) -> Table:
+    """Returns the table with a row a point."""
+    nll, without_eos, *accuracies = measures(result)
+    header = ["words", "NLL", *nll.others, "without EOS"]
+    header += ["accuracy", "95 %", *accuracies[0].others] if accuracies else []
     rows = []
-    for point in result["points"]:
-        losses = [*point["nll"].values(), point["nll_without_eos"]["model"]]
-        row = [f"{point['words']:,}", *(f"{nll:.3f}" for nll in losses)]
-        if result["pairs"]:
-            own = _at(point, "model", "overall")
-            interval = "-" if own["interval"] is None else "{:.1f} - {:.1f}".format(*own["interval"])
-            row += [_percent(own), interval, *(_percent(_at(point, name, "overall")) for name in baselines)]
+    for i, point in enumerate(result["points"]):
+        losses = [nll.own[i], *(its[i] for its in nll.others.values()), without_eos.own[i]]
+        row = [f"{point['words']:,}", *(f"{loss:.3f}" for loss in losses)]
+        for each in accuracies[:1]:
+            low, high = each.intervals[i]
+            row += [f"{each.own[i]:.1f}", f"{low:.1f} - {high:.1f}", *(f"{its[i]:.1f}" for its in each.others.values())]
         rows.append(row)
-    return header + (["accuracy", "95 %", *baselines.values()] if result["pairs"] else []), rows
-
-
-def _ahead(result: dict) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows of the table that says from how many words on the run is ahead."""
-    points, baselines = result["points"], _baselines(result)
-    words = [point["words"] for point in points]
-
-    def cell(ahead: list[bool]) -> str:
-        found = first_ahead(words, ahead)
-        return f"not by {millions(words[-1])}" if found is None else millions(found)
-
-    def is_above(point: dict, name: str, place: str) -> bool:
-        above = _at(point, name, place).get("run_above")
-        return above is not None and point["pairs"]["status"] == "ok" and above["interval"][0] > 0
-
-    rows = []
-    for title, key in (("NLL", "nll"), ("NLL without EOS", "nll_without_eos")):
-        its = {name: [p[key]["model"] < p[key][name] for p in points] for name in baselines if name != LENGTH}
-        rows.append([title, *(cell(its[name]) if name in its else "-" for name in baselines)])
-    for place in _places(result):
-        rows.append([_title(place), *(cell([is_above(point, name, place) for point in points]) for name in baselines)])
-    return ["", *baselines.values()], rows
-
-
-def _phenomena(result: dict) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows of the table of accuracies by phenomenon."""
-    points, baselines = result["points"], _baselines(result)
-    header = ["", *(millions(point["words"]) for point in points), *(f"{name}, last" for name in baselines.values())]
-    rows = [
-        [
-            _title(place),
-            *(_percent(_at(point, "model", place)) for point in points),
-            *(_percent(_at(points[-1], name, place)) for name in baselines),
-        ]
-        for place in _places(result)
-    ]
     return header, rows
 
 
-def _percent(entry: dict) -> str:
-    return "-" if entry["accuracy"] is None else f"{entry['accuracy']:.1f}"
+def _ahead(result: dict) -> Table:
+    """Returns the table that says from how many words on the run is ahead."""
+    words, found = [point["words"] for point in result["points"]], measures(result)
+    baselines = list(found[-1].others)
+
+    def cell(ahead: list[bool] | None) -> str:
+        if ahead is None:
+            return "-"
+        first = first_ahead(words, ahead)
+        return f"not by {words[-1]:,}" if first is None else f"{first:,}"
+
+    return ["", *baselines], [[each.title, *(cell(each.ahead.get(name)) for name in baselines)] for each in found]
+
+
+def _phenomena(result: dict) -> Table:
+    """Returns the table of accuracies by phenomenon."""
+    accuracies = measures(result)[2:]
+    header = [
+        "",
+        *(f"{p['words']:,}" for p in result["points"]),
+        *(f"{name}, last" for name in accuracies[0].others),
+    ]
+    figures = {each.title: [*each.own, *(its[-1] for its in each.others.values())] for each in accuracies}
+    return header, [[title, *(f"{figure:.1f}" for figure in its)] for title, its in figures.items()]
 
 
 def plot(result: dict) -> tuple[bytes | None, str | None]:
@@ -170,64 +161,37 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     Returns:
         A PNG, or None, and then why there is no plot.
     """
-    points, baselines, places = result["points"], _baselines(result), _places(result)
-    panels = 1 + len(places)
-    rows = -(-panels // COLUMNS)
-    width, height = (11.0, 0.8 + 2.4 * rows) if places else (8.0, 4.0)
-    made = plots.figure(width, height, rows, min(COLUMNS, panels), sharex=True)
+    nll, _, *accuracies = measures(result)
+    panels, words = [nll, *accuracies], [point["words"] / 1e6 for point in result["points"]]
+    rows = -(-len(panels) // COLUMNS)
+    size = (11.0, 0.8 + 2.4 * rows) if accuracies else (8.0, 4.0)
+    made = plots.figure(*size, rows, min(COLUMNS, len(panels)), sharex=True)
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
     figure, axes = made
-    words = [point["words"] / 1e6 for point in points]
-    first, *others = axes.flat
-    losses = {name: [point["nll"].get(name, math.nan) for point in points] for name in ("model", *baselines)}
-    gaps = {name: min(a - b for a, b in zip(nll, losses["model"], strict=True)) for name, nll in losses.items()}
-    far = [name for name, gap in gaps.items() if gap > FAR]
-    colours = dict(zip(baselines, BASELINES, strict=False))
-    for (
-        name,
-        title,
-    ) in baselines.items():  # One that is far has a line without points, for the legend of the other pictures.
-        nll = [math.nan] * len(points) if name in far else losses[name]
-        first.plot(words, nll, color=colours[name], marker=".", label=title)
-    first.plot(words, losses["model"], color=RUN, marker="o", markersize=4, label="this run")
-    above = f" ({', '.join(f'{name} {losses[name][-1]:.2f}' for name in far)})" if far else ""
-    first.set_title(f"NLL, nats per token{above}", fontsize=9, color=INK)
-    chance = points[-1]["pairs"].get("chance", 50) if places else None
-    for axis, place in zip(others, places, strict=False):
-        for name in baselines:
-            accuracies = [_at(point, name, place)["accuracy"] for point in points]
-            axis.plot(words, accuracies, color=colours[name], marker=".", linewidth=1)
-        own = {x: _at(point, "model", place) for x, point in zip(words, points, strict=True)}
-        own = {x: entry for x, entry in own.items() if entry["accuracy"] is not None}
-        if own:
-            low, high = zip(*(entry["interval"] for entry in own.values()), strict=True)
-            axis.fill_between(list(own), low, high, color=RUN, alpha=0.18, linewidth=0)
-            axis.plot(list(own), [entry["accuracy"] for entry in own.values()], color=RUN, marker="o", markersize=4)
-        if chance is not None:
-            axis.axhline(chance, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        axis.set_title(f"{_title(place)}, %", fontsize=9, color=INK)
-    for axis in axes.flat:
+    numbers = [f"{x:.3g}" for x in words]
+    apart = plots.apart(
+        {text: math.log(x) for text, x in zip(numbers, words, strict=True)}, 0.14 * math.log(words[-1] / words[0])
+    )
+    for axis, each in zip(axes.flat, panels, strict=False):
+        for (name, its), colour in zip(each.others.items(), BASELINES, strict=False):
+            axis.plot(words, its, color=colour, marker=".", linewidth=1, label=name)
+        axis.plot(words, each.own, color=RUN, marker="o", markersize=4, label="this run")
+        if each.intervals:
+            axis.fill_between(words, *zip(*each.intervals, strict=True), color=RUN, alpha=0.18, linewidth=0)
+            axis.axhline(result["points"][-1]["pairs"]["chance"], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        axis.set_title(f"{each.title}, {'%' if each.intervals else 'nats per token'}", fontsize=9, color=INK)
         axis.set_xscale("log")
-        axis.set_xticks(words, _numbers_below(words))
+        axis.set_xticks(words, [text if text in apart else "" for text in numbers])
         axis.minorticks_off()
         axis.tick_params(labelsize=8, labelbottom=True)
         axis.grid(color=FAINT, linewidth=0.5, alpha=0.6)
-    for axis in list(axes.flat)[panels:]:
+    if math.isfinite(highest := max(nll.own)):
+        axes.flat[0].set_ylim(top=min(axes.flat[0].get_ylim()[1], highest + FAR))
+    for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
-    handles = first.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=len(baselines) + 1, frameon=False, fontsize=9)
-    dashes = "" if chance is None else "; dashes: chance"
+    handles, labels = axes.flat[len(panels) - 1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    dashes = "; dashes: chance" if accuracies else ""
     figure.suptitle(f"{result['run']}, by million words read{dashes}", x=0.01, ha="left", fontsize=11, color=INK)
     return plots.png(figure), None
-
-
-def _numbers_below(words: Sequence[float]) -> list[str]:
-    """Returns what is written below each point: nothing if it would touch the number to the right."""
-    numbers: list[str] = []
-    right = math.inf
-    for x in reversed(words):
-        fits = right - math.log(x) > ROOM * math.log(words[-1] / words[0])
-        numbers.append(f"{x:.3g}" if fits else "")
-        right = math.log(x) if fits else right
-    return numbers[::-1]

@@ -1,4 +1,4 @@
-"""The one way to make pictures: figures of one style, PNG, and no more than a note if matplotlib is missing."""
+"""Figures of one style and their PNG files. Without matplotlib there is no figure, and a note instead."""
 
 import io
 from collections.abc import Mapping
@@ -12,23 +12,13 @@ if TYPE_CHECKING:
 
 INK, FAINT = "#22262b", "#c9ced6"
 COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31", "#6b8e23", "#d76ba3")
-DPI = 150
 NO_MATPLOTLIB = "matplotlib is not installed (pip install 'esnlm[plots]')"
 
 
 def figure(
     width: float, height: float, rows: int = 1, columns: int = 1, **subplots: Any
 ) -> "tuple[Figure, Any] | None":
-    """Makes a figure without a window.
-
-    Args:
-        width, height: in inches.
-        rows, columns: of axes.
-        subplots: further options of matplotlib's `Figure.subplots`.
-
-    Returns:
-        The figure and its axes, an array (rows, columns), or None if matplotlib is not installed.
-    """
+    """Returns a figure of some inches and its axes, an array (rows, columns); None if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -49,7 +39,7 @@ def png(figure: "Figure") -> bytes:
     for text in set(figure.findobj(Text)) - of_axes:
         text.set_parse_math(False)
     content = io.BytesIO()
-    figure.savefig(content, dpi=DPI, format="png")
+    figure.savefig(content, dpi=150, format="png")
     return content.getvalue()
 
 
@@ -63,5 +53,4 @@ def save_png(figure: "Figure", path: Path) -> None:
 def apart(heights: Mapping[str, float], gap: float) -> list[str]:
     """Returns the labels that do not overlap: of those that are nearer than `gap`, the last, which says most."""
     names = list(heights)
-    later = [[heights[other] for other in names[i + 1 :]] for i in range(len(names))]
-    return [n for n, others in zip(names, later, strict=True) if all(abs(heights[n] - each) > gap for each in others)]
+    return [n for i, n in enumerate(names) if all(abs(heights[n] - heights[other]) > gap for other in names[i + 1 :])]

@@ -29,14 +29,11 @@ def identify(run: Path) -> dict:
     directory = RunDirectory(run)
     if not directory.config.exists():
         is_study = (directory.path / "table.json").exists()
-        found = (
+        advice = (
             "a study: name its runs, or give --html" if is_study else "no run here: name a folder that train.py made"
         )
-        raise InputError(f"{run}: {found}")
+        raise InputError(f"{run}: {advice}")
     experiment = config_io.read_begun(directory.config)
-    tokenizer = None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # an imported model may have none
-        tokenizer = parse_json(directory.data.read_bytes())["tokenizer"]
     return {
         "run": directory.path.resolve().name,
         "model": experiment.model.title,
@@ -44,64 +41,46 @@ def identify(run: Path) -> dict:
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
         "settings_sha256": hash_settings(experiment),
         "config_sha256": file_sha256(directory.config),
-        "tokenizer_sha256": tokenizer,
+        "tokenizer_sha256": _data(directory).get("tokenizer"),
         "parent": experiment.parent.run,
         "summary": directory.read_summary(),
     }
 
 
 def tell_apart(rows: Sequence[dict], runs: Sequence[Path]) -> None:
-    """Calls the runs of rows (from `identify`) by their paths if two folders have one name."""
-    names = [name for name, _ in {(row["run"], run.resolve()) for row, run in zip(rows, runs, strict=True)}]
-    for row, run in zip(rows, runs, strict=True):
-        if names.count(row["run"]) > 1:
-            row["run"] = str(run)
+    """Calls the runs of rows (from `identify`) by their paths if two have one name."""
+    names = [row["run"] for row in rows]
+    for row, name, run in zip(rows, names, runs, strict=True):
+        row["run"] = str(run) if names.count(name) > 1 else name
 
 
 def all_but_seed(run: Path) -> list[Any]:
     """Returns what runs that differ in nothing but their seed have in common: settings, precision, text and parent.
 
-    Logging and saving do not count, nor does the place of the text. A parent is known by the same of its own while it
-    is there, else by its path.
+    A parent is known by the same of its own while it is there, else by its path.
     """
     directory = RunDirectory(run)
     experiment = config_io.read_begun(directory.config)
-    parent, text = experiment.parent, None
-    of_parent: list[Any] | None = None
-    nameless = parent if parent.run is None else dataclasses.replace(parent, run="the parent")
-    own = hash_settings(dataclasses.replace(experiment, parent=nameless))
-    if not experiment.data.depends_on_seed:
-        with contextlib.suppress(OSError, ValueError):
-            text = parse_json(directory.data.read_bytes())
-    if parent.run is not None:
-        of_parent = [parent.run, parent.step]
-        with contextlib.suppress(InputError, OSError):
-            summary = RunDirectory(Path(parent.run)).read_summary() or {}
-            if summary.get("config_sha256") == parent.config_sha256:  # else another run lies there now
-                ended = summary.get("step") == parent.step
-                of_parent = [all_but_seed(Path(parent.run)), "its end" if ended else parent.step]
-    return [own, text, of_parent]
+    text, parent = None if experiment.data.depends_on_seed else _data(directory), experiment.parent
+    if parent.run is None:
+        return [hash_settings(experiment), text]
+    own = hash_settings(dataclasses.replace(experiment, parent=dataclasses.replace(parent, run="the parent")))
+    summary = RunDirectory(Path(parent.run)).read_summary() or {}
+    if summary.get("config_sha256") != parent.config_sha256:  # it is gone, or another run lies there now
+        return [own, text, parent.run, parent.step]
+    return [own, text, all_but_seed(Path(parent.run)), parent.step != summary.get("step") and parent.step]
 
 
-def group_by_seed(rows: Sequence[dict], runs: Sequence[Path], twins: bool = False) -> list[list[dict]]:
+def group_by_seed(rows: Sequence[dict], runs: Sequence[Path]) -> list[list[dict]]:
     """Returns the rows of runs in groups that differ in nothing but their seed, in the order of their first runs.
 
-    Args:
-        rows: from `identify`.
-        runs: their directories.
-        twins: whether a run whose seed its group has already is a group of its own. Else it is an InputError, since a
-            mean would count the seed twice.
+    A run whose seed its group has already is a group of its own, since a mean would count the seed twice.
     """
     groups: list[list[dict]] = []
     group_of: dict[str, list[dict]] = {}
     for row, run in zip(rows, runs, strict=True):
         key = json.dumps(all_but_seed(run))
-        twin = next((other for other in group_of.get(key, []) if other["seed"] == row["seed"]), None)
-        if twin is not None and not twins:
-            raise InputError(
-                f"{twin['run']} and {row['run']}: the same settings and seed {row['seed']}; name one of them"
-            )
-        if twin is None and key in group_of:
+        if key in group_of and row["seed"] not in (other["seed"] for other in group_of[key]):
             group_of[key].append(row)
         else:
             groups.append([row])
@@ -126,11 +105,18 @@ def name_group(group: Sequence[dict]) -> str:
 def devices_of(rows: Sequence[dict]) -> list[str]:
     """Returns the devices that finished runs were trained on, each once; a resumed run may have several."""
     found = [
-        device for row in rows for device in (*row["summary"].get("earlier_devices", []), row["summary"].get("device"))
+        each for row in rows for each in (*row["summary"].get("earlier_devices", []), row["summary"].get("device"))
     ]
-    return list(dict.fromkeys(machine(device) for device in found if isinstance(device, dict)))
+    return list(dict.fromkeys(machine(device) for device in found if device))
 
 
 def machine(device: Mapping[str, Any]) -> str:
     """Returns the device of a summary as a text, such as "cpu x 1, 2 cores"."""
     return f"{device['kind']} x {device['count']}, {counted(device['cores'], 'core')}"
+
+
+def _data(directory: RunDirectory) -> dict[str, Any]:
+    """Returns the sha256 of the run's texts and of its tokenizer; an imported model has none."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(parse_json(directory.data.read_bytes()))
+    return {}

@@ -49,10 +49,9 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
 
 @working("counting the training text, to compare with")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
-    """Returns what a model's validation NLL should be compared with, in nats per token by name.
+    """Returns the validation NLL of a unigram and a bigram model of the training text, and what the source knows.
 
-    That is a unigram and a bigram model of the training text, and what the source knows of its corpus. Empty if there
-    is no validation text.
+    In nats per token, by name; empty if there is no validation text.
     """
     store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
     if store is None:

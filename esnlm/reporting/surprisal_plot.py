@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
+
 from esnlm.reporting import plots
 from esnlm.reporting.plots import FAINT, INK
 
@@ -21,20 +23,26 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
     """
     unit = "bits" if "surprisal_bits" in rows[0] else "nats"
     by = "word" if "word" in rows[0] else "token"
-    names = [END if row["start"] == row["end"] and row[by] else _shown(row[by]) for row in rows]
-    lines = _lines([(name, row[f"surprisal_{unit}"]) for name, row in zip(names, rows, strict=True)])
+    lines: list[list[tuple[int, str, float]]] = []  # of (first character in the line, word, value)
+    at = WIDTH
+    for row in rows:
+        word = END if row["start"] == row["end"] and row[by] else _shown(row[by])
+        if at + len(word) > WIDTH:
+            lines.append([])
+            at = 0
+        lines[-1].append((at, word, row[f"surprisal_{unit}"]))
+        at += len(word) + 1
     shown = lines[:LINES]
     made = plots.figure(11, 0.5 + 1.15 * len(shown), rows=len(shown), sharex=True, sharey=True)
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
     figure, axes = made
-    finite = [value for line in shown for _, _, value in line if abs(value) < float("inf")]
-    top = 1.18 * max([*finite, 1e-9])
+    top = 1.18 * max([1e-9, *(value for line in shown for _, _, value in line if np.isfinite(value))])
     for axis, line in zip(axes[:, 0], shown, strict=True):
         for start, word, value in line:
-            middle = start + len(word) / 2
-            height = min(max(value, 0.0), top) if value == value else 0.0
-            axis.bar(middle, height, width=BAR_WIDTH, color=END_BAR if word == END else BAR, linewidth=0)
+            middle, colour = start + len(word) / 2, END_BAR if word == END else BAR
+            height = np.clip(np.nan_to_num(value, posinf=top), 0, top)
+            axis.bar(middle, height, width=BAR_WIDTH, color=colour, linewidth=0)
             axis.text(middle, height + 0.015 * top, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5, color=INK)
             style = {"family": "monospace", "fontsize": 10, "color": END_BAR if word == END else INK}
             axis.text(middle, -0.05 * top, word, ha="center", va="top", **style)
@@ -57,16 +65,3 @@ def _shown(word: str) -> str:
     """Returns a word as it is drawn: at most half a line, and without what no font has."""
     word = "".join(character if character.isprintable() else " " for character in word).strip() or " "
     return word if len(word) <= WIDTH // 2 else word[: WIDTH // 2 - 1] + "…"
-
-
-def _lines(words: Sequence[tuple[str, float]]) -> list[list[tuple[int, str, float]]]:
-    """Returns lines of (first character in the line, word, value), broken between words."""
-    lines: list[list[tuple[int, str, float]]] = []
-    at = WIDTH + 1
-    for word, value in words:
-        if at + len(word) > WIDTH:
-            lines.append([])
-            at = 0
-        lines[-1].append((at, word, value))
-        at += len(word) + 1
-    return lines

@@ -1,4 +1,4 @@
-"""Tables as text, in Markdown, LaTeX and CSV. io/screen.py shows them on the terminal."""
+"""Tables as text: Markdown, LaTeX, CSV and TSV. io/screen.py shows them on the terminal."""
 
 import csv
 import io
@@ -24,16 +24,14 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], alig
 
 def latex_table(header: Sequence[str], rows: Iterable[Sequence[object]], align: str = "l") -> list[str]:
     """Returns the lines of a LaTeX table for the package booktabs. Arguments are those of `markdown_table`."""
-    first, *others = (
-        " & ".join("".join(LATEX.get(letter, letter) for letter in str(cell)) for cell in row) + r" \\"
-        for row in (header, *rows)
-    )
+    escapes = str.maketrans(LATEX)
+    first, *others = (" & ".join(str(cell).translate(escapes) for cell in row) + r" \\" for row in (header, *rows))
     begin = f"\\begin{{tabular}}{{{align.ljust(len(header), align[-1])}}}  % needs \\usepackage{{booktabs}}"
     return [begin, r"\toprule", first, r"\midrule", *others, r"\bottomrule", r"\end{tabular}"]
 
 
-def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table as CSV. Numbers keep all their digits, and None is an empty cell."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]], separator: str = ",") -> str:
+    """Returns a table as CSV or TSV. Numbers keep all their digits, and None is an empty cell."""
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()

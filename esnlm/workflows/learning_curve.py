@@ -13,17 +13,15 @@ from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256, evaluate
 from esnlm.evaluation.likelihood import of_ngrams
-from esnlm.evaluation.minimal_pairs import Item
+from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.io.atomic import require_writable, write_file, writing
 from esnlm.io.console import stage, working
 from esnlm.io.json_file import parse_json, write_json
-from esnlm.io.sealed_folder import MANIFEST, file_sha256
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
 from esnlm.provenance import provenance
 from esnlm.reporting import learning_curve
-from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches
 
@@ -36,7 +34,7 @@ def measure_curve(
     run: str | Path,
     store: Path,
     data: Sequence[str | Path] | None = None,
-    scoring: str | None = None,
+    scoring: str = "paper",
     order: int = 5,
     out: Path | None = None,
     overwrite: bool = False,
@@ -44,28 +42,11 @@ def measure_curve(
 ) -> dict:
     """Measures every saved checkpoint of a run, and writes the figures (.json), the page (.md) and the picture (.png).
 
-    The figures are written after each checkpoint. Called again with the same arguments, it goes on where it was broken off.
-
-    Args:
-        run: the run directory.
-        store: the token store whose NLL is measured.
-        data: minimal pairs; None: none are scored.
-        scoring: the name of their convention; None: paper.
-        order: n of the largest n-gram model, at least 2.
-        out: the JSON file; None: RUN/evaluation/curve/curve.json.
-        overwrite: whether to replace what is there. Everything is measured again then.
-        command: what the figures name as their origin.
-
-    Returns:
-        The figures, as the JSON file has them.
+    The figures are written after each checkpoint, to `out` or RUN/evaluation/curve/curve.json. Called again with the same
+    arguments, it goes on where it was broken off; with `overwrite` it measures all again.
     """
-    if scoring is not None and not data:
-        raise InputError(f"--scoring {scoring}: no minimal pairs are scored; name them with --data")
     if order < 2:
         raise InputError(f"--order {order}: give 2 (a bigram model) or more")
-    if "://" in str(run):
-        raise InputError(f"{run}: a learning curve reads all checkpoints; copy the run to this machine first")
-    scoring = scoring or "paper"
     conventions.get(scoring)
     with working(f"loading {run}"):
         newest = loaded_run.load(run)
@@ -93,22 +74,17 @@ def measure_curve(
         "pairs": {"scoring": scoring, "pairs": len(pairs), "sha256": minimal_pairs.digest(pairs)} if pairs else None,
         "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
     }
-    saved = {step: _digest(directory.checkpoints / str(step)) for step in words}
-    known = [] if overwrite else _known_points(path, result, saved)
+    result["points"] = points = [] if overwrite else _known_points(path, result)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     require_writable(path)
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
-    # A point stays whose checkpoint is gone by now, unless it is passed over for one right behind it.
-    gone = set(range(newest.step)).difference(checkpoint.all_steps(directory.checkpoints))
-    result["points"] = points = [point for point in known if point["step"] in words or point["step"] in gone]
     for step in [step for step in words if step not in {point["step"] for point in points}]:
         with stage(f"counting the {words[step]:,} words that the run has read"):
             ngrams = _ngrams(newest, text, step, order)
-        point = {"step": step, "words": words[step]}
-        point |= _measure(loaded_run.load(newest.directory, step=step), validation, ngrams, pairs, scoring)
-        points.append(point | {"checkpoint_sha256": saved[step]})
+        measured = _measure(loaded_run.load(newest.directory, step=step), validation, ngrams, pairs, scoring)
+        points.append({"step": step, "words": words[step], **measured})
         points.sort(key=lambda point: point["words"])
         result["provenance"] = provenance(command)
         write_json(path, result)
@@ -122,14 +98,7 @@ def measure_curve(
 
 
 def sentences_read(lengths: np.ndarray, training: TrainingConfig, seed: int, step: int) -> np.ndarray:
-    """Returns the numbers of the sentences that a run has read after `step` updates, ascending.
-
-    Args:
-        lengths: tokens of each sentence of the training store, (sentences,).
-        training: the settings of the training.
-        seed: the run's seed.
-        step: updates since the beginning of the run.
-    """
+    """Returns the numbers of the sentences, of these lengths, that a run has read after `step` updates, ascending."""
     if step * training.batch_size >= len(lengths):
         return np.arange(len(lengths))
     plan = batches.plan_epoch(lengths, seed, 0, training.batch_size, 1, training.order)
@@ -138,11 +107,8 @@ def sentences_read(lengths: np.ndarray, training: TrainingConfig, seed: int, ste
 
 def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
     """Returns the words that each saved checkpoint has read, by step and ascending."""
-    if not run.config.data.has_corpus:
-        raise InputError(f"{run.directory}: this run was imported: it has no training text and no learning curve")
-    if not isinstance(run.config.training, TrainingConfig):
-        kind = run.config.training.kind
-        raise InputError(f"{run.directory}: its readout was fitted by {kind}: only training by updates has a curve")
+    if not isinstance(run.config.training, TrainingConfig) or not run.config.data.has_corpus:
+        raise InputError(f"{run.directory}: imported, or fitted by regression: only training by updates has a curve")
     saved = [(step, count) for step, count in sorted(words_of_checkpoints(directory).items()) if count]
     # The last checkpoint of a run may stand right behind one that was asked for: of two such points the last is enough.
     following = [count for _, count in saved[1:]] + [np.inf]
@@ -154,49 +120,27 @@ def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
     return words
 
 
-def _digest(folder: Path) -> str:
-    """Returns the sha256 of a checkpoint's manifest, which tells two checkpoints of one update apart."""
-    try:
-        return file_sha256(folder / MANIFEST)
-    except OSError as error:
-        raise InputError(
-            f"{folder / MANIFEST}: {error.strerror}; delete this checkpoint, or restore it from a copy"
-        ) from None
-
-
-def _known_points(path: Path, header: dict, saved: Mapping[int, str]) -> list[dict]:
-    """Returns the points that a file has of the same measurement; none if the run was trained anew since.
-
-    Args:
-        path: the file, which need not exist.
-        header: what the file has of the measurement.
-        saved: the sha256 of each checkpoint's manifest, by step.
-    """
+def _known_points(path: Path, header: dict) -> list[dict]:
+    """Returns the points that a file has of the same measurement, which need not have the path of its text."""
     if not path.exists():
         return []
-
-    def compared(found: dict) -> dict:  # its sha256 tells the validation text from others, wherever it lies
-        return {key: found[key] for key in header} | {"validation": found["validation"] | {"path": None}}
-
     try:
         found = parse_json(path.read_bytes())
-        same = compared(found) == compared(header)
+        same = all(found[key] == header[key] for key in ("format", "config_sha256", "order", "pairs"))
+        same = same and found["validation"]["sha256"] == header["validation"]["sha256"]
     except (ValueError, KeyError, TypeError):
         same = False
     if not same:
         advice = "name another file with --out, or give --overwrite"
         raise InputError(f"{path}: holds something else than this curve; {advice}")
-    points = found["points"]
-    if any(saved.get(point["step"], point["checkpoint_sha256"]) != point["checkpoint_sha256"] for point in points):
-        return []
-    for point in points:
+    for point in found["points"]:
         for key in ("nll", "nll_without_eos"):  # of a diverged run "inf" or "nan"
             point[key] = {name: float(nll) for name, nll in point[key].items()}
-    return points
+    return list(found["points"])
 
 
 def _measure(
-    run: Run, validation: TokenStore, ngrams: Mapping[str, NgramModel], pairs: Sequence[Item], scoring: str
+    run: Run, validation: TokenStore, ngrams: Mapping[str, NgramModel], pairs: Sequence[Pair], scoring: str
 ) -> dict:
     """Returns what a point of the curve has of a checkpoint and of n-gram models of the same words."""
     found = {"model": run.likelihood(validation, progress=True)}

@@ -1,10 +1,7 @@
 """`esnlm likelihood`, from the arguments to the table and the file; and `run.likelihood`."""
 
-import hashlib
 import json
-import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,19 +99,6 @@ def test_the_command_prints_a_table_that_nothing_cuts_and_writes_a_file(run, tmp
     assert json.loads((tmp_path / "new.json").read_text())["step"] == 0
 
 
-def test_a_text_from_a_pipe_has_its_hash_and_a_link_goes_on_pointing_at_the_figures(run, tmp_path):
-    (tmp_path / "new.json").write_text("{}")
-    (tmp_path / "link.json").symlink_to("new.json")
-    reading, writing = os.pipe()
-    os.write(writing, b"The cats sleep.\n")
-    os.close(writing)
-    measure_run(run, texts=[Path(f"/dev/fd/{reading}")], out=tmp_path / "link.json", overwrite=True)
-    os.close(reading)
-    assert (tmp_path / "link.json").is_symlink()
-    (text,) = json.loads((tmp_path / "new.json").read_text())["texts"]
-    assert text["sha256"] == hashlib.sha256(b"The cats sleep.\n").hexdigest()
-
-
 def test_a_checkpoint_and_the_untrained_model_are_measured_too(run):
     step = min(int(folder.name) for folder in (run / "checkpoints").iterdir())
     nll = {}
@@ -155,13 +139,6 @@ def test_a_sentence_that_the_model_cannot_read_is_named(tmp_path):
     assert str(error.value) == f"{tmp_path / 'text.txt'}: sentence 1 {line}"
     with pytest.raises(InputError, match=f"sentence 0 has {ids} ids"):
         loaded.likelihood(["the " * 49 + "the"])
-
-
-def test_a_text_is_no_store(run):
-    loaded = esnlm.load(run)
-    for text in ("The cats sleep.", "The cats sleep. " * 40):
-        with pytest.raises(InputError, match="not a token store"):
-            loaded.likelihood(text)
 
 
 def test_a_store_of_another_tokenizer_is_refused(run, tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import sys
 
 import pytest
@@ -54,14 +55,6 @@ def test_a_column_of_a_table_keeps_the_others(here, capsys):
     assert [row["token"] for row in rows] == ["The", " cats", ",", " that", " run", "The", " cat"]
 
 
-def test_white_space_around_a_cell_is_told_of(here, capsys):
-    (here / "items.csv").write_text("item,text\n1,The cats run\n2,The cat run \n3, The dog\n")
-    assert commands.main(["score", "--run", "small", "--tokens", "--input", "items.csv", "--column", "text"]) == 0
-    assert capsys.readouterr().err.startswith(
-        "warning: items.csv:3: white space at an end of the cell, and in 1 more row, is scored as a part of the sentence"
-    )
-
-
 @pytest.mark.parametrize(("option", "file"), [("--out", "none/rows.tsv"), ("--plot", "none/rows.png")])
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_scored(
     here, capsys, small, option, file, monkeypatch
@@ -70,27 +63,6 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_scored(
     (here / "text.txt").write_text("The cats sleep.\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", option, file]) == 2
     assert f"{file}: no such folder; choose a folder that exists, or make it first" in capsys.readouterr().err
-
-
-def test_the_table_and_the_plot_are_two_files(here, capsys):
-    (here / "text.txt").write_text("The cats sleep.\n")
-    (here / "link.png").symlink_to("rows.png")
-    words = ["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", "rows.png", "--format", "tsv"]
-    for plot in ("rows.png", "./rows.png", "link.png"):
-        assert commands.main([*words, "--plot", plot, "--overwrite"]) == 2
-        line = f"{plot.removeprefix('./')}: it is named for the table and for the plot; name two files"
-        assert capsys.readouterr().err == f"error: {line}\n"
-    assert not (here / "rows.png").exists()
-
-
-def test_a_link_that_is_named_for_the_table_goes_on_pointing_at_it(here, capsys):
-    (here / "text.txt").write_text("The cats sleep.\n")
-    (here / "rows.tsv").write_text("old")
-    (here / "link.tsv").symlink_to("rows.tsv")
-    words = ["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", "link.tsv"]
-    assert commands.main([*words, "--overwrite", "--quiet"]) == 0
-    assert capsys.readouterr() == ("", ""), "--quiet does not say what was written"
-    assert (here / "link.tsv").is_symlink() and (here / "rows.tsv").read_text().startswith("sentence\t")
 
 
 def test_a_dash_is_standard_input(here, capsys, monkeypatch):
@@ -154,16 +126,13 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
     assert "no pretrained Punkt data for english found" in capsys.readouterr().err
 
 
-def test_words_are_drawn_and_doubts_told(here, capsys, rendered):
+def test_words_are_drawn(here, capsys, rendered):
     (here / "words.csv").write_text(WORDS)
     words = ["--input", "words.csv", "--word", "word", "--sentence", "item", "sentence", "--plot", "words.png"]
     assert commands.main(["score", "--run", "small", "--tokens", *words, "--out", "words.jsonl"]) == 0
     told = capsys.readouterr().err
     assert told == "7 words in 3 sentences, the longest of 3\nwritten: words.jsonl, words.png\n"
     assert (here / "words.png").stat().st_size > 10_000
-    words = ["--input", "words.csv", "--word", "word", "--sentence", "rt"]
-    assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
-    assert "warning: words.csv: each row is a sentence of its own" in capsys.readouterr().err
 
 
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
@@ -192,3 +161,20 @@ def test_files_are_written_and_not_overwritten_unasked(here, capsys):
     )
     assert commands.main([*words, "--overwrite", "--format", "csv"]) == 0
     assert (here / "rows.jsonl").read_text().startswith("sentence,position,word,start,end,surprisal_bits\n0,0,The,0,3,")
+
+
+def test_rows_are_written_with_six_decimals_and_read_back():
+    rows = [
+        {"sentence": 0, "word": 'a "b"', "surprisal_bits": 1 / 3},
+        {"sentence": 1, "word": "c,\td\n", "surprisal_bits": -1e-9},
+    ]
+    for kind, mark in (("tsv", "\t"), ("csv", ",")):
+        names, *found = csv.reader(io.StringIO(score_table.table_text(rows, kind), newline=""), delimiter=mark)
+        assert names == list(rows[0])
+        assert found == [["0", 'a "b"', "0.333333"], ["1", "c,\td\n", "0.000000"]]
+    text = score_table.table_text([*rows, {"word": "日本", "surprisal_bits": math.inf}], "jsonl")
+    assert [json.loads(line) for line in text.splitlines()] == [
+        rows[0] | {"surprisal_bits": 0.333333},
+        rows[1] | {"surprisal_bits": 0.0},
+        {"word": "日本", "surprisal_bits": "inf"},
+    ]

@@ -98,24 +98,6 @@ def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
     assert "sha256 " + "1" * 64 in text
 
 
-def test_an_interval_without_width_is_explained_below_the_table(tmp_path):
-    """One paradigm is all right and one is all tied, so that their mean is the same for all that is redrawn."""
-    sure = [minimal_pairs.Pair("sure", i, "a", "b", "binding", "syntax", str(i)) for i in range(9)]
-    tied = [minimal_pairs.Pair("tied", i, "a", "c", "binding", "syntax", str(i)) for i in range(7)]
-    log_prob = {"a": -1.0, "b": -2.0, "c": -1.0}
-    run = fake_run(tmp_path, lambda sequences: [np.array([log_prob[chr(ids[1])], 0.0]) for ids in sequences])
-    result = evaluate(run, [*sure, *tied]).result
-    assert (result["status"], result["overall"]["accuracy"], result["overall"]["interval"]) == ("ok", 50, [50, 50])
-    text = io.StringIO()
-    blimp_text.show(result, Screen(text, width=1000))
-    assert text.getvalue().endswith(f"{blimp_text.NO_WIDTH}\n")
-    assert f"\nNote: {blimp_text.NO_WIDTH}.\n" in blimp_text.markdown(result)
-
-    varied = evaluation(tmp_path, [WIN, LOSE, WIN, WIN]).result
-    blimp_text.show(varied, Screen((text := io.StringIO()), width=1000))
-    assert "without width" not in text.getvalue() + blimp_text.markdown(varied)
-
-
 def test_a_report_with_another_figure_is_refused(tmp_path):
     path = tmp_path / "a.json"
     blimp_report.write(evaluation(tmp_path, [WIN, LOSE]), path)

@@ -1,6 +1,8 @@
-"""Figures of one style, and what happens without matplotlib."""
+"""Pictures: what is drawn of unusual names and figures, and what happens without matplotlib."""
 
-from esnlm.reporting import plots
+import math
+
+from esnlm.reporting import plots, surprisal_plot
 
 
 def test_what_stands_between_two_dollars_is_no_mathematics(tmp_path, rendered):
@@ -12,3 +14,31 @@ def test_what_stands_between_two_dollars_is_no_mathematics(tmp_path, rendered):
     plots.save_png(figure, tmp_path / "a.png")
     powers = [label.get_parse_math() for label in axes[0, 0].yaxis.get_ticklabels()]
     assert powers and all(powers), "of a logarithmic axis"
+
+
+def row(word, value, start=0, end=1, by="word", unit="bits"):
+    return {"sentence": 0, "position": 0, by: word, "start": start, "end": end, f"surprisal_{unit}": value}
+
+
+def test_words_of_all_kinds_are_drawn_with_their_surprisals(rendered, monkeypatch):
+    rows = [row(word, 3.0) for word in ("The", "$x$", "日本", "a\tb", "", "w" * 200)]
+    values = [math.inf, math.nan, -1e-9, 0.0]
+    rows += [row("x", value) for value in values] + [row("<|endoftext|>", 1.0, 5, 5)]
+    picture, note = surprisal_plot.plot(rows, "small, step 1")
+    assert picture.startswith(b"\x89PNG") and note is None
+    kept = []
+    monkeypatch.setattr(plots, "png", lambda figure: kept.append(figure) or b"")
+    surprisal_plot.plot([row("a", value, by="token", unit="nats") for value in (5.0, *values)], "$")
+    assert [text.get_text() for text in kept[0].axes[0].texts][::2] == ["5.0", "inf", "nan", "-0.0", "0.0"]
+
+
+def test_a_long_text_is_drawn_in_part(monkeypatch):
+    monkeypatch.setattr(surprisal_plot, "LINES", 2)
+    monkeypatch.setattr(surprisal_plot, "WIDTH", 10)
+    picture, note = surprisal_plot.plot([row("word", 1.0)] * 9, "small")
+    assert picture is not None and note == "the first 4 of 9 words are drawn"
+
+
+def test_without_matplotlib_there_is_a_note(monkeypatch):
+    monkeypatch.setattr(plots, "figure", lambda *_, **__: None)
+    assert surprisal_plot.plot([row("a", 1.0)], "a title") == (None, f"no plot: {plots.NO_MATPLOTLIB}")

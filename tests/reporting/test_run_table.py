@@ -9,7 +9,7 @@ import pytest
 from esnlm import commands
 from esnlm.errors import InputError
 from esnlm.io.json_file import seal
-from esnlm.reporting import run_groups, run_notes, run_table
+from esnlm.reporting import run_groups, run_table
 
 
 def test_a_row_a_run(make_run):
@@ -51,12 +51,11 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, 
     # 75, 87.5 and 100 %: mean 87.5, deviation 12.5, and t(0.975, 2 degrees) = 4.3027 for the interval of the mean.
     half = 4.302653 * 12.5 / np.sqrt(3)
     assert f"| 87.50 ± 12.50 | {87.5 - half:.2f} - {87.5 + half:.2f} |" in scores
-    assert table.splitlines()[-3] == run_notes.SEEDS_NOTE
+    assert table.splitlines()[-1] == run_table.SEEDS_NOTE
 
-    [first, second] = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
-    assert (first["run"], first["runs"], second["runs"]) == ("esn (3 seeds)", "3", "1")
-    assert float(first["val NLL"]) == pytest.approx(5.1) and float(first["val NLL, sd"]) == pytest.approx(0.1)
-    assert float(first["blimp-paper, sd"]) == pytest.approx(12.5) and second["val NLL, sd"] == ""
+    [*seeds, other] = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert [(row["run"], row["seed"]) for row in seeds] == [("esn-seed0", "0"), ("esn-seed1", "1"), ("esn-seed2", "2")]
+    assert [float(row["val NLL"]) for row in seeds] == [5.0, 5.1, 5.2] and other["blimp-paper"] == "100.0"
     assert [run["seed"] for run in json.loads((tmp_path / "table.json").read_text())] == [0, 1, 2, 0]
 
 
@@ -73,11 +72,9 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     assert r"two & 75.0 $\pm$ 35.4 & 0.0 \\" in (tmp_path / "table.tex").read_text().splitlines()
     run_table.report(runs, tmp_path / "all_digits.csv", seeds=True, by="paradigm")
     rows = list(csv.DictReader((tmp_path / "all_digits.csv").read_text().splitlines()))
-    assert [row["paradigm"] for row in rows] == ["one", "two", "overall"]
-    assert float(rows[1]["a-0 and 1 more seed"]) == 75 and float(rows[1]["a-0 and 1 more seed, sd"]) == pytest.approx(
-        50 / np.sqrt(2)
-    )
-    assert (rows[1]["b"], rows[1]["b, sd"]) == ("0.0", "")
+    assert [(row["run"], row["two"], row["overall"]) for row in rows] == [
+        *(("a-0", "50.0", "75.0"), ("a-1", "100.0", "100.0"), ("b", "0.0", "50.0"))
+    ]
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
 
 
@@ -88,7 +85,7 @@ def test_a_report_without_an_accuracy_says_why(make_run):
     report |= {"status": "collapsed", "overall": report["overall"] | {"accuracy": None, "interval": None}}
     file.write_text(json.dumps(report | {"sha256": seal(report)}))
     assert " | collapsed |  |" in run_table.report([run])
-    assert "| 1 of 2 collapsed |  |" in run_table.report([run, make_run("b", seed=1)], seeds=True)
+    assert "| collapsed |  |" in run_table.report([run, make_run("b", seed=1)], seeds=True)
 
 
 def test_a_diverged_run_has_its_row(make_run):
@@ -98,6 +95,59 @@ def test_a_diverged_run_has_its_row(make_run):
         json.dumps(json.loads(file.read_text()) | {"status": "diverged", "val_nll": "nan", "train_nll": "inf"})
     )
     assert "| 100 | inf | nan |" in run_table.report([run])
+
+
+def change_summary(run, **figures):
+    file = run / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | figures))
+    return run
+
+
+CPU = {"platform": "cpu", "kind": "cpu", "count": 1, "cores": 2}
+GPU = {"platform": "gpu", "kind": "NVIDIA H200", "count": 1, "cores": 16}
+NATS_PER_WORD = {"val_bits_per_byte": 1.25, "val_nats_per_word": 5.0}
+NOTES = {
+    "a: blimp-paper is of update": lambda run, _: change_summary(run, step=1007),
+    "a: blimp-paper is of a run of another configuration": lambda run, _: (run / "config.yaml").write_text(
+        (run / "config.yaml").read_text().replace("seed: 0", "seed: 3")
+    ),
+    "blimp-paper: not all runs were scored on the same pairs": lambda run, _: change_report(run, "data", sha256="0"),
+    "blimp-paper: not all runs were scored by the same conv": lambda run, _: change_report(run, "scoring", name="x"),
+    "times are of different devices, NVIDIA H200 x 1, 16 cores and cpu x 1, 2 cores": lambda run, other: (
+        change_summary(run, device=GPU),
+        change_summary(other, device=CPU),
+    ),
+    "not all runs were validated on the same sentences": lambda run, other: (
+        change_summary(run, **NATS_PER_WORD),
+        change_summary(other, **NATS_PER_WORD | {"val_nats_per_word": 5.5}),
+    ),
+    "the runs are of different tokenizers": lambda run, _: (run / "data.json").write_text('{"tokenizer": "bytes"}'),
+    "a diverged: a train or validation NLL is not finite": lambda run, _: change_summary(run, status="diverged"),
+}
+
+
+def change_report(run, part, **changed):
+    file = run / "evaluation" / "blimp-paper.json"
+    report = json.loads(file.read_text())
+    report[part] |= changed
+    file.write_text(json.dumps(report | {"sha256": seal(report)}))
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_a_figure_that_cannot_be_compared_has_a_note(make_run, note):
+    runs = [make_run("a", text="t"), make_run("b", seed=1, text="t")]
+    assert note not in run_table.report(runs)
+    NOTES[note](*runs)
+    assert f"\n\n{note}" in run_table.report(runs)
+
+
+def test_reports_that_seeds_do_not_share_have_no_mean(make_run):
+    runs = [make_run("a-seed0"), make_run("a-seed1", seed=1, scoring="lm-eval")]
+    assert "| a (2 seeds) | blimp-paper |" not in run_table.report(runs, seeds=True)
+    with pytest.raises(InputError, match=r"^a \(2 seeds\): blimp-paper was scored by different conventions"):
+        run_table.report(runs, seeds=True, by="phenomenon")
+    (runs[1] / "evaluation" / "blimp-paper.json").unlink()
+    assert "accuracy" not in run_table.report(runs, seeds=True)
 
 
 def test_an_existing_file_is_replaced_when_asked_only(make_run, tmp_path, capsys, rendered):

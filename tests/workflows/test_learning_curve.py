@@ -12,12 +12,9 @@ from esnlm import commands, config_io
 from esnlm.config import TrainingConfig
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
-from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.io.json_file import write_json
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
-from esnlm.reporting.learning_curve import first_ahead, millions, plot
-from esnlm.runs import checkpoint
-from esnlm.runs.directory import RunDirectory
+from esnlm.reporting.learning_curve import first_ahead, plot
 from esnlm.training import batches
 from esnlm.workflows import learning_curve
 from esnlm.workflows.learning_curve import measure_curve, sentences_read
@@ -99,13 +96,6 @@ def test_from_where_all_later_points_are_ahead():
     assert first_ahead([1, 2, 4], [True, True, True]) == 1
     assert first_ahead([1, 2, 4], [True, False, True]) == 4
     assert first_ahead([1, 2, 4], [True, True, False]) is None
-    assert [millions(n) for n in (812, 32_250, 300_122, 1_000_124, 24_567_000)] == [
-        "812",
-        "32.2k",
-        "300k",
-        "1.0M",
-        "24.6M",
-    ]
 
 
 def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypatch):
@@ -125,21 +115,6 @@ def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypat
     again = measure_curve(run, out=tmp_path / "curve.json", **arguments)
     assert [point["step"] for point in again["points"]] == [point["step"] for point in curve["points"]]
     assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
-
-
-def test_points_stay_where_their_checkpoints_are_gone_and_their_text_has_another_name(run, tmp_path, monkeypatch):
-    out, validation = tmp_path / "curve.json", run / "stores" / "validation"
-    whole = measure_curve(run, validation, order=2, out=out)
-    first, *others = [point["step"] for point in whole["points"]]
-    known, all_steps = words_of_checkpoints(RunDirectory(run)), checkpoint.all_steps
-    monkeypatch.setattr(learning_curve, "words_of_checkpoints", lambda _: {step: known[step] for step in others})
-    monkeypatch.setattr(checkpoint, "all_steps", lambda folder: [step for step in all_steps(folder) if step != first])
-    monkeypatch.setattr(learning_curve, "_measure", None)  # there is nothing left to measure
-    (tmp_path / "linked").symlink_to(validation)
-    # A training before, under the same name, got further.
-    write_json(out, whole | {"points": [*whole["points"], whole["points"][-1] | {"step": others[-1] + 1}]})
-    again = measure_curve(run, tmp_path / "linked", order=2, out=out)
-    assert [point["step"] for point in again["points"]] == [first, *others]
 
 
 def test_a_diverged_point_is_read_back_as_a_number(run, curve, tmp_path):
@@ -178,8 +153,7 @@ def test_a_run_without_a_curve_is_refused(run, tmp_path):
     assert train_run(config_io.read(tmp_path / "ridge.yaml")) == 0
     with pytest.raises(InputError) as error:
         measure_curve(tmp_path / "ridge", run / "stores" / "validation")
-    line = "its readout was fitted by ridge: only training by updates has a curve"
-    assert str(error.value) == f"{tmp_path / 'ridge'}: {line}"
+    assert "only training by updates has a curve" in str(error.value)
     moved = tmp_path / "small"
     shutil.copytree(run, moved)
     shutil.rmtree(moved / "stores" / "train")

@@ -46,3 +46,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]], align: str = "lr
     cells = [[cell if isinstance(cell, Cell) else Cell(cell, None) for cell in row] for row in rows]
     titles = [title.replace(" %", "\N{NO-BREAK SPACE}%") for title in header]
     return block("table", header=titles, rows=cells, align=align.ljust(len(titles), align[-1]), tools=tools)
+
+
+def sortable(text: str) -> str | Cell:
+    """Returns a cell that is sorted by the number it begins with."""
+    try:
+        return Cell(text, float(text.partition(" ")[0].replace(",", "")))
+    except ValueError:
+        return text

@@ -6,7 +6,7 @@ s0 to s7, which page.css sets for a light and for a dark page.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,36 +26,25 @@ class Series(NamedTuple):
     dots: bool = False
 
 
-class Axis(NamedTuple):
-    """What an axis shows. Its range is that of the points."""
-
-    title: str
-    log: bool = False
-
-
-class Bar(NamedTuple):
-    """A row of a chart of accuracies."""
-
-    name: str
-    value: float
-    interval: Sequence[float]
-    marks: Mapping[str, float]  # other values in the row, by the names of the legend
-
-
 def line_chart(
-    series: Sequence[Series], x: Axis, y: Axis, says: str, references: Mapping[str, float] | None = None
+    series: Sequence[Series],
+    titles: tuple[str, str],
+    says: str,
+    log: tuple[bool, bool] = (False, False),
+    references: Mapping[str, float] | None = None,
 ) -> Block:
-    """Returns lines and dots over two axes.
+    """Returns lines and dots over two axes, whose ranges are those of the points.
 
     Args:
         series: with finite points, and positive ones on a logarithmic axis.
+        titles, log: of the axes x and y.
         says: what the chart shows, for those who do not see it.
         references: values of y, by name, for horizontal lines.
     """
     references = references or {}
     points = np.concatenate([each.points for each in series])
-    along = Scale(points[:, 0], x.log, margin=0)
-    up = Scale(np.append(points[:, 1], list(references.values())), y.log, margin=0.04)
+    along = Scale(points[:, 0], log[0], margin=0)
+    up = Scale(np.append(points[:, 1], list(references.values())), log[1], margin=0.04)
     lines: list[tuple[int, str]] = []
     dots: list[tuple[int, list[tuple[str, str]]]] = []
     for each in series:
@@ -65,16 +54,15 @@ def line_chart(
         else:
             lines.append((each.colour, "M" + "L".join(f"{u:.1f},{v:.1f}" for u, v in 1000 * places)))
     heights = {name: float(up(value)) for name, value in references.items()}
-    labels = []  # of references: text, height, and whether it stands at the right end
+    labels = []  # of references: text, height, and whether it stands at the right end, away from the lines
     for name in apart(heights, 0.055):
-        drawn = [each.points for each in series if not each.dots] or [each.points for each in series]
-        left, right = (min(abs(points[end, 1] - references[name]) for points in drawn) for end in (0, -1))
+        left, right = (min(abs(each.points[end, 1] - references[name]) for each in series) for end in (0, -1))
         labels.append((name, percent(1 - heights[name]), right > left))
     return block(
         "lines",
         says=says,
         legend=[(each.name, each.colour, "dots" if each.dots else "line") for each in series if each.name],
-        titles=(x.title, y.title),
+        titles=titles,
         across=[(percent(along(value)), text) for value, text in along.ticks()],
         upwards=[(percent(1 - up(value)), text) for value, text in up.ticks()],
         references=[percent(1 - height) for height in heights.values()],
@@ -84,17 +72,17 @@ def line_chart(
     )
 
 
-def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, int]], chance: float | None) -> Block:
+def accuracy_chart(bars: Sequence[dict[str, Any]], marks: Mapping[str, tuple[str, int]], chance: float) -> Block:
     """Returns a row for each accuracy in percent, with its interval and with other accuracies as marks.
 
     Args:
-        bars: the rows.
-        marks: how the names in `Bar.marks` are drawn: a shape of page.html and a colour.
-        chance: in percent, a dashed line; None: there is none.
+        bars: {name, value, interval, marks} of each row; its marks are values by the names of the legend.
+        marks: how these are drawn: a shape of page.html and a colour.
+        chance: in percent, a dashed line.
     """
-    shown = [figure for bar in bars for figure in (bar.value, *bar.interval, *bar.marks.values())]
+    shown = [figure for bar in bars for figure in (bar["value"], *bar["interval"], *bar["marks"].values())]
     # Positions can be read without a zero, so the axis begins at the ten below all that is shown.
-    low = max(0.0, 10 * math.floor((min([*shown, 50, *([] if chance is None else [chance])]) - 2) / 10))
+    low = max(0.0, 10 * math.floor((min([*shown, 50, chance]) - 2) / 10))
     ticked = [name for name, (mark, _) in marks.items() if mark == "tick"]  # baselines, which often agree
     lower = {name: 5 * (i - (len(ticked) - 1) / 2) for i, name in enumerate(ticked)}  # pixels
     ticks = [tick for tick in range(0, 101, 10 if low >= 40 else 20) if tick >= low]
@@ -126,28 +114,26 @@ class Scale:
 
     def ticks(self) -> list[tuple[float, str]]:
         """Returns values with their texts, few and round."""
-        if self.log:
-            decades = self.high - self.low
-            digits = (1, 2, 5) if decades < 1.6 else (1, 3) if decades < 3 else (1,)
-            powers = range(math.floor(self.low), math.ceil(self.high) + 1)
-            values = [d * 10.0**power for power in powers if power % max(1, round(decades / 6)) == 0 for d in digits]
-            within = [value for value in values if self.low - 1e-9 <= math.log10(value) <= self.high + 1e-9]
-            if len(within) > 1:
-                return [(value, spell(value)) for value in within]
+        from matplotlib.ticker import LogLocator, MaxNLocator
+
         low, high = (10**self.low, 10**self.high) if self.log else (self.low, self.high)
-        raw = (high - low) / 6
-        size = 10.0 ** math.floor(math.log10(raw))
-        step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
-        numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-        digits_after = max(0, -math.floor(math.log10(step) + 1e-9))
-        return [(n * step, f"{n * step:,.{digits_after}f}" if digits_after < 4 else f"{n * step:.3g}") for n in numbers]
+        if self.log and (decades := self.high - self.low) >= 1:
+            digits = (1.0, 2.0, 5.0) if decades < 1.6 else (1.0, 3.0) if decades < 3 else (1.0,)
+            return [(value, spell(value)) for value in self._within(LogLocator(subs=digits).tick_values(low, high))]
+        values = self._within(MaxNLocator(6, steps=(1, 2, 5, 10)).tick_values(low, high))
+        digits_after = max(0, -math.floor(math.log10(values[1] - values[0]) + 1e-9)) if len(values) > 1 else 2
+        return [(value, f"{value:,.{digits_after}f}") for value in values]
+
+    def _within(self, values: Sequence[float]) -> list[float]:
+        positive = [float(value) for value in values if value > 0 or not self.log]
+        return [value for value in positive if -1e-9 <= self(value) <= 1 + 1e-9]
 
 
 def spell(value: float) -> str:
     """Returns a round number in few letters: 300, 30k, 2M, 10⁻⁵."""
-    if 0.01 <= value < 1e12:
-        scale, unit = next((s, u) for s, u in ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")) if value >= s or s == 1)
-        return f"{value / scale:g}{unit}"
+    for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k"), (0.01, "")):
+        if value >= scale:
+            return f"{value / max(scale, 1):g}{unit}"
     digit, power = f"{value:.0e}".split("e")
     return f"{'' if digit == '1' else digit + '·'}10{str(int(power)).translate(SUPERSCRIPTS)}"
 

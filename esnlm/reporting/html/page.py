@@ -1,4 +1,4 @@
-"""Puts the page together: one file, with its styles, its script and its pictures in it, that asks for nothing outside."""
+"""Puts the page together: one file, with its styles and its script in it, that asks for nothing outside."""
 
 import base64
 import hashlib
@@ -25,52 +25,42 @@ UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe
 def write_page(
     paths: Sequence[Path], out: Path, by_seed: bool = False, scoring: str = "paper", made_by: str | None = None
 ) -> str:
-    """Writes the page of runs and studies, and returns the line that says so.
+    """Writes the page of run directories, and of studies, which stand for their runs. Returns the line that says so.
 
     Args:
-        paths: run directories, and folders of studies, which stand for their finished runs.
-        out: the HTML file.
         by_seed: whether the table of several runs makes one row of those that differ in nothing but their seed.
         scoring: which report on minimal pairs is shown in full, evaluation/blimp-SCORING.json.
         made_by: the command, to stand on the page.
     """
     studies = {folder: tree for folder in paths if (tree := study.read(folder)) is not None}
-    found = [run for path in paths for run in (study.runs(path, studies[path]) if path in studies else [path])]
+    found = [run for path in paths for run in (studies[path]["runs"] if path in studies else [path])]
     folders = list({folder.resolve(): folder for folder in found}.values())  # each once
     if not folders:
         raise InputError(f"{paths[0]}: a study without a finished run: go on with its command first")
-    runs = [RunFiles(folder, scoring) for folder in folders]
+    runs = [RunFiles(folder, scoring, may_load=len(folders) <= MOST_LOADED) for folder in folders]
     tell_apart([run.row for run in runs], folders)
-    trials = {run for folder, tree in studies.items() if study.is_search(tree) for run in study.runs(folder, tree)}
-    for run, folder in zip(runs, folders, strict=True):
-        run.may_group = folder not in trials
-        run.may_load = len(runs) <= MOST_LOADED
-    page = render(list(studies.values()), runs, by_seed, made_by)
-    write_file(out, page)
-    return f"written: {out} ({len(page.encode()) / 1e3:,.0f} kB)"
 
-
-def render(studies: Sequence[dict], runs: Sequence[RunFiles], by_seed: bool = False, made_by: str | None = None) -> str:
-    """Returns the page of studies and of at least one run."""
-    template = _template()
-    shared = [Section(f"Study {tree['study']}", study.render(tree)) for tree in studies]
-    # A study asks for several seeds of each cell, so its table has a row a cell.
-    shared += several.sections(runs, by_seed or bool(studies)) if len(runs) > 1 else []
+    shared = [Section(f"Study {tree['study']}", study.render(tree)) for tree in studies.values()]
+    if len(runs) > 1:
+        # A study asks for several seeds of each cell, so its table has a row a cell. Trials of a search stand alone.
+        is_search = any(tree.get("kind") == "search" for tree in studies.values())
+        shared += several.sections(runs, not is_search and (by_seed or bool(studies)))
     content: dict[str, Any] = {"title": runs[0].name, "lead": runs[0].row["model"], "folded": []}
     if shared:
-        content["title"] = ", ".join(tree["study"] for tree in studies) or f"{len(runs)} runs"
-        names = ", ".join(run.name for run in runs)
-        content["lead"] = f"A study of {len(runs)} finished runs" if studies else names
+        content["title"] = ", ".join(tree["study"] for tree in studies.values()) or f"{len(runs)} runs"
+        content["lead"] = f"A study of {len(runs)} finished runs" if studies else ", ".join(run.name for run in runs)
         content["folded"] = [(run.name, run.row["model"], _sections(run)) for run in runs]
     content["sections"] = shared or _sections(runs[0])
-    return str(template.render(**content, made_by=made_by)).lstrip()
+    page = str(_template().render(**content, made_by=made_by)).lstrip()
+    write_file(out, page)
+    return f"written: {out} ({len(page.encode()) / 1e3:,.0f} kB)"
 
 
 def _sections(run: RunFiles) -> list[Section]:
     """Returns the sections of a run."""
     say(f"{run.name}: reading")
     found = [Section(title, render(run)) for title, render in SECTIONS.items()]
-    run.release()
+    run.__dict__.pop("loaded", None)  # gives back the memory of the model
     return [each for each in found if each.blocks]
 
 

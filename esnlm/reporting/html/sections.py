@@ -13,29 +13,30 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from esnlm.config import TrainingConfig
-from esnlm.data.sources.grammar import GrammarData
 from esnlm.errors import InputError
-from esnlm.io.console import clock, counted, say
+from esnlm.io.console import clock, counted
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.blimp_text import ANCHORS, comparison_lines, entry_of, readable, worth_of_a_tie
 from esnlm.reporting.diagnosis_rows import format_rows
 from esnlm.reporting.html.blocks import Block, Cell, block, note, table
-from esnlm.reporting.html.charts import Axis, Bar, Series, accuracy_chart, line_chart, plane
+from esnlm.reporting.html.charts import Series, accuracy_chart, line_chart, plane
 from esnlm.reporting.html.files import RunFiles
-from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.run_groups import machine
-from esnlm.reporting.run_notes import why_diverged
+from esnlm.reporting.run_table import score_table, why_diverged
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir
 from esnlm.reservoir.linearisation import describe_linearisation, is_known, linearise
 
 Render: TypeAlias = Callable[[RunFiles], list[Block]]
 SECTIONS: dict[str, Render] = {}
+KEY_FIGURES = {  # of summary.json: digits, name and unit
+    "val_nll": (3, "validation NLL", "nats per token"),
+    "val_nll_without_eos": (3, "NLL without EOS", "nats per token"),
+    "perplexity": (2, "perplexity", "per token"),
+    "val_bits_per_byte": (3, "bits per byte", "of the validation text"),
+}
 DIVERGED = 1000  # nats per token, from which on the axis of the losses is logarithmic
-PUBLISHED = {
-    "gpt2": ("GPT-2", "ring", 1),
-    "human": ("people", "diamond", 4),
-}  # drawn; the table of paradigms has them all
+PUBLISHED = {"gpt2": ("GPT-2", "ring", 1), "human": ("people", "diamond", 4)}  # drawn; the table of paradigms has all
 BASELINES = (3, 5, 6, 2)  # colours, in turn
 MOST_WRONG, OF_A_PARADIGM = 12, 2  # so that one hard paradigm does not fill the list
 MOST_UNITS = 1024  # N: LAPACK takes seconds for the eigenvalues of so many, and eight times as long for twice as many
@@ -52,21 +53,10 @@ def section(title: str) -> Callable[[Render], Render]:
     return add
 
 
-KEY_FIGURES = {  # of summary.json: digits, name and unit
-    "val_nll": (3, "validation NLL", "nats per token"),
-    "val_nll_without_eos": (3, "NLL without EOS", "nats per token"),
-    "perplexity": (2, "perplexity", "per token"),
-    "val_bits_per_byte": (3, "bits per byte", "of the validation text"),
-}
-
-
 @section("The model")
 def trained(run: RunFiles) -> list[Block]:
     """What was trained: the figures that matter most, what the model is, and its whole configuration."""
     summary, report = run.summary, run.report
-    shown: list[Block] = []
-    if summary["status"] != "finished":
-        shown.append(note(f"Status: {summary['status']}: {why_diverged(run.row)}."))
     figures = []
     for key, (digits, name, unit) in KEY_FIGURES.items():
         if summary.get(key) is not None and math.isfinite(value := float(summary[key])):
@@ -76,26 +66,28 @@ def trained(run: RunFiles) -> list[Block]:
         interval = "{:.1f} to {:.1f}".format(*report["overall"]["interval"])
         figures.append((f"{report['overall']['accuracy']:.1f}", name, interval))
     text = run.directory.config.read_text("utf-8", errors="replace")
-    configuration = block("details", title="Configuration", code=text, blocks=[])
-    return [*shown, block("keys", figures=figures), block("facts", facts=_facts(run)), configuration]
+    return [
+        *([note(f"Status: diverged: {why_diverged(run.row)}.")] if summary["status"] == "diverged" else []),
+        block("keys", figures=figures),
+        block("facts", facts=_facts(run)),
+        block("details", title="Configuration", code=text, blocks=[]),
+    ]
 
 
 def _facts(run: RunFiles) -> dict[str, str]:
     summary, data, training = run.summary, run.experiment.data, run.experiment.training
     facts = {"Model": run.row["model"]}
     if summary.get("total_params") is not None:
-        of = f"{summary['trainable_params']:,} trained of " if data.has_corpus else ""
-        facts["Parameters"] = f"{of}{summary['total_params']:,}"
+        facts["Parameters"] = f"{summary['trainable_params']:,} trained of {summary['total_params']:,}"
     if data.has_corpus:
         facts |= {"Fit": training.kind, "Data": str(getattr(data, "train", data.kind))}
         if isinstance(training, TrainingConfig):
             facts["Fit"] = f"{training.optimizer}, learning rate {training.learning_rate:g}"
-        if isinstance(data, GrammarData):
-            facts["Data"] = f"{data.sentences:,} sentences of a small grammar"
+        if data.kind == "grammar":
+            facts["Data"] = f"{data.sentences:,} sentences of a small grammar"  # type: ignore[attr-defined]
     if "tokens" in summary:
-        epochs = summary.get("epochs") or 1
         facts["Read"] = f"{summary['tokens']:,} tokens, {summary['words']:,} words"
-        facts["Read"] += f" in {epochs} epochs" if epochs > 1 else ""
+        facts["Read"] += f" in {summary['epochs']} epochs" if (summary.get("epochs") or 1) > 1 else ""
     if data.has_corpus:
         facts |= {"Updates": f"{summary.get('step', 0):,}", "Seed": str(run.experiment.seed)}
     if "tokens_per_second" in summary:
@@ -110,22 +102,21 @@ def _facts(run: RunFiles) -> dict[str, str]:
 @section("Losses")
 def losses(run: RunFiles) -> list[Block]:
     """The losses over the tokens that were read, beside what they should be compared with."""
-    training, validation = read_losses(run)
-    series = [Series("training", averaged(training), dots=len(training) == 1)] if len(training) else []
-    series += [Series("validation", validation, colour=1, dots=True)] if len(validation) else []
     references = {name: float(nll) for name, nll in run.summary.get("references", {}).items()}
     references = {name: nll for name, nll in references.items() if math.isfinite(nll)}
-    last = f"; the last validation NLL is {validation[-1, 1]:.3f}" if len(validation) else ""
-    shown = loss_chart(series, f"Losses of {run.name} over tokens read{last}", references)
-    if len(training) > 1:
-        shown.append(note("Training: the mean over the updates between two points, each before its update."))
-    return shown
+    series = loss_series(run, ("training", "validation"), (0, 1))
+    shown = loss_chart(series, f"Losses of {run.name} over tokens read", references)
+    text = "Training: the mean over the updates between two points, each before its update."
+    return [*shown, note(text)] if shown else []
 
 
-def read_losses(run: RunFiles) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (tokens, NLL) of training, (n, 2), and of validation, (m, 2), as far as they are finite."""
-    tokens_at = {line["step"]: line["tokens"] for line in run.metrics if "tokens" in line}
-    return points(run.metrics, "train_nll", tokens_at), points(run.metrics, "val_nll", tokens_at)
+def loss_series(run: RunFiles, names: tuple[str, str], colours: tuple[int, int]) -> list[Series]:
+    """Returns the training losses as a line, or a dot if there is one, and the validation losses as dots."""
+    if run.curves is None:
+        return []
+    training, validation = (each["tokens"] * (1e6, 1) for each in run.curves)  # tokens, not millions of them
+    found = [Series(names[0], training, colours[0], len(training) == 1), Series(names[1], validation, colours[1], True)]
+    return [each for each in found if len(each.points)]
 
 
 def loss_chart(series: list[Series], says: str, references: dict[str, float] | None = None) -> list[Block]:
@@ -133,8 +124,8 @@ def loss_chart(series: list[Series], says: str, references: dict[str, float] | N
     if not series:
         return []
     high = max(each.points[:, 1].max() for each in series)
-    y = Axis("NLL, nats per token", log=bool(high > DIVERGED))
-    return [line_chart(series, Axis("tokens read", log=True), y, says, references)]
+    titles, log = ("tokens read", "NLL, nats per token"), (True, bool(high > DIVERGED))
+    return [line_chart(series, titles, says, log, references)]
 
 
 @section("Minimal pairs")
@@ -152,14 +143,8 @@ def minimal_pairs(run: RunFiles) -> list[Block]:
         shown += _accuracies(report)
     shown += [note(line) for line in comparison_lines(report)]
     if len(run.reports) > 1:
-        rows = []
-        for name, its in run.reports.items():
-            overall = its["overall"]
-            interval = "" if overall["interval"] is None else "{:.2f} to {:.2f}".format(*overall["interval"])
-            accuracy = its["status"] if overall["accuracy"] is None else f"{overall['accuracy']:.2f}"
-            rows.append([name, f"{its['step']:,}", f"{its['data']['pairs']:,}", accuracy, interval])
-        shown += [block("heading", text="All reports of this run")]
-        shown += [table(["report", "step", "pairs", "accuracy, %", "95 %"], rows)]
+        header, rows = score_table([[run.row]])
+        shown += [block("heading", text="All reports of this run"), table(header[1:], [row[1:] for row in rows])]
     return shown
 
 
@@ -176,10 +161,11 @@ def _accuracies(report: dict) -> list[Block]:
         if anchors:
             beside |= {label: entry_of(anchors, level, name)[key] for key, (label, _, _) in PUBLISHED.items()}
         shown = {label: value for label, value in beside.items() if value is not None}
-        bars.append(Bar(readable(name), entry["accuracy"], entry["interval"], shown))
+        own = {"name": readable(name), "value": entry["accuracy"], "interval": entry["interval"]}
+        bars.append(own | {"marks": shown})
     chance = report.get("chance", 50)  # reports of pairs do not name it
-    dashes = "" if chance is None else f"; dashes at {chance:.3g} are chance"
-    text = f"Accuracy in percent{dashes}. In a baseline a tie counts {worth_of_a_tie(report['data'])}."
+    text = f"Accuracy in percent; dashes at {chance:.3g} are chance."
+    text += f" In a baseline a tie counts {worth_of_a_tie(report['data'])}."
     text += " GPT-2 and people: as published with BLiMP (Warstadt et al. 2020)." if anchors else ""
     return [accuracy_chart(bars, marks, chance), note(text)]
 
@@ -219,21 +205,19 @@ def wrong_pairs(run: RunFiles) -> list[Block]:
     try:
         chosen = worst(run.pairs(next(iter(run.reports))))
     except InputError as error:
-        command = run.report.get("provenance", {}).get("command") or f"esnlm blimp --run {run.path}"
-        return [note(f"{error}.", command)]
-    if not chosen:
-        return []
+        return [note(f"{error}.", f"esnlm blimp --run {run.path}")]
     text = "Pairs in which the wrong sentence is more probable, by the largest margins; at most"
     pairs = [
         (f"{_margin(line):.1f} nats", readable(line["UID"]), *_marked(line["sentence_good"], line["sentence_bad"]))
         for line in chosen
     ]
-    return [note(f"{text} {OF_A_PARADIGM} of a paradigm. Right sentence first."), block("pairs", pairs=pairs)]
+    shown = [note(f"{text} {OF_A_PARADIGM} of a paradigm. Right sentence first."), block("pairs", pairs=pairs)]
+    return shown if chosen else []
 
 
 def worst(pairs: list[dict]) -> list[dict]:
     """Returns the wrong pairs of the largest margins, log p(bad) - log p(good) in nats, the largest first."""
-    known = [line for line in pairs if None not in (line.get("log_prob_good"), line.get("log_prob_bad"))]
+    known = [line for line in pairs if None not in (line["log_prob_good"], line["log_prob_bad"])]
     wrong = [line for line in known if line["right"] is False and not line["tie"]]
     chosen: list[dict] = []
     for line in sorted(wrong, key=lambda line: -_margin(line)):
@@ -279,23 +263,20 @@ def _reservoir(found: dict[str, Any]) -> list[Block]:
             series += [Series(name, by_token, colour)] if len(by_token) > 1 else []
     if series:
         says = f"Distance of two states that read the same tokens. {found['verdict']}"
-        charts.append(line_chart(series, Axis("tokens read"), Axis("distance of the states", log=True), says))
+        charts.append(line_chart(series, ("tokens read", "distance of the states"), says, log=(False, True)))
     memory = found["memory_capacity"]
     if isinstance(memory, dict) and len(memory["by_delay"]) > 1:
         by_delay = np.array(memory["by_delay"], float)
         capacity = Series("memory capacity", np.column_stack([1 + np.arange(len(by_delay)), by_delay]), 2)
         says = f"Memory capacity by delay, {memory['total']:.1f} in all"
-        charts.append(line_chart([capacity], Axis("delay, time steps"), Axis("r²"), says))
-    return [
-        block("text", text=found["verdict"]),
-        block("beside", blocks=charts),
-        block("facts", facts=format_rows(found)),
-    ]
+        charts.append(line_chart([capacity], ("delay, time steps", "r²"), says))
+    text, facts = block("text", text=found["verdict"]), block("facts", facts=format_rows(found))
+    return [text, block("beside", blocks=charts), facts]
 
 
 @section("Spectrum")
 def spectrum(run: RunFiles) -> list[Block]:
-    """The eigenvalues of W_rec in the plane."""
+    """The eigenvalues of W_rec, and of the linearisation at the state 0, in the plane."""
     model = run.experiment.model
     if not isinstance(model, EchoStateConfig):
         return []
@@ -306,21 +287,18 @@ def spectrum(run: RunFiles) -> list[Block]:
     if isinstance(run.loaded, dict):
         return [run.loaded]
     decay, rule, activation = reservoir.decay, reservoir.update_rule, reservoir.activation
-    known = is_known(activation, rule)
+    text = "Eigenvalues in the complex plane."
+    if known := is_known(activation, rule):
+        text += " Beside W_rec stands what a time step does near the state 0, where the leaks a count:"
+        text += f" {describe_linearisation(rule, decay)}. An eigenvalue close to 1 is a slow memory."
     shown: list[Block] = []
     for i, layer in enumerate(run.loaded.model.reservoir.layers):  # type: ignore[attr-defined]
         planes = []
-        names = ["W_rec", *(["Linearisation at 0"] if known else [])]
-        for name, values in zip(names, eigenvalues(layer, decay), strict=False):
+        for name, values in zip(["W_rec", *(["Linearisation at 0"] * known)], eigenvalues(layer, decay), strict=False):
             circles = {"unit circle": (1.0, "reference"), "spectral radius": (float(np.abs(values).max()), "s0")}
-            title = f"{name} of layer {i + 1}" if reservoir.layers > 1 else name
-            planes.append(plane(values, circles, title))
+            planes.append(plane(values, circles, f"{name} of layer {i + 1}" if reservoir.layers > 1 else name))
         shown.append(block("beside", blocks=planes))
-    step = "a time step does near the state 0"
-    text = f"Beside W_rec stands what {step}, where the leaks a count: {describe_linearisation(rule, decay)}. An eigenvalue"
-    text += " close to 1 is a slow memory."
-    unknown = f"What {step} is not known of {activation} under {rule}."
-    return [*shown, note(f"Eigenvalues in the complex plane. {text if known else unknown}")]
+    return [*shown, note(text)]
 
 
 def eigenvalues(layer: Reservoir, decay: float) -> tuple[np.ndarray, np.ndarray]:
@@ -337,7 +315,6 @@ def samples(run: RunFiles) -> list[Block]:
     """Text that the model writes, from a seed that is named."""
     if isinstance(run.loaded, dict):
         return [run.loaded]
-    say(f"{run.name}: writing samples")
     try:
         texts = run.loaded.generate(**SAMPLES)
     except InputError as error:  # the model has diverged
@@ -350,32 +327,23 @@ def samples(run: RunFiles) -> list[Block]:
 @section("How to make it again")
 def commands(run: RunFiles) -> list[Block]:
     """The commands that make it all again."""
-    shown: list[Block] = []
-
-    def add(what: str, line: str) -> None:
-        shown.append(block("command", what=what, line=line))
-
     source, reservoir = run.experiment.data, getattr(run.experiment.model, "reservoir", None)
-    stores = {name: run.directory.stores / name for name in ("train", "validation")}
-    what, line = "Train it anew, into another folder", f"esnlm train --config {shlex.quote(str(run.directory.config))}"
-    if reservoir is not None and reservoir.topology.kind == "given":
-        shown.append(note("No command trains it anew: its W_rec was given in Python, and no seed draws it."))
-    elif source.is_in_run_only and not stores["train"].exists():
-        shown.append(note("No command trains it anew: its sentences were given in Python, and its stores are gone."))
+    shown, lines = [], {}
+    if source.is_in_run_only or (reservoir is not None and reservoir.topology.kind == "given"):
+        shown.append(note("No command trains it anew: its sentences, or its W_rec, were given in Python."))
     elif source.has_corpus:
-        if source.is_in_run_only:
-            what += "; its sentences were given in Python, and it keeps them as token stores"
-            kept = [f"--data.{name} {shlex.quote(str(store))}" for name, store in stores.items() if store.exists()]
-            line = " ".join([line, "--data.kind store", *kept])
-        add(what, f"{line} --run again")
+        config = shlex.quote(str(run.directory.config))
+        lines["Train it anew, into another folder"] = f"esnlm train --config {config} --run again"
     for name, report in run.reports.items():
-        add(f"The report {name}", report.get("provenance", {}).get("command") or f"esnlm blimp --run {run.path}")
+        command = report.get("provenance", {}).get("command") or f"esnlm blimp --run {run.path}"
+        lines[f"The report {name}"] = command
     if run.diagnostics is not None and run.diagnostics.get("command"):
-        add("The state diagnostics", run.diagnostics["command"])
+        lines["The state diagnostics"] = run.diagnostics["command"]
     if run.summary["status"] == "finished" and not isinstance(run.loaded, dict):
         options = " ".join(f"--{name} {value}" for name, value in SAMPLES.items())
-        add("The samples", f"esnlm generate --run {run.path} {options}")
+        lines["The samples"] = f"esnlm generate --run {run.path} {options}"
     hashes = {name: value for name, value in (run.summary.get("data_sha256") or {}).items() if value}
     same = "The same machine, number of cores and versions give the same bits."
     data = f" sha256 of the data: {'; '.join(f'{name} {value[:16]}…' for name, value in hashes.items())}"
+    shown += [block("command", what=what, line=line) for what, line in lines.items()]
     return [*shown, note(same + (data if hashes else ""))]

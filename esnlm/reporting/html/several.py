@@ -7,31 +7,22 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import statistics
-from esnlm.reporting import run_table
+from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.blimp_text import readable
-from esnlm.reporting.html.blocks import Block, Cell, Section, block, note, table
+from esnlm.reporting.html.blocks import Block, Cell, Section, block, note, sortable, table
 from esnlm.reporting.html.charts import COLOURS, Series
 from esnlm.reporting.html.files import RunFiles
-from esnlm.reporting.html.sections import loss_chart, read_losses
-from esnlm.reporting.loss_plot import averaged
+from esnlm.reporting.html.sections import loss_chart, loss_series
 from esnlm.reporting.run_groups import group_by_seed, name_group
-from esnlm.reporting.run_notes import notes_on
 
 
 def sections(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
-    """Returns the sections about at least two runs.
-
-    Args:
-        by_seed: whether runs that differ in nothing but their seed are one row of the tables. A run whose seed a row has
-            already, and one that may not be grouped, has a row of its own.
-    """
-    may = [run for run in runs if run.may_group]
-    of_seeds = group_by_seed([run.row for run in may], [run.directory.path for run in may], twins=True)
-    of_seeds += [[run.row] for run in runs if not run.may_group]
-    groups = of_seeds if by_seed else [[run.row] for run in runs]
+    """Returns the sections about at least two runs. `by_seed` makes one row of runs that differ in nothing but their seed."""
+    rows = [run.row for run in runs]
+    groups = group_by_seed(rows, [run.directory.path for run in runs]) if by_seed else [[row] for row in rows]
     found = {
         "Side by side": _tables(groups),
-        "Losses": _losses(runs, of_seeds),
+        "Losses": _losses(runs, groups),
         "By phenomenon": _phenomena(runs, groups),
         "Paired differences": differences(runs),
     }
@@ -46,16 +37,7 @@ def _tables(groups: list[list[dict]]) -> list[Block]:
         if rows:
             cells = [[sortable(row[i]) for i in kept] for row in rows]
             shown.append(table([header[i] for i in kept], cells, align="llr", tools="runs"))
-    return shown + [note(f"{line}.") for line in notes_on(groups)]
-
-
-def sortable(text: str) -> str | Cell:
-    """Returns a cell that is sorted by the number it begins with. "1 of 3 collapsed" is no number."""
-    number, _, rest = text.partition(" ")
-    try:
-        return text if rest.startswith("of ") else Cell(text, float(number.replace(",", "")))
-    except ValueError:
-        return text
+    return shown + [note(f"{line}.") for line in run_table.notes_on(groups)]
 
 
 def _losses(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
@@ -63,12 +45,12 @@ def _losses(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
     if len(groups) > COLOURS:
         return [note(f"The losses of more than {COLOURS} runs or groups are not drawn: nobody could tell them apart.")]
     series: list[Series] = []
-    for run in runs:
-        colour, group = next((i, group) for i, group in enumerate(groups) if run.row in group)
-        training, validation = read_losses(run)
-        name = "" if any(each.colour == colour for each in series) else name_group(group)
-        series += [Series(name, averaged(training), colour, dots=len(training) == 1)] if len(training) else []
-        series += [Series("", validation, colour, dots=True)] if len(validation) else []
+    for colour, group in enumerate(groups):
+        name = name_group(group)
+        for run in runs:
+            if run.row in group:
+                series += loss_series(run, (name, ""), (colour, colour))
+                name = ""  # once in the legend
     chart = loss_chart(series, f"Training and validation losses of {len(runs)} runs over tokens read")
     return [*chart, note("Lines: training. Dots: validation.")] if chart else []
 
@@ -80,13 +62,12 @@ def _alike(runs: Sequence[RunFiles]) -> tuple[str, list[RunFiles], list[Block]]:
     """
     name = next(iter(runs[0].reports), "")
 
-    def made_from(run: RunFiles) -> list[Any] | None:
-        report = run.reports.get(name)
-        if report is None or report["config_sha256"] != run.row["config_sha256"]:
+    def made_from(run: RunFiles) -> tuple[str, str] | None:
+        score = run.row["minimal_pairs"].get(name)
+        if score is None or score["config_sha256"] != run.row["config_sha256"]:
             return None
-        if report["step"] != run.summary.get("step", report["step"]):
-            return None
-        return [report["data"]["sha256"], report["scoring"]]
+        is_of_end = score["step"] == run.summary.get("step", score["step"])
+        return (score["data_sha256"], score["scoring"]) if is_of_end else None
 
     alike = [run for run in runs if made_from(run) is not None and made_from(run) == made_from(runs[0])]
     others = ", ".join(run.name for run in runs if run not in alike)
@@ -113,22 +94,21 @@ def compare_all(runs: Sequence[RunFiles]) -> tuple[dict[str, dict[str, Any]], li
         By run, what `statistics.compare` finds; and notes about what cannot be compared.
     """
     name, alike, notes = _alike(runs)
+    if not alike:
+        return {}, notes
+    report = runs[0].reports[name]
+    pairs = report["scoring"]["name"], report["data"]["sha256"], report["data"]["pairs"]
     right: dict[str, np.ndarray] = {}  # by run (n,) bool
-    uids = np.array([])  # (n,) the same in all
     for run in alike:
         try:
-            if (status := run.reports[name]["status"]) != "ok":
-                raise InputError(f"{run.name}: its accuracy is {status}")
-            lines = run.pairs(name)
+            _, right[run.name] = blimp_report.read_to_compare(run.directory.evaluation / f"{name}.json", *pairs)
         except InputError as error:
             notes.append(note(f"{error}."))
-            continue
-        right[run.name] = np.array([line["right"] for line in lines], bool)
-        uids = np.array([line["UID"] for line in lines])
     first = right.pop(runs[0].name, None)
     if first is None:
         return {}, notes
-    phenomenon_of = {uid: entry["phenomenon"] for uid, entry in runs[0].reports[name]["paradigms"].items()}
+    uids = np.array([line["UID"] for line in runs[0].pairs(name)])  # (n,) the same in all
+    phenomenon_of = {uid: entry["phenomenon"] for uid, entry in report["paradigms"].items()}
     rows_of = {str(uid): np.flatnonzero(uids == uid) for uid in dict.fromkeys(uids)}
     return {run: statistics.compare(its, first, rows_of, phenomenon_of) for run, its in right.items()}, notes
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from esnlm import commands
 from esnlm.evaluation.statistics import mcnemar
 from esnlm.reporting.html import several, study
+from esnlm.reporting.html.blocks import sortable
 from esnlm.reporting.html.files import RunFiles
 from esnlm.reporting.html.page import write_page
 from tests.reporting.html.conftest import ATTACK, WORSE
@@ -100,83 +101,48 @@ def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
     assert "2 runs" in text and str(second) in text
 
 
-def test_a_study(make_run, tmp_path):
-    folder = tmp_path / "study"
-    (folder / "runs").mkdir(parents=True)
-    for seed in (0, 1):
-        make_run(f"esn-seed{seed}", seed=seed, right=6 + seed).rename(folder / "runs" / f"esn-seed{seed}")
-    tree = {
-        "format": "esnlm study",
-        "study": f"sizes {WORSE}",
-        "note": "Does it grow?",
-        "command": "esnlm study sizes.yaml",
-        "seeds": [0, 1, 2],
-        "columns": {"val_nll": {"title": "val NLL", "digits": 3}, "blimp": {"title": "minimal pairs, %", "digits": 1}},
-        "cells": [
-            {
-                "cell": "esn",
-                "runs": [
-                    {"run": f"esn-seed{i}", "status": status} for i, status in enumerate(("finished", "diverged"))
-                ],
-                "means": {
-                    "val_nll": {"mean": 5.0625, "se": 0.0625, "n": 2},
-                    "blimp": {"mean": 54.0, "se": None, "n": 1},
-                },
-            }
-        ],
-        "reference": {
-            "source": "a paper",
-            "cells": {"esn": {"val_nll": [5.25, 0.125]}, "people": {"val_nll": [3, None]}},
-        },
-    }
-    (folder / "table.json").write_text(json.dumps(tree))
-    write_page([folder], tmp_path / "page.html")
-    page = Reader((tmp_path / "page.html").read_text())
-    assert "54.0 of 1" in page.text and "5.062 (0.062) of" not in page.text
-    for part in ("A study of 2 finished runs", "5.062 (0.062)", "5.250 (0.125)", "people", "esn (2 seeds)", WORSE):
-        assert part in page.text
-    assert "2 of 3, 1 diverged" in page.text, "as table.md says it"
-    assert study.read(tmp_path) is None and page.elements.count("script") == 1
-
-
-def make_study(folder, runs, **tree):
+def make_study(folder, runs, rows, **tree):
     """Makes the folder of a study of finished runs, which are moved there."""
     (folder / "runs").mkdir(parents=True)
     for run in runs:
         run.rename(folder / "runs" / run.name)
-    common = {"format": "esnlm study", "study": folder.name, "note": "", "command": "", "columns": {}}
-    (folder / "table.json").write_text(json.dumps(common | tree))
+    cells = [{"cell": run.name, "runs": [{"run": run.name}]} for run in runs]
+    common = {"format": "esnlm study", "study": folder.name, "note": "", "command": "", "notes": [], "cells": cells}
+    (folder / "table.json").write_text(json.dumps(common | {"reference": {"source": "a paper"}} | tree))
+    (folder / "table.md").write_text("\n".join(["# title", "", "|  | runs | val NLL |", "| --- | --- | ---: |", *rows]))
     return folder
+
+
+def test_a_study(make_run, tmp_path):
+    runs = [make_run(f"esn-seed{seed}", seed=seed, right=6 + seed) for seed in (0, 1)]
+    rows = [f"| esn {WORSE}&#124; | 2 of 3, 1 diverged | 5.062 [5.000, 5.125] |", "| people |  |  |"]
+    study_of = {"study": f"sizes {WORSE}", "note": "Does it grow?", "command": "esnlm study sizes.yaml"}
+    write_page([make_study(tmp_path / "study", runs, rows, **study_of)], tmp_path / "page.html")
+    page = Reader((tmp_path / "page.html").read_text())
+    for part in ("A study of 2 finished runs", "5.062 [5.000, 5.125]", "people", "esn (2 seeds)", f"{WORSE}|"):
+        assert part in page.text
+    assert "2 of 3, 1 diverged" in page.text and "Published: a paper" in page.text
+    assert study.read(tmp_path) is None and page.elements.count("script") == 1
 
 
 def test_a_run_of_the_same_seed_has_a_row_of_its_own(make_run, tmp_path):
     """Two studies share a point, so that a mean over seeds would count one twice."""
     studies = []
-    for study_name, seeds in (("first", (0, 1)), ("second", (1,))):
-        runs = [make_run(f"esn-seed{seed}", seed=seed) for seed in seeds]
-        cells = [{"cell": "esn", "runs": [{"run": run.name} for run in runs], "means": {}}]
-        studies.append(make_study(tmp_path / study_name, runs, cells=cells, reference={"source": "", "cells": {}}))
+    for name, seeds in (("first", (0, 1)), ("second", (1,))):
+        studies.append(make_study(tmp_path / name, [make_run(f"esn-seed{seed}", seed=seed) for seed in seeds], []))
     write_page(studies, tmp_path / "page.html")
     page = Reader((tmp_path / "page.html").read_text()).text
     assert "and 1 more seed" in page and str(studies[1] / "runs" / "esn-seed1") in page and "2 more seeds" not in page
 
 
 def test_the_trials_of_a_search_are_rows_of_their_own(make_run, tmp_path):
-    """One was proposed twice, one differs in its seed only, and the directory of one was deleted."""
+    """One was proposed twice, and one differs in its seed only."""
     runs = [make_run("trial-0"), make_run("trial-1"), make_run("trial-2", seed=1)]
-    trials = [
-        {"run": f"trial-{i}", "state": "complete", "state_in_words": "finished", "values": {}}
-        | {"measures": {"status": "finished", "val_nll": 5.0}}
-        for i in range(4)
-    ]
-    columns = {"val_nll": {"title": "val NLL", "digits": 3}}
-    found = {"kind": "search", "objective": "val_nll", "columns": columns, "settings": {}, "trials": trials}
-    write_page([make_study(tmp_path / "search", runs, **found)], tmp_path / "page.html", by_seed=True)
+    write_page([make_study(tmp_path / "search", runs, [], kind="search")], tmp_path / "page.html", by_seed=True)
     page = Reader((tmp_path / "page.html").read_text()).text
-    assert "A study of 3 finished runs" in page and "seeds" not in page and "more seed" not in page
+    assert "A study of 3 finished runs" in page and "seeds)" not in page and "more seed" not in page
 
 
 def test_a_text_in_a_column_of_numbers_is_no_number():
-    """Or "1 of 3 collapsed" would stand among the accuracies as one percent."""
-    assert several.sortable("1 of 3 collapsed") == "1 of 3 collapsed"
-    assert [several.sortable(text).sort for text in ("62.5", "62.5 ± 0.3", "10,498,048")] == [62.5, 62.5, 10498048]
+    assert sortable("collapsed") == "collapsed"
+    assert [sortable(text).sort for text in ("62.5", "62.5 ± 0.3", "10,498,048")] == [62.5, 62.5, 10498048]

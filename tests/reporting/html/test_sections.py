@@ -9,6 +9,7 @@ import esnlm
 from esnlm.data.sources.given import GivenData
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.html.blocks import note
+from esnlm.reporting.html.charts import Scale, Series, accuracy_chart, line_chart
 from esnlm.reporting.html.files import RunFiles
 from esnlm.reporting.html.sections import (
     SAMPLES,
@@ -66,14 +67,10 @@ def test_a_model_that_cannot_be_loaded_leaves_a_line(full, full_run, tmp_path):
 
 
 def test_a_run_of_what_was_given_in_python(make_run):
-    """Its sentences are in its own token stores; a W_rec that was given is drawn by no seed."""
-    run = RunFiles(make_run("a", data=GivenData()))
-    assert "its stores are gone" in commands(run)[0]["text"]
-    (run.directory.stores / "train").mkdir(parents=True)
-    stores = f"--data.kind store --data.train {run.directory.stores}/train"
-    assert lines_of(run)[0].endswith(f" {stores} --run again")
+    """Its sentences are nowhere else, and a W_rec that was given is drawn by no seed."""
     given = EchoStateConfig(reservoir=ReservoirConfig(topology=Given(nonzeros=4)))
-    assert "its W_rec was given in Python" in commands(RunFiles(make_run("b", model=given)))[0]["text"]
+    for run in (make_run("a", data=GivenData()), make_run("b", model=given)):
+        assert "were given in Python" in commands(RunFiles(run))[0]["text"]
 
 
 def test_pairs_that_are_not_kept_leave_the_command_that_makes_them(make_run):
@@ -116,3 +113,48 @@ def test_the_most_wrong_pairs():
     lines = [line("one", -5.0, -5.0 + i) for i in range(-3, 5)] + [line("two", -9.0, -6.5), line("two", -9.0, -9.0)]
     margins = [(each["UID"], each["log_prob_bad"] - each["log_prob_good"]) for each in worst(lines)]
     assert margins == [("one", 4.0), ("one", 3.0), ("two", 2.5)]
+
+
+def test_points_of_a_chart_stand_where_their_values_are():
+    points = np.array([[10, 4.0], [100, 3.0], [1000, 2.0]])
+    shown = line_chart([Series("NLL", points)], ("tokens", "nats"), "losses", (True, False))
+    [(colour, path)] = shown["lines"]
+    places = np.array([[float(u) for u in place.split(",")] for place in path[1:].split("L")])  # of 1000
+    # The range of y is that of the values and 4 % more at each end: 1.92 to 4.08.
+    expected = np.array([[0, 1000 * 0.08 / 2.16], [500, 500], [1000, 1000 * 2.08 / 2.16]])
+    assert places == pytest.approx(expected, abs=0.06) and colour == 0
+
+
+def test_dots_and_references_of_a_chart():
+    points = np.array([[0.0, 1.0], [4.0, 3.0]])
+    series = [Series("", points, 1, dots=True)]
+    shown = line_chart(series, ("x", "y"), "", references={"far": 3.0, "near": 2.99})
+    assert shown["dots"] == [(1, [("0.00%", "96.30%"), ("100.00%", "3.70%")])]
+    assert len(shown["references"]) == 2 and [name for name, _, _ in shown["labels"]] == ["near"], "they would overlap"
+    assert not shown["legend"], "a series without a name has no legend"
+
+
+@pytest.mark.parametrize(
+    ("values", "log", "ticks"),
+    [
+        ([0, 100], False, ["0", "20", "40", "60", "80", "100"]),
+        ([2.05, 4.75], False, ["2.5", "3.0", "3.5", "4.0", "4.5"]),
+        ([10_000, 3_000_000], True, ["10k", "30k", "100k", "300k", "1M", "3M"]),
+        ([1e-6, 1], True, ["10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "0.01", "0.1", "1"]),
+        ([21_000, 29_000], True, ["22,000", "24,000", "26,000", "28,000"]),
+        ([5, 5], False, ["4.6", "4.8", "5.0", "5.2", "5.4"]),
+    ],
+)
+def test_ticks_are_few_and_round(values, log, ticks):
+    scale = Scale(np.array(values, float), log, margin=0)
+    assert [text for _, text in scale.ticks()] == ticks
+    assert all(-1e-9 <= scale(value) <= 1 + 1e-9 for value, _ in scale.ticks())
+
+
+def test_the_axis_of_accuracies_begins_below_all_that_is_shown():
+    marks = {"GPT-2": 90.0, "length": 50.0, "unigram": 50.0}
+    bars = [{"name": "overall", "value": 75.0, "interval": [70.0, 80.0], "marks": marks}]
+    drawn = {"length": ("tick", 3), "unigram": ("tick", 5), "GPT-2": ("ring", 1)}
+    shown = accuracy_chart(bars, drawn, chance=50)
+    assert shown["low"] == 40 and shown["ticks"] == [40, 50, 60, 70, 80, 90, 100]
+    assert shown["lower"] == {"length": -2.5, "unigram": 2.5}, "ticks at one place do not hide each other"
