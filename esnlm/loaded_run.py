@@ -25,8 +25,8 @@ import jax
 import numpy as np
 
 from esnlm import config_io
-from esnlm.compute import backend, choose_compute, in_float32
-from esnlm.config import Experiment, TrainingConfig, flatten
+from esnlm.compute import backend, in_float32
+from esnlm.config import Experiment, ResolvedExperiment, TrainingConfig, flatten, resolved
 from esnlm.data.corpus import require_training_store
 from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, npy_header, open_store
@@ -39,6 +39,7 @@ from esnlm.features.stream import SentenceFeatures
 from esnlm.io.console import Progress, Shown
 from esnlm.io.remote import is_url, run_copy
 from esnlm.models.base import LanguageModel
+from esnlm.models.devices import placement_of, resolve_compute
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
@@ -63,7 +64,7 @@ class Run:
     """
 
     directory: Path
-    config: Experiment  # with the compute settings chosen for this machine
+    config: ResolvedExperiment  # with the compute settings chosen for this machine
     step: int  # the update after which the model was saved; 0 is the untrained model
     model: LanguageModel  # of the family's own class, see esnlm/models
     tokenizer: Tokenizer
@@ -136,7 +137,6 @@ class Run:
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
         compute = self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
         return scoring.token_log_probs(
             self._stream,
             self._readout,
@@ -215,7 +215,6 @@ class Run:
             raise InputError(line)
         self._require_readable(sequences)
         compute = self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
         chunk = min(256, compute.chunk_tokens)
         return scoring.group_log_probs(
             self._stream, self._readout, sequences, group, compute.precision, chunk, compute.window_tokens
@@ -301,7 +300,7 @@ class Run:
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         found: list[np.ndarray] = []
         for buffer, rows in self._read_in_windows(sequences):
-            states = self._features_at(buffer, np.concatenate(rows))[:, : self.config.model.states_in_features]
+            states = self._features_at(buffer, np.concatenate(rows))[:, : self.model.states_in_features]
             found += [each.copy() for each in np.split(states, np.cumsum([len(each) for each in rows])[:-1])]
         return found
 
@@ -400,7 +399,7 @@ class Run:
     @cached_property
     def _placement(self) -> Placement | None:
         """Where the arrays lie on several devices; None if one device does all."""
-        found = self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
+        found = placement_of(self.config.model, self.config.compute, self.tokenizer.vocab_size)
         return None if found.mesh is None else found
 
     @cached_property
@@ -415,7 +414,6 @@ class Run:
     def _read_in_windows(self, sequences: list[np.ndarray]) -> Iterator[tuple[jax.Array, list[np.ndarray]]]:
         """Reads all ids of sequences, and yields of some of them at a time the (buffer, rows) of FeatureStream.read."""
         model, compute = self.config.model, self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
         # With half a window the last sequence, which reaches beyond it, still has room in a buffer of the usual size.
         tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
         windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
@@ -666,7 +664,7 @@ def _read_counts(file: Path, size: int) -> np.ndarray:
     return counts
 
 
-def _for_this_machine(experiment: Experiment) -> Experiment:
+def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
     """Returns the experiment with its compute settings chosen anew for the machine that it is loaded on.
 
     The precision stays as it was, except that a CPU or TPU takes float32, which is finer, in place of tf32, which it lacks.
@@ -680,6 +678,4 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
         window_tokens=None,
         mesh=None,
     )
-    mesh = experiment.model.mesh(to_choose)
-    compute = choose_compute(to_choose, experiment.model, device, 1 if mesh is None else mesh.size)
-    return dataclasses.replace(experiment, compute=compute)
+    return resolved(experiment, resolve_compute(to_choose, experiment.model))

@@ -54,11 +54,7 @@ def rates_by_words(config: TrainingConfig, words: np.ndarray) -> np.ndarray:
     """Returns the rate of each update of a run whose schedule counts words, (updates,) float64.
 
     Warm-up counts the words read with the update, so that the first one already moves. What follows counts those read before
-    it. Where all updates have the same number of words, the rates are therefore those of a schedule by updates.
-
-    Args:
-        config: the settings of the training.
-        words: of training text in each update, (updates,).
+    it. If all updates have the same number of words, the rates are therefore those of a schedule by updates.
     """
     with_it = np.cumsum(words, dtype=np.float64)
     before = with_it - words

@@ -1,16 +1,14 @@
 """Training, from a configuration to a finished run directory."""
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from esnlm import config
 from esnlm.allocator import share_one_heap
 from esnlm.compute import in_float32
-from esnlm.config import Experiment
+from esnlm.config import Experiment, as_dict, flatten
 from esnlm.data.corpus import open_corpus
 from esnlm.distributed import group
 from esnlm.distributed.channel import STOPPED
@@ -67,11 +65,10 @@ def train_run(
     """
     if ends_process and _has_large_arrays(experiment):
         share_one_heap()
-    parent.require_another_directory(experiment)
-    _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
-
     if is_url(experiment.run):
         raise InputError(f"run is {experiment.run}: name a folder of this machine, and copy it there with --upload URL")
+    _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
+
     folder = Path(experiment.run)
     uploads = None if upload is None or not group.writes() else Upload(folder, upload)
     directory = RunDirectory(folder, uploads)
@@ -80,7 +77,10 @@ def train_run(
             profile = Profile(traced, directory.profile)
             status = _train_run(experiment, directory, interruption, allowed, profile, listeners)
     except KeyboardInterrupt:  # There was nothing to save.
-        return _stopped()
+        line = "stopped; the same command resumes"
+        tell(line)  # of several processes in one that was asked, or in process 0
+        group.fail(INTERRUPTED, line)
+        return INTERRUPTED
     if uploads is not None:
         uploads(last=True)
     return status
@@ -88,23 +88,15 @@ def train_run(
 
 def _has_large_arrays(experiment: Experiment) -> bool:
     """Returns whether an update takes and frees arrays of more than LARGE bytes, such as logits, or differentiates through time."""
-    if not experiment.model.trains_ahead:
+    if not experiment.model.ahead_size:
         return True
-    with contextlib.suppress(InputError):  # which is told where the data is opened
+    with contextlib.suppress(InputError):  # which is raised again when the data is opened
         return 4 * experiment.compute.chunk_tokens * experiment.data.size().vocab_size > LARGE
     return False
 
 
-def _stopped() -> int:
-    """Says that the run was stopped before there was anything to save, and returns the exit status."""
-    line = "stopped; the same command resumes"
-    tell(line)  # of several processes in one that was asked, or in process 0
-    group.fail(INTERRUPTED, line)
-    return INTERRUPTED
-
-
 def _train_run(
-    experiment: Experiment,
+    asked: Experiment,
     directory: RunDirectory,
     interruption: Interruption,
     allowed: Sequence[str],
@@ -112,16 +104,15 @@ def _train_run(
     listeners: Sequence[Listener],
 ) -> int:
     # 1. A run that came to its end is left as it is.
-    if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
-        profile.warn_if_finished()
+    if group.agree(group.writes() and _came_to_its_end(asked, directory, allowed, profile)):
         return 0
 
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
     # begins and writes, and the others resume what they find.
-    chosen = {name: find_tracker(name) for name in experiment.tracking}
+    chosen = {name: find_tracker(name) for name in asked.tracking}
     with directory.begin():
         with group.in_turn():
-            experiment, changes = resolve(experiment, directory, allowed)
+            experiment, changes = resolve(asked, directory, allowed)
             corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
             require_validation(experiment, corpus)
             parent.copy_arrays(experiment, corpus, directory)
@@ -136,10 +127,9 @@ def _train_run(
     profile.warn_if_done(state.step)
     with (
         Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
-        Trackers(chosen if group.writes() else {}, directory, config.as_dict(experiment), state.step) as trackers,
+        Trackers(chosen if group.writes() else {}, directory, as_dict(experiment), state.step) as trackers,
     ):
-        metrics.listeners.append(trackers.log)
-        metrics.listeners.append(partial(_tell, listeners, interruption))
+        metrics.listeners += [trackers.log, partial(_call, listeners, interruption)]
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited(), profile:
@@ -154,7 +144,7 @@ def _train_run(
             return 0
 
         # 4. Show the results. The summary is written last: a run that was killed before resumes here.
-        summary = summarize(experiment, corpus, model, state, validation)
+        summary = summarize(experiment, corpus, model.counts(), state, validation)
         summary["references"] = references(experiment.data, corpus)
         with mesh.own_devices():
             show_results(directory, corpus, summary)
@@ -167,7 +157,7 @@ def _train_run(
     return 0
 
 
-def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
+def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str], profile: Profile) -> bool:
     """Returns whether there is nothing left to do, and says so."""
     directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is None:
@@ -177,6 +167,7 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
     if any(change.startswith("data.validation ") for change in changes):
         say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    profile.warn_if_done(before["step"])
     return True
 
 
@@ -184,21 +175,20 @@ def _require_same_everywhere(experiment: Experiment, options: dict[str, Any]) ->
     """Raises InputError in a process whose configuration is not that of process 0."""
     if group.count() == 1:
         return
-    here = json.loads(json.dumps(config.flatten(config.as_dict(experiment)) | options))
+    here = flatten(as_dict(experiment)) | options
     first = group.agree(here)
-    differ = [
-        f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)
-    ]
+    keys = [key for key in first | here if here.get(key) != first.get(key)]
     with group.in_turn():  # Process 0 waits, before it writes anything, until all have compared.
-        if differ:
+        if keys:
+            differ = "; ".join(f"{key} {here.get(key)}, there {first.get(key)}" for key in keys)
             raise InputError(
-                f"the configuration of process {group.index()} is not that of process 0 ({'; '.join(differ)}): give all"
-                " processes the same one"
+                f"the configuration of process {group.index()} is not that of process 0 ({differ}): give all processes the"
+                " same one"
             )
 
 
-def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
-    """Calls each listener with the values of a line of metrics, and asks the run to stop where one returns True."""
+def _call(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
+    """Calls each listener with the values of a line of metrics, and asks the run to stop if one returns True."""
     for listener in listeners:
         if listener(values) is True:
             interruption.asked = True

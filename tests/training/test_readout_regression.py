@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config, config_io
+from esnlm import config_io
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.io.console import Progress
@@ -161,13 +161,6 @@ def test_windows_after_which_no_update_is_possible_are_not_saved(finished, tmp_p
     assert steps == sorted(set(steps))
 
 
-def test_an_interrupted_run_has_no_readout_yet(tmp_path, monkeypatch):
-    monkeypatch.setattr(Progress, "show", lambda self, *arguments, **options: signal.raise_signal(signal.SIGTERM))
-    assert train_run(experiment(tmp_path, "ridge")) == 75
-    with pytest.raises(InputError, match="no checkpoint yet; train it with train.py"):
-        esnlm.load(tmp_path / "ridge")
-
-
 def test_sums_are_saved_every_so_many_windows(tmp_path, monkeypatch):
     """A killed run goes on from there."""
 
@@ -267,15 +260,6 @@ def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypat
         train_run(experiment(tmp_path, "ridge"))
 
 
-def test_what_would_need_less_is_named(tmp_path):
-    """The scores of a million held-out tokens are what is large, not the features."""
-    held_out = experiment(tmp_path, "ridge", "--training.held_out_tokens", str(10**9))
-    with pytest.raises(InputError, match="choose a smaller training.held_out_tokens, or"):
-        readout_regression.require_memory(held_out.training, 1, 50_257, None)
-    with pytest.raises(InputError, match="choose a smaller model.reservoir.state_size, or"):
-        readout_regression.require_memory(experiment(tmp_path, "ridge").training, 10**7, 50_257, None)
-
-
 @pytest.mark.parametrize("kind", ["ridge", "rls", "lms"])
 def test_one_sentence_cannot_be_learnt_from_and_held_out(tmp_path, kind):
     settings = {"run": str(tmp_path / "run"), "model": {"reservoir": {"state_size": 8, "mean_degree": 2}}}
@@ -291,9 +275,3 @@ def test_a_plan_can_be_made(tmp_path, capsys, name):
     assert plan.show(experiment(tmp_path, name)) == 0
     assert f"trained with {name}" in capsys.readouterr().out
     assert not (tmp_path / name).exists()
-
-
-def test_the_default_is_gradient(tmp_path):
-    (tmp_path / "plain.yaml").write_text("run: runs/x")
-    assert config_io.read(tmp_path / "plain.yaml").training == config.TrainingConfig()
-    assert config.TrainingConfig().kind == "gradient"

@@ -12,7 +12,6 @@ import esnlm
 from esnlm import config_io
 from esnlm.config import flatten
 from esnlm.data.store import open_store
-from esnlm.errors import InputError
 from esnlm.io.json_file import add_seal, remove_seal
 from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
@@ -169,12 +168,6 @@ def test_the_best_checkpoint_of_a_run_that_was_cut_short_may_be_its_newest(stopp
         changed = [line | ({"val_nll": nll} if line["step"] == newest and "val_nll" in line else {}) for line in lines]
         (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
         assert (esnlm.load(run, step="best").step == newest) == is_best
-
-
-def test_a_run_without_a_best_checkpoint_says_so(plain):
-    with pytest.raises(InputError) as caught:
-        esnlm.load(plain, step="best")
-    assert str(caught.value) == (f"{plain}: no best checkpoint was kept, as training.stop_after asks for; name a step")
 
 
 def test_a_run_stopped_again_and_again_ends_where_and_as_it_would_have(stopped_early, tmp_path, monkeypatch):
