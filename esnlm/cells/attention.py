@@ -3,9 +3,9 @@
     k_t = P h_t / |P h_t|   for each head, with a frozen random P (d, N), N(0, 1)
     a_{t,m} = exp(beta k_t . k_{t - m}) / sum over the m' that the sentence has,   m = 1 .. L
 
-Queries and keys are one, so that a state attends to those that are like it: random projections keep angles. What followed the
-state t - m is the token t - m + 1, and esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens, with the
-weights a. So a context that comes again brings back what followed it. Frozen keys with trained values are [ours].
+Queries and keys are one, so that a state attends to those that are like it. The state t - m was followed by the token t - m + 1:
+esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens, with the weights a. Frozen keys with trained values are
+[ours].
 """
 
 import jax

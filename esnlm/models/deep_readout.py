@@ -59,8 +59,6 @@ class DeepReadoutConfig(ModelConfig):
     def __post_init__(self) -> None:
         if not frozen_size(self):
             raise ValueError("reservoirs is 0: give diagonal.units or gru.units, or leave it out")
-        if frozen_size(self) == 1 and self.readout.normalize:
-            raise ValueError("readout.normalize is true: of one feature, less its mean, nothing is left; leave it out")
         tokens = self.readout.recent_tokens
         if tokens.tied and not tokens.vectors(self.attention.heads):
             raise ValueError(

@@ -1,24 +1,22 @@
 """Softmax cross-entropy of packed tokens, with its gradient made in the same sweep over the vocabulary.
 
-Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the
-vocabulary. So the exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and serve three
-times. They are never normalised, and no maximum is sought. With s the row sums of E, w the weights of the tokens and y the
-targets,
+Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the vocabulary. So the
+exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and serve three times. They are never
+normalised, and no maximum is sought. With s the row sums of E, w the weights of the tokens and y the targets,
 
     loss   = sum_i w_i log s_i
     dL/dZ  = (w / s) * (E W) - w * W[y]
     dL/dW  = E^T (Z * w / s) - scatter_y(w * Z)
     dL/db  = E^T (w / s)     - scatter_y(w)
 
-This equals the textbook's (softmax - one-hot), but that matrix is never written. Since s >= 1, nothing that has weight can
-underflow. Where a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to
-the maximum.
+which equals the textbook's (softmax - one-hot), a matrix that is never written. Since s >= 1, nothing that has weight can underflow.
+If a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to the maximum.
 
-Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The
-row is then there once, and its exponentials are relative to the first of its targets. Its w / s has the sum of the weights
-of its targets, log s has the difference O_y - O_i added for each target i, and the rest stays as it is.
+Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The row is then
+there once, with exponentials relative to the first of its targets: w / s has the sum of the weights of its targets, and log s the
+difference O_y - O_i added for each target i.
 
-Where a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p_y
+If a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p_y
 becomes p_y e^d / rest, and the p of every other token p / rest, with rest = 1 - p_y + p_y e^d.
 """
 

@@ -1,9 +1,6 @@
 """A trace of what the host and the device do during some updates, written by JAX's profiler (`train.py --profile`)."""
 
-import gzip
-import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +10,6 @@ from jax.profiler import ProfileOptions
 from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.io.console import say, warn
-
-LONGEST = 10  # operations that are named
-# What these do is done by other operations, which the trace has too.
-CONTAINERS = ("while", "conditional", "call")
 
 
 class Span(NamedTuple):
@@ -90,7 +83,7 @@ class Profile:
             warn(f"{self.folder}: no profile: {error}")
 
     def end(self) -> None:
-        """Writes the trace, and says how to look at it and which operations took longest."""
+        """Writes the trace, and says how to look at it."""
         self.tracing = False
         try:
             jax.profiler.stop_trace()
@@ -100,21 +93,3 @@ class Profile:
             return
         say(f"profile of updates {self.first}:{self.last}: {written}: open it at https://ui.perfetto.dev, or")
         say(f"with tensorboard --logdir {self.folder} (its plugin is the package xprof)")
-        for name, seconds, times in longest_operations(written):
-            say(f"  {1e3 * seconds:10.3f} ms  {times:8,} times  {name}")
-
-
-def longest_operations(trace: Path) -> list[tuple[str, float, int]]:
-    """Returns the compiled operations that took longest in a trace: name, seconds over all threads or streams, and times.
-
-    Args:
-        trace: a file *.trace.json.gz. (JAX's reader of the other file, ProfileData, can abort the process.)
-    """
-    seconds, times = Counter[str](), Counter[str]()
-    for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]:
-        name = event.get("args", {}).get("hlo_op")
-        if name is None or event.get("ph") != "X" or name.startswith(CONTAINERS) or event["name"].startswith("end: "):
-            continue
-        seconds[name] += event.get("dur", 0.0) / 1e6  # of microseconds
-        times[name] += 1
-    return [(name, each, times[name]) for name, each in seconds.most_common(LONGEST)]

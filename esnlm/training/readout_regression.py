@@ -1,12 +1,11 @@
 """Runs whose readout is a regression onto one-hot targets, on precomputed features.
 
-1. The features of a window of sentences, in the order of the seed, are computed once.
-2. The fitter (regression/ridge.py, rls.py, lms.py) takes them into its accumulators. A stopped run needs nothing else.
-3. After the last window it makes linear scores of the accumulators, and one rule makes these log-probabilities
-   (regression/calibration.py). What is saved is an ordinary readout: nothing else knows how it came about.
+The features of a window of sentences, in the order of the seed, are computed once, and the fitter (regression/) takes them into its
+accumulators. After the last window it makes linear scores of these, and one rule makes log-probabilities of the scores
+(regression/calibration.py). What is saved is an ordinary readout.
 
 The regularisation is chosen and the rule is fitted on a sample of the training text that is held out of the fit. So the
-validation text is as new to a regression as it is to AdamW, and their figures can stand side by side.
+validation text is as new to a regression as it is to AdamW.
 """
 
 import shutil

@@ -38,10 +38,6 @@ class HashedNgramsConfig:
     # What a row is multiplied with, what it began with included; above 1, what AdamW teaches it counts for more by that factor.
     multiplier: Positive = 1.0
 
-    def __post_init__(self) -> None:
-        if len(set(self.orders)) < len(self.orders):
-            raise ValueError(f"orders is {list(self.orders)}: each may be there once")
-
     @property
     def title(self) -> str:
         """The n-grams in a few words, of a setting that has any."""

@@ -37,10 +37,6 @@ class RecentTokensConfig:
     decays: tuple[Decay, ...] = ()  # d_j of fading sums of embeddings; none: there are no such sums
     window: Count = 16  # M, the last tokens that a fading sum adds up
 
-    def __post_init__(self) -> None:
-        if len(set(self.decays)) < len(self.decays):
-            raise ValueError(f"decays is {list(self.decays)}: each may be there once")
-
     def vectors(self, heads: int) -> int:
         """Returns how many vectors of an embedding's width the readout sees: last tokens, fading sums, and heads of attention."""
         return self.count + len(self.decays) + heads

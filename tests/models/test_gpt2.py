@@ -325,13 +325,3 @@ def test_a_drawn_model_has_what_is_counted():
         sum(array.size for array in jax.tree.leaves(CONFIG.initialize(V, 0, {}).params))
         == CONFIG.expected_counts(V).trainable
     )
-
-
-def test_the_program_does_not_grow_with_depth():
-    def operations(layers):
-        graph, state = nnx.split(GPT2Config(layers=layers, heads=2, width=8, positions=8).initialize(20, 0, {}))
-        tokens = np.zeros((1, 8), np.int32)
-        program = jax.jit(lambda state: nnx.merge(graph, state).hidden_states(tokens, tokens)).lower(state)
-        return program.as_text().count("\n")
-
-    assert operations(3) == operations(24)

@@ -2,16 +2,12 @@
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import flatten
 from esnlm.features.layout import pack_batch
-from esnlm.features.recurrence import unroll
 from esnlm.models.lstm import LstmConfig
 from esnlm.training import batches
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
@@ -320,15 +316,3 @@ def test_it_reads_on_token_by_token(with_ngrams):
     found = np.concatenate([read(text[i : i + 1]) for i in range(len(text))])
     expected = features_in_float64(deep_oracle.float64(with_ngrams.params), text)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
-
-
-def test_the_gradient_of_w_ih_is_one_product_not_one_for_each_time_step(model):
-    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-    tokens = jnp.zeros((LONGEST, 3), jnp.int32)
-
-    def total(params):
-        return unroll(nnx.merge(graphdef, params, rest), tokens, tokens).sum()
-
-    program = str(jax.make_jaxpr(jax.grad(total))(params))
-    assert f"f32[{4 * CONFIG.width},{CONFIG.width}]" in program
-    assert f"f32[{LONGEST},{4 * CONFIG.width},{CONFIG.width}]" not in program

@@ -41,7 +41,7 @@ def store(lengths, poisoned=None):
 
 
 def optimizer_of(experiment):
-    return make_optimizer(experiment.training, experiment.model.readout.scaling)
+    return make_optimizer(experiment.training, experiment.model.linear_readout.scaling)
 
 
 def start(experiment, params):

@@ -10,7 +10,7 @@ import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.profile import Profile, Span, longest_operations, parse_span
+from esnlm.training.profile import Profile, Span, parse_span
 from esnlm.workflows.train import train_run
 
 
@@ -37,12 +37,8 @@ def test_a_trace_of_two_updates_is_written_and_the_run_has_the_same_bits(small, 
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     called = [event for event in events if event.get("name") == "PjitFunction(update)"]
     assert len(called) >= 2, "Perfetto shows the calls of the compiled update"
-    longest = longest_operations(trace)
-    assert longest and all(seconds > 0 and times > 0 for _, seconds, times in longest)
-    assert [seconds for _, seconds, _ in longest] == sorted((seconds for _, seconds, _ in longest), reverse=True)
     said = capsys.readouterr().err
     assert f"profile of updates 3:4: {trace}: open it at https://ui.perfetto.dev" in said
-    assert f" times  {longest[0][0]}\n" in said
 
 
 def test_a_run_that_is_past_these_updates_says_so(tmp_path, capsys):
