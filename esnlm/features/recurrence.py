@@ -92,11 +92,9 @@ class FusesSteps(Protocol):
     """A cell that can have a kernel for whole time steps, as a reservoir on a GPU."""
 
     @property
-    def fuses_steps(self) -> bool:
-        """Whether the kernel serves this cell."""
+    def fuses_steps(self) -> bool: ...
 
-    def first_carry(self, slots: int) -> Any:
-        """Returns what is carried from one time step to the next, before the first one."""
+    def first_carry(self, slots: int) -> Any: ...
 
     def start_of(self, state: State) -> Any:
         """Returns what `write_step` needs of the state with which sentences start."""
@@ -203,14 +201,7 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
 def scan_sentences(
     advance: Callable[[State, Any], tuple[State, jax.Array]], start: State, x: Any, positions: jax.Array
 ) -> jax.Array:
-    """Returns every output of sentences that follow each other in slots, (T, F, B).
-
-    Args:
-        advance: from a state and an input to the next state and the output after it.
-        start: the state to begin with.
-        x: the inputs, with T in front.
-        positions: (T, B) int32, of each token in its sentence; at 0 the state is set to zeros before the token is read.
-    """
+    """Returns every output of sentences that follow each other in slots, (T, F, B)."""
 
     def step(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
         x, position = inputs
