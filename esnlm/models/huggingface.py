@@ -188,8 +188,9 @@ def _read_tokenizer_json(file: Path) -> tuple[dict, list[str]]:
 
 
 def _read_json(file: Path) -> dict:
+    text = _read_text(file)
     try:
-        tree = parse_json(_read_text(file))
+        tree = parse_json(text)
     except ValueError as error:
         raise InputError(f"{file}: not JSON ({error}): copy it again") from None
     if not isinstance(tree, dict):
@@ -202,3 +203,5 @@ def _read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: not UTF-8: copy it again") from None
