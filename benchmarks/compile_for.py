@@ -164,7 +164,7 @@ class Model:
         self.compute = choose_compute(experiment.compute, self.config, backend, self.devices)
         whole = self.config.initialize(vocab_size, 0, self.config.initialize_frozen(vocab_size, 0)[0])
         self.model, self.mesh = whole.for_device(self.compute), mesh or Mesh(np.array([device]), ("device",))
-        reads_whole = self.config.trains_ahead and not self.config.features_are_frozen  # features that a trunk makes
+        reads_whole = self.config.ahead_size > 0 and not self.config.features_are_frozen  # features that a trunk makes
         is_cut = mesh is not None and self.config.feature_size % self.devices == 0 and not reads_whole
         can_be_padded = mesh is not None or self.config.readout_can_be_padded
         rows = rows_on(backend, vocab_size, mesh.shape["vocabulary"] if mesh else 1) if can_be_padded else vocab_size
@@ -177,14 +177,14 @@ class Model:
     def programs(self) -> Iterator[tuple[str, Any, float]]:
         """Yields the name of each program, the program traced, and the least bytes that it moves on a device."""
         yield "update", *self.update()
-        if self.config.trains_ahead:
+        if self.config.ahead_size:
             yield "time step", *self.time_step()
         yield "scoring", *self.scoring()
 
     def update(self) -> tuple[Any, float]:
         training, compute, config, placement = self.experiment.training, self.compute, self.config, self.placement
         key = self.shapes(jax.eval_shape(lambda: dropout.epoch_key(0, 0)))
-        if config.trains_ahead:
+        if config.ahead_size:
             own = {"placement": placement, "precision": compute.precision, "chunk_tokens": compute.chunk_tokens}
             own |= {"dropout_rate": config.dropout, "trunk": self.model.trunk}
             gradient = partial(update.readout_loss_and_gradient, **own)
@@ -199,12 +199,12 @@ class Model:
             shape = LENGTH, math.lcm(SLOTS, self.devices)
             read = (self.array(*shape, dtype=kind, spec=BY_SLOT) for kind in (np.int32, np.int32, np.uint32))
             given = self.shapes(frozen), PackedBatch(*read), self.packed(0), key if config.dropout else None
-        optimizer = optimizer_of(self.experiment, training, placement.vocab_size)
+        optimizer = optimizer_of(config, training, placement.vocab_size)
         others = {"seed": 0, "store": None, "epochs": [], "rates": np.ones(1), "placement": placement}
         others |= {"on_nonfinite": training.on_nonfinite, "optimizer": optimizer, "loss_and_gradient": gradient}
         state = self.placed(jax.eval_shape(optimizer.init, self.params))
         least = 5 * own_bytes(self.params) + 2 * own_bytes(state)
-        least += 4 * ROWS * config.ahead_size / self.devices if config.trains_ahead else 0
+        least += 4 * ROWS * config.ahead_size / self.devices if config.ahead_size else 0
         function = Updates(model=self.model, compute=compute, **others)._update
         return function.trace(self.params, state, self.array(dtype=bool), self.array(UPDATES), *given), least
 
@@ -216,8 +216,11 @@ class Model:
         steps = Steps(read(STEPS, slots), starts, None, read(STEPS), read())
         cell, first_token = self.shapes(self.model.cell), self.array(dtype=np.int32)
         given = cell, steps, self.buffer(width, BY_DEVICE), first_token, None
-        nonzeros, entries = self.config.recurrent_entries
-        matrix = 4 * entries if self.compute.kernel == "dense" else 8 * nonzeros  # a value, or it and an index
+        matrices = self.config.recurrence.matrices
+        is_dense = self.compute.kernel == "dense"
+        matrix = sum(
+            m.copies * (4 * m.size**2 if is_dense else 8 * m.nonzeros) for m in matrices
+        )  # a value and an index
         least = 3 * 4 * slots * width + matrix  # states are read and written, and so are features
         if mesh is None:
             return recurrence.run.trace(*given, rate=0.0), least

@@ -40,6 +40,7 @@ from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
+from esnlm.models.devices import placement_of
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
@@ -201,17 +202,17 @@ class Family:
         count: int,
     ):
         training, config = experiment.training, experiment.model
-        measure.set_up(one_heap=not config.trains_ahead)  # as `esnlm train` has it
+        measure.set_up(one_heap=not config.ahead_size)  # as `esnlm train` has it
         compute = choose_compute(experiment.compute, config, jax.default_backend())
         compute = dataclasses.replace(compute, window_tokens=window_tokens)
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
         model = config.initialize(vocab_size, 0, frozen)
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
-        placement = config.placement(compute, vocab_size)
-        optimizer = optimizer_of(experiment, training, vocab_size)
+        placement = placement_of(config, compute, vocab_size)
+        optimizer = optimizer_of(config, training, vocab_size)
         self.text, self.params = text, placement.place(model.params)
         self.state, self.rows = optimizer.init(self.params), placement.rows
-        self.ahead, self.title, self.trained = config.trains_ahead, config.title, model.counts().trainable
+        self.ahead, self.title, self.trained = config.ahead_size > 0, config.title, model.counts().trainable
         needed = {
             "model": model.for_device(compute),
             "compute": compute,

@@ -1,17 +1,21 @@
 """How a run is computed: settings that change no result beyond rounding, and what a device chooses for them."""
 
-import dataclasses
-from typing import Any, Literal, Protocol
+from dataclasses import field, fields
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
-import jax.extend.backend
 
 from esnlm.errors import InputError
+from esnlm.reservoir import sparse
 from esnlm.settings import Count, settings
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
+# On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in measurements up to N = 65,536.
+CPU_CACHE = 16 << 20  # bytes
+CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
+MOST_SLOTS = 4096  # of a GPU or TPU
 STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
 
@@ -32,6 +36,14 @@ class ComputeConfig:
     mesh: dict[Literal["data", "vocabulary"], Count] | None = None
 
 
+@settings
+class ResolvedCompute(ComputeConfig):
+    """How a run is computed on the devices at hand, with everything chosen. The mesh stays as it was asked for."""
+
+    batch_slots: Count = field(kw_only=True)
+    window_tokens: Count = field(kw_only=True)
+
+
 # For functions whose caller may have set jax_enable_x64 for computations of its own. A run computes in float32, whose
 # arrays would meet others of float64 then; with this, it computes the same bits as without jax_enable_x64.
 in_float32 = jax.enable_x64(False)
@@ -43,39 +55,49 @@ def backend() -> str:
     Raises:
         InputError: JAX_PLATFORMS asks for a kind that is not here.
     """
-    asked = jax.config.jax_platforms  # type: ignore[attr-defined]
     try:
         return jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that a CUDA device is there
+        asked = jax.config.jax_platforms  # type: ignore[attr-defined]
         reason = str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]  # without JAX's own advice
-    jax.config.update("jax_platforms", None)
-    try:
-        there = ", ".join(sorted({device.platform for device in jax.devices()} | {"cpu"}))
-    finally:
-        jax.extend.backend.clear_backends()  # or JAX would go on with what it found without being asked for it
-        jax.config.update("jax_platforms", asked)
-    raise InputError(
-        f"JAX_PLATFORMS is {asked}: no such device can be used{f' ({reason})' if reason else ''}; there are: {there}"
-    )
+        raise InputError(f"JAX_PLATFORMS is {asked}: no such device can be used ({reason})") from None
 
 
-class DeviceChoices(Protocol):
-    """What a model's configuration (models/base.py) says of the devices that it runs on."""
+class SparseMatrix(NamedTuple):
+    """A frozen (size, size) matrix that multiplies a state at each time step, before it is drawn."""
+
+    size: int
+    nonzeros: int
+    longest_row: float = 0.0  # entries of the fullest row; 0: not known
+    copies: int = 1  # of its kind
+
+
+class Recurrence(NamedTuple):
+    """A frozen recurrence, as far as it decides how a device computes it best."""
+
+    units: int  # numbers of a slot's state, which should stay in a CPU's cache
+    matrices: tuple[SparseMatrix, ...]
+
+
+class Described(Protocol):
+    """What a model's configuration (models/base.py) tells of its features."""
+
+    @property
+    def feature_size(self) -> int: ...
 
     @property
     def ahead_size(self) -> int: ...
 
-    def kernel(self, backend: str) -> str: ...
+    @property
+    def recurrence(self) -> Recurrence | None: ...
 
-    def batch_slots(self, backend: str) -> int: ...
 
-
-def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int = 1) -> ComputeConfig:
-    """Returns the compute settings with every null and `auto` decided for a backend. The mesh stays as it is asked for.
+def choose_compute(compute: ComputeConfig, model: Described, backend: str, devices: int = 1) -> ResolvedCompute:
+    """Returns the compute settings with every null and `auto` decided for a backend.
 
     Args:
         compute: what is asked for.
-        model: what it says of the devices that it runs on.
+        model: its configuration.
         backend: cpu, gpu or tpu.
         devices: that share the features of a window.
 
@@ -86,10 +108,40 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
         raise InputError(f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16")
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
-    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.ahead_size)))
+    numbers = 4 * (model.ahead_size or model.feature_size)
+    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // numbers))
+    slots = 256 if backend == "cpu" else MOST_SLOTS
+    if model.recurrence is not None:
+        slots = default_batch_slots(model.recurrence.units, backend)
     chosen: dict[str, Any] = {
-        "kernel": model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
-        "batch_slots": compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
+        "kernel": choose_kernel(model.recurrence, backend) if compute.kernel == "auto" else compute.kernel,
+        "batch_slots": compute.batch_slots or min(slots, max(8, window // STEPS)),
         "window_tokens": compute.window_tokens or window * devices,
     }
-    return dataclasses.replace(compute, **chosen)
+    return ResolvedCompute(**{each.name: getattr(compute, each.name) for each in fields(compute)} | chosen)
+
+
+def choose_kernel(recurrence: Recurrence | None, backend: str) -> str:
+    """Returns the kernel of a recurrence's sparse products; "auto" if it has none.
+
+    All matrices have one kernel. If they want different ones, dense is right as long as the sparse matrices, stored dense,
+    have no more entries than the full ones have already.
+    """
+    if recurrence is None or not recurrence.matrices:
+        return "auto"
+    wanted, in_full, if_dense = "dense", 0, 0
+    for size, nonzeros, longest_row, _ in recurrence.matrices:
+        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row)
+        if kernel == "dense":
+            in_full += nonzeros
+        else:
+            wanted = kernel if wanted == "dense" else wanted
+            if_dense += size * size
+    return wanted if if_dense > in_full else "dense"
+
+
+def default_batch_slots(units: int, backend: str) -> int:
+    """Returns the slots for a backend: as many as the cache holds on a CPU, enough to fill a GPU."""
+    widest = CPU_CACHE // (4 * units) if backend == "cpu" else (1 << 28) // (4 * units)
+    most = CPU_SLOTS if backend == "cpu" else MOST_SLOTS
+    return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))

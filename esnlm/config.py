@@ -1,12 +1,14 @@
 """What a configuration can say: an experiment, its sections, and the choices that each of them has."""
 
 import dataclasses
+import hashlib
+import json
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-import numpy as np
+from pydantic import Field
 
-from esnlm.compute import ComputeConfig
+from esnlm.compute import ComputeConfig, ResolvedCompute
 from esnlm.data.sources import SOURCES, DataSource
 from esnlm.data.sources.grammar import GrammarData
 from esnlm.models.base import ModelConfig
@@ -16,10 +18,6 @@ from esnlm.regression.base import Fitter
 from esnlm.regression.fitters import FITTERS
 from esnlm.rng import LARGEST_SEED
 from esnlm.settings import Choice, Count, Natural, NonNegative, Positive, Rate, settings
-
-SMALLEST_EPSILON = float(
-    np.finfo(np.float32).tiny
-)  # float32 may take less for 0, and 0 / 0 is what a row without gradient has
 
 
 @settings
@@ -52,7 +50,7 @@ class TrainingConfig:
     # If a loss or gradient is not finite: continue, skip that update, or stop.
     on_nonfinite: Literal["continue", "skip", "stop"] = "continue"
     # Decay, in each update, of the averaged weights that evaluation reads in place of the last ones; null: no average.
-    ema: Rate | None = None
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     validate_every: Count | None = None  # updates from one validation to the next; null: at the end of each epoch only
     stop_after: Count | None = None  # validations in a row without a new best after which the run ends; null: never
     stop_margin: NonNegative = 0.0  # nats per token by which a validation must be below the best one to be a new best
@@ -62,8 +60,6 @@ class TrainingConfig:
     keep_checkpoints: Count = 2  # how many of the newest are kept, beside those kept for good
 
     def __post_init__(self) -> None:
-        if self.epsilon < SMALLEST_EPSILON:
-            raise ValueError(f"epsilon is {self.epsilon}: it must be at least {SMALLEST_EPSILON:.3g}")
         for optimizer, names in {"adamw": ("beta1", "beta2", "epsilon"), "sgd": ("momentum",)}.items():
             for name in names:
                 value = getattr(self, name)
@@ -78,10 +74,6 @@ class TrainingConfig:
             raise ValueError(f"schedule_words is {end}: a constant schedule has no end; choose linear or cosine")
         if end is not None and self.warmup_words >= end:
             raise ValueError(f"warmup_words is {self.warmup_words}: it must be below schedule_words = {end}")
-        if self.ema == 0:
-            raise ValueError("ema is 0: it must be above 0")
-        if self.stop_margin and self.stop_after is None:
-            raise ValueError(f"stop_margin is {self.stop_margin}: give stop_after too")
 
     @property
     def checkpoints_at_once(self) -> int:
@@ -99,8 +91,6 @@ class ParentConfig:
     config_sha256: str | None = None  # that of its summary; it is found out when the run begins
 
     def __post_init__(self) -> None:
-        if self.run == "":
-            raise ValueError("run is empty: name a run directory, or give null")
         if self.run is None and (self.step is not None or self.keep_optimizer or self.config_sha256 is not None):
             raise ValueError("run is null: give the run that step, keep_optimizer and config_sha256 are about")
 
@@ -131,14 +121,14 @@ class Experiment:
             raise ValueError(f"seed is {self.seed}: it must be at most {LARGEST_SEED}")
         if isinstance(self.training, Fitter):
             self._check_regression(self.training)
-        if self.compute.state_precision != "float32" and not self.model.reservoir_units:
+        if self.compute.state_precision != "float32" and not hasattr(self.model, "reservoir"):
             raise ValueError(
                 f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir"
             )
 
     def _check_regression(self, fitter: Fitter) -> None:
         """Raises ValueError for a model whose readout no regression can fit."""
-        model, kind, rank = self.model, fitter.kind, self.model.readout_rank
+        model, kind, readout = self.model, fitter.kind, self.model.linear_readout
         if not model.features_are_frozen:
             raise ValueError(
                 f"training.kind is {kind}: it fits a readout only, and {model.title} trains its features too; choose gradient"
@@ -147,16 +137,36 @@ class Experiment:
             raise ValueError(f"parent.run is {self.parent.run}: {kind} fits a readout from nothing; choose gradient")
         if model.dropout:
             raise ValueError(f"model.dropout is {model.dropout}: training.kind {kind} has none; set it to 0")
-        if rank is not None and not fitter.makes_low_rank:
-            raise ValueError(f"model.readout.rank is {rank}: {kind} makes a readout of full rank; set it to null")
-        if rank is not None and rank > model.feature_size:
-            raise ValueError(f"model.readout.rank is {rank}: it must be at most the {model.feature_size} features")
-        if model.readout_scaling != "none":
-            raise ValueError(f"model.readout.scaling is {model.readout_scaling}: it is for training.kind gradient")
+        if readout.rank is not None and not fitter.makes_low_rank:
+            raise ValueError(
+                f"model.readout.rank is {readout.rank}: {kind} makes a readout of full rank; set it to null"
+            )
+        if readout.rank is not None and readout.rank > model.feature_size:
+            raise ValueError(
+                f"model.readout.rank is {readout.rank}: it must be at most the {model.feature_size} features"
+            )
+        if readout.scaling != "none":
+            raise ValueError(f"model.readout.scaling is {readout.scaling}: it is for training.kind gradient")
 
 
-def as_dict(experiment: Experiment) -> dict[str, Any]:
-    """Returns the experiment as nested dicts of plain values."""
+@settings
+class ResolvedExperiment(Experiment):
+    """An experiment as it runs on this machine, with everything that was left open chosen."""
+
+    compute: ResolvedCompute = field(kw_only=True)
+
+
+def resolved(experiment: Experiment, compute: ResolvedCompute) -> ResolvedExperiment:
+    """Returns the experiment with what was chosen for the devices."""
+    asked = {each.name: getattr(experiment, each.name) for each in dataclasses.fields(experiment)}
+    return ResolvedExperiment(**asked | {"compute": compute})
+
+
+# ---- an experiment as plain values: how it is written, compared and hashed ----
+
+
+def as_dict(experiment: Any) -> dict[str, Any]:
+    """Returns an experiment, or a section of one, as nested dicts of plain values."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -172,3 +182,50 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
+
+
+def differences(begun: Experiment, now: Experiment) -> dict[str, str]:
+    """Returns the settings that differ, in the order of the alphabet, as {key: "key old -> new"}."""
+    old, new = flatten(as_dict(begun)), flatten(as_dict(now))
+    return {key: f"{key} {old.get(key)} -> {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)}
+
+
+# What decides no result: where the text lies (it has hashes of its own, see data/corpus.py), and how often something is kept.
+# Of `compute` only what rounds a result otherwise than float32 does is among the settings that decide one.
+DECIDES_NOTHING = (
+    *("data.train", "data.validation"),
+    *(f"training.{name}" for name in ("log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints")),
+)
+ROUNDING = ("precision", "state_precision")
+
+
+def identity(experiment: Experiment) -> dict[str, Any]:
+    """Returns the settings that a result depends on, by dotted names, which are the same on every machine.
+
+    A setting that has its default is left out, so that the identity stays when esnlm gets another setting.
+    """
+    found = {"seed": experiment.seed}
+    rounding = ComputeConfig(**{name: getattr(experiment.compute, name) for name in ROUNDING})
+    named = {name: getattr(experiment, name) for name in ("data", "model", "training", "parent")}
+    for name, section in (named | {"compute": rounding}).items():
+        defaults = flatten(as_dict(type(section)()), f"{name}.")
+        for key, value in flatten(as_dict(section), f"{name}.").items():
+            is_usual = key in defaults and value == defaults[key] and not key.endswith(("kind", "family"))
+            if not is_usual and key not in DECIDES_NOTHING:
+                found[key] = value
+    return found
+
+
+def hash_settings(experiment: Experiment, with_seed: bool = False) -> str:
+    """Returns the sha256 of an experiment's identity.
+
+    Runs that differ in nothing but their seed have one hash, unless it is `with_seed`. Then a parent is known by the hash of its
+    own experiment, and otherwise by its path.
+    """
+    told = identity(experiment)
+    if not with_seed:
+        left_out = ["seed", "parent.step", "parent.config_sha256"]
+    else:
+        left_out = ["parent.run"] if "parent.config_sha256" in told else []
+    told = {key: value for key, value in told.items() if key not in left_out}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -1,9 +1,9 @@
 """Reading a configuration from a YAML file and the command line, and writing it."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
 
@@ -12,7 +12,7 @@ from esnlm.errors import InputError
 from esnlm.io.atomic import write_file
 from esnlm.io.yaml_file import read_tree
 from esnlm.runs.trackers import find_tracker
-from esnlm.settings import CommandLine, build, choice_of, spell
+from esnlm.settings import CommandLine, build
 
 # What a run that goes on from another one does not take over from its section `compute`.
 OF_DEVICE = ("kernel", "batch_slots", "window_tokens", "mesh")
@@ -22,8 +22,7 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """Reads the experiment of a YAML file, with `--section.key value` overrides, which win.
 
     Raises:
-        InputError: the file is missing or not YAML, a setting is unknown or has the wrong type or range, or a tracker is not
-            installed.
+        InputError: the file is missing, a setting is unknown or has the wrong type or range, or a tracker is not installed.
     """
     return _with_trackers(read_begun(file, overrides))
 
@@ -36,9 +35,8 @@ def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
     """Does what `read` does for a run that goes on from another one, perhaps on a text of another kind.
 
-    Args:
-        file: config.yaml of the parent. Its directory, its own parent and what was chosen for its device are left out.
-        overrides: settings that win over it. If they name another `data.kind`, the parent's section `data` is left out.
+    The parent's directory, its own parent and what was chosen for its device are left out, and its section `data` if the
+    overrides name another `data.kind`.
     """
     tree = _read_tree(file) | {"run": "", "parent": {}}
     tree["compute"] = {key: value for key, value in tree.get("compute", {}).items() if key not in OF_DEVICE}
@@ -49,11 +47,7 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Does what `read` does for a configuration that was made in Python, as nested dicts of plain values.
-
-    Example:
-        from_dict({"run": "runs/small", "model": {"reservoir": {"state_size": 256}}})
-    """
+    """Does what `read` does for nested dicts of plain values, {"run": "runs/small", "model": {...}}."""
     return _with_trackers(build(Experiment, tree))
 
 
@@ -83,7 +77,6 @@ def _read_tree(file: str | Path) -> dict[str, Any]:
 def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experiment:
     merged = copy.deepcopy(tree)
     for path, text in _overrides(overrides).items():
-        _refuse_other_kind(merged, path, text, where)
         section = merged
         for key in path[:-1]:
             section = section.setdefault(key, {})
@@ -108,23 +101,3 @@ def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
             value = waiting.pop(0)
         found[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
     return found
-
-
-def _refuse_other_kind(tree: Mapping[str, Any], path: tuple[str, ...], kind: str, where: str) -> None:
-    """Raises InputError if the command line chooses another kind of section than a file whose settings are for the first."""
-    choice = choice_of(get_type_hints(Experiment, include_extras=True).get(path[0]))
-    section = tree.get(path[0])
-    if (
-        choice is None
-        or path[1:] != (choice.key,)
-        or not isinstance(section, dict)
-        or not section.keys() - {choice.key}
-    ):
-        return
-    own = section.get(choice.key, choice.default)
-    if own != kind and kind in choice.classes:
-        name = ".".join(path)
-        raise InputError(
-            f"command line: {name} is {spell(str(kind))}, but the settings in {where} are for {own}; give a --config with"
-            f" {name}: {kind}"
-        )

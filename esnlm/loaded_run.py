@@ -21,8 +21,8 @@ from typing import Any, Literal
 import numpy as np
 
 from esnlm import config_io
-from esnlm.compute import backend, choose_compute, in_float32
-from esnlm.config import Experiment, flatten
+from esnlm.compute import backend, in_float32
+from esnlm.config import Experiment, ResolvedExperiment, flatten, resolved
 from esnlm.data.corpus import require_training_store
 from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, open_store
@@ -35,6 +35,7 @@ from esnlm.features.stream import SentenceFeatures
 from esnlm.io.console import Progress, Shown
 from esnlm.io.remote import is_url, run_copy
 from esnlm.models.base import LanguageModel
+from esnlm.models.devices import placement_of, resolve_compute
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.placement import Placement
 from esnlm.rng import check_seed
@@ -57,7 +58,7 @@ class Run:
     """
 
     directory: Path
-    config: Experiment  # with the compute settings chosen for this machine
+    config: ResolvedExperiment  # with the compute settings chosen for this machine
     step: int  # the update after which the model was saved; 0 is the untrained model
     model: LanguageModel  # of the family's own class, see esnlm/models
     tokenizer: Tokenizer
@@ -242,7 +243,6 @@ class Run:
         sequences = encode(sentences, self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
         # With half a window the last sequence, which reaches beyond it, still has room in a buffer of the usual size.
         tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
         windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
@@ -252,7 +252,7 @@ class Run:
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             size = min(1 << (total - 1).bit_length(), total + -total % 1024)  # few sizes, so few compilations
             states = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
-            found += [each.copy() for each in np.split(states[:total, : model.states_in_features], ends)]
+            found += [each.copy() for each in np.split(states[:total, : self.model.states_in_features], ends)]
         return found
 
     @in_float32
@@ -354,7 +354,7 @@ class Run:
     @cached_property
     def _placement(self) -> Placement | None:
         """Where the arrays lie on several devices; None if one device does all."""
-        found = self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
+        found = placement_of(self.config.model, self.config.compute, self.tokenizer.vocab_size)
         return None if found.mesh is None else found
 
     @cached_property
@@ -508,7 +508,7 @@ def _documents(
     ]
 
 
-def _for_this_machine(experiment: Experiment) -> Experiment:
+def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
     """Returns the experiment with its compute settings chosen anew for the machine that it is loaded on.
 
     The precision stays as it was, except that a CPU or TPU takes float32, which is finer, in place of tf32, which it lacks.
@@ -522,6 +522,4 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
         window_tokens=None,
         mesh=None,
     )
-    mesh = experiment.model.mesh(to_choose)
-    compute = choose_compute(to_choose, experiment.model, device, 1 if mesh is None else mesh.size)
-    return dataclasses.replace(experiment, compute=compute)
+    return resolved(experiment, resolve_compute(to_choose, experiment.model))

@@ -1,13 +1,4 @@
-"""Settings: frozen dataclasses whose types and ranges are checked wherever they are made, in Python or from a file.
-
-Example:
-    @settings
-    class GatedMlpConfig:
-        blocks: Natural = 0
-        width: Count = 1024
-
-    build(GatedMlpConfig, {"blocks": 2}, "model.readout.gated_mlp.", "run.yaml")
-"""
+"""Settings: frozen dataclasses whose types and ranges are checked wherever they are made, in Python or from a file."""
 
 import dataclasses
 import re
@@ -56,16 +47,19 @@ class CommandLine(str):
 
 
 def build(section: type[Section], tree: Mapping[str, Any], path: str = "", where: str = "") -> Section:
-    """Returns a section of settings from nested mappings of plain values.
+    """Returns a section of settings from nested mappings of plain values. What is left out has its default.
 
     Args:
         section: a class made by `settings`.
-        tree: its settings by name. What is left out has its default.
+        tree: its settings by name.
         path: of the section, with a dot at its end, to name settings in errors.
-        where: where the settings come from, a file for example, to begin an error with.
+        where: the settings come from, a file for example, to begin an error with.
 
     Raises:
         InputError: a name is unknown, or a value has the wrong type or range.
+
+    Example:
+        build(GatedMlpConfig, {"blocks": 2}, "model.readout.gated_mlp.", "run.yaml")
     """
     hints = typing.get_type_hints(section, include_extras=True)
     known = setting_names(section)
@@ -95,7 +89,9 @@ def setting_names(section: type) -> list[str]:
 
 def spell(value: Any) -> str:
     """Returns a value as a file would have it."""
-    return {None: "null", True: "true", False: "false"}.get(value, repr(value)) if _is_plain(value) else repr(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def section_of(hint: Any) -> Any:
@@ -106,10 +102,6 @@ def section_of(hint: Any) -> Any:
 def choice_of(hint: Any) -> Choice | None:
     """Returns how the class of a field of this type is chosen, None if it is not."""
     return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Choice)), None)
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
 
 
 def _begin(where: str) -> str:
@@ -131,18 +123,12 @@ def _value(hint: Any, value: Any, name: str, where: str) -> Any:
     if not isinstance(value, Mapping):
         raise InputError(f"{begin}{name} is {spell(value)}: it is a section; give its settings, as {name}.KEY")
     if choice is not None:
-        section = _chosen(choice, value, name, where)
-    assert section is not None
+        kind = value.get(choice.key, choice.default)
+        if kind not in choice.classes:
+            begin = _begin("command line" if isinstance(kind, CommandLine) else where)
+            raise InputError(f"{begin}{name}.{choice.key} is {spell(kind)}: choose from {', '.join(choice.classes)}")
+        section = choice.classes[kind]
     return build(section, value, f"{name}.", where)
-
-
-def _chosen(choice: Choice, tree: Mapping[str, Any], name: str, where: str) -> type:
-    kind = tree.get(choice.key, choice.default)
-    if kind not in choice.classes:
-        begin = _begin("command line" if isinstance(kind, CommandLine) else where)
-        names = ", ".join(choice.classes)
-        raise InputError(f"{begin}{name}.{choice.key} is {spell(kind)}: choose from {names}")
-    return choice.classes[kind]
 
 
 def _from_text(hint: Any, text: CommandLine) -> Any:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import esnlm
+from esnlm.models.base import ModelConfig
+from esnlm.models.registry import MODELS
 
 PACKAGE = Path(esnlm.__file__).parent
 
@@ -231,6 +233,14 @@ def test_what_is_shipped_knows_nothing_of_the_package_and_is_not_imported(trees)
 
 def test_every_function_is_annotated(trees):
     assert untyped(trees) == set()
+
+
+@pytest.mark.parametrize("config", [ModelConfig, *MODELS.values()], ids=lambda config: config.__name__)
+def test_what_a_model_family_is_fits_into_few_members(config):
+    """Members besides its settings. Questions of memory, devices and the like are functions near those who ask."""
+    settings = {*ModelConfig.__annotations__, *getattr(config, "__dataclass_fields__", ())}
+    members = [name for name in dir(config) if name[0] != "_" and name not in settings]
+    assert len(members) <= 14, members
 
 
 def test_these_tests_see_what_they_look_for(tmp_path):

@@ -144,9 +144,8 @@ def test_a_directory_may_be_named_like_a_number(file):
 
 def test_settings_of_one_kind_are_not_taken_for_another(file):
     path = file("data: {kind: grammar, sentences: 100}")
-    assert refusal(config_io.read, path, ["--data.kind", "store", "--data.train", "x"]) == (
-        f"command line: data.kind is 'store', but the settings in {path} are for grammar; give a --config with data.kind: store"
-    )
+    line = refusal(config_io.read, path, ["--data.kind", "store", "--data.train", "x"])
+    assert line.startswith(f"{path}: data.sentences: no such setting; choose from kind, train,")
 
 
 def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path):

@@ -23,11 +23,11 @@ import scipy.sparse
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm.compute import in_float32
+from esnlm.compute import default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.features import recurrence
-from esnlm.features.stream import FeatureStream, default_batch_slots
+from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells

@@ -3,9 +3,9 @@
     k_t = P h_t / |P h_t|   for each head, with a frozen random P (d, N), N(0, 1)
     a_{t,m} = exp(beta k_t . k_{t - m}) / sum over the m' that the sentence has,   m = 1 .. L
 
-Queries and keys are one, so that a state attends to those that are like it: random projections keep angles. What followed the
-state t - m is the token t - m + 1, and esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens, with the
-weights a. So a context that comes again brings back what followed it. Frozen keys with trained values are [ours].
+Queries and keys are one, so that a state attends to those that are like it. The state t - m was followed by the token t - m + 1:
+esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens, with the weights a. Frozen keys with trained values are
+[ours].
 """
 
 import jax
@@ -49,12 +49,8 @@ class AttentionConfig:
 class Attention(nnx.Module):
     """A cell above others: their features, and below those the weights a, head by head, (F + heads L, B).
 
-    The state is theirs, the keys of the last L + 1 states, the newest first, and how many tokens were read.
-
-    Args:
-        cells: what it attends to the states of.
-        projection: P, (heads d, N). N are the first features of the cells.
-        config: the settings.
+    The state is theirs, the keys of the last L + 1 states, the newest first, and how many tokens were read. `projection` is P,
+    (heads d, N), where N are the first features of the cells.
     """
 
     def __init__(self, cells: SideBySide, projection: jax.typing.ArrayLike, config: AttentionConfig) -> None:
@@ -67,6 +63,10 @@ class Attention(nnx.Module):
     @property
     def mask_size(self) -> int:
         return self.cells.mask_size
+
+    def for_device(self, kernel: str, *, state_precision: str = "float32") -> "Attention":
+        cells = self.cells.for_device(kernel, state_precision=state_precision)
+        return Attention(cells, self.projection[...], self.config)
 
     def initial_state(self, slots: int) -> State:
         keys = jnp.zeros(((self.config.window + 1) * len(self.projection[...]), slots), jnp.float32)

@@ -3,17 +3,16 @@
     s' = (1 - g) s + g c(u),   g = 1 - exp(-f(u) / tau)
 
 c(u) is the frozen code of the token u, N(0, 1), one number a unit. The time scales tau are spaced evenly in their logarithm,
-from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal where rates are to depend
-on the token: then one token wipes a unit's memory and another hardly touches it. The features are the averages, each
-multiplied so that all have about the variance of a code. That rates depend on the token is the selection of Gu and Dao 2023,
-frozen here [ours].
+from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal if rates depend on the
+token: the selection of Gu and Dao 2023, frozen here [ours]. The features are the averages, each multiplied so that all have
+about the variance of a code.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
+from esnlm.features.recurrence import ArrayCell
 from esnlm.reservoir.arrays import Frozen
 from esnlm.settings import Natural, NonNegative, Positive, settings
 
@@ -48,7 +47,7 @@ class DiagonalConfig:
         return arrays
 
 
-class Diagonal(nnx.Module):
+class Diagonal(ArrayCell):
     """The cell. The state is all averages, (D, B).
 
     Args:
@@ -60,15 +59,7 @@ class Diagonal(nnx.Module):
     def __init__(self, codes: np.ndarray, time_scales: np.ndarray, factors: np.ndarray | None = None) -> None:
         self.codes, self.time_scales = Frozen(jnp.asarray(codes)), Frozen(jnp.asarray(time_scales))
         self.factors = None if factors is None else Frozen(jnp.asarray(factors))
-        self.output_size = self.mask_size = len(time_scales)
-
-    @property
-    def nonzeros(self) -> int:
-        """The frozen numbers."""
-        return sum(array.size for array in jax.tree.leaves(nnx.state(self, Frozen)))
-
-    def initial_state(self, slots: int) -> jax.Array:
-        return jnp.zeros((self.output_size, slots), jnp.float32)
+        self.output_size = len(time_scales)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
         """Returns c(u) and g, both (D, B)."""
@@ -81,9 +72,6 @@ class Diagonal(nnx.Module):
     def advance(self, state: jax.Array, x: tuple[jax.Array, jax.Array]) -> jax.Array:
         codes, rates = x
         return state + rates * (codes - state)
-
-    def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        return self.advance(state, self.embed(tokens))
 
     def output(self, state: jax.Array) -> jax.Array:
         rates = -jnp.expm1(-1 / self.time_scales[...])

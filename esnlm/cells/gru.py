@@ -16,6 +16,7 @@ import numpy as np
 from flax import nnx
 from pydantic import Field
 
+from esnlm.features.recurrence import ArrayCell
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
@@ -65,7 +66,7 @@ class GruConfig:
         }
 
 
-class Gru(nnx.Module):
+class Gru(ArrayCell):
     """The cell, which runs after `for_device`. The state is h, (N, B).
 
     Args:
@@ -80,39 +81,27 @@ class Gru(nnx.Module):
         self.candidate: Frozen = FrozenMatrix(candidate)
         self.input: Frozen = FrozenMatrix(w_in)
         self.bias = Frozen(jnp.asarray(bias))
-        self.output_size = self.mask_size = len(bias)
+        self.output_size = len(bias)
 
     @classmethod
     def from_arrays(cls, arrays: dict, vocab_size: int) -> "Gru":
         """Returns the cell of the arrays of GruConfig.initialize."""
-        units = len(arrays["bias"])
-
-        def matrix(name: str, rows: int, columns: int) -> Matrix:
-            return matrix_from_arrays(arrays[name], (rows, columns))
-
-        return cls(
-            matrix("gates", 2 * units, units),
-            matrix("candidate", units, units),
-            matrix("input", 3 * units, vocab_size),
-            arrays["bias"],
-        )
+        n = len(arrays["bias"])
+        shapes = {"gates": (2 * n, n), "candidate": (n, n), "input": (3 * n, vocab_size)}
+        gates, candidate, w_in = (matrix_from_arrays(arrays[name], shape) for name, shape in shapes.items())
+        return cls(gates, candidate, w_in, arrays["bias"])
 
     @property
     def nonzeros(self) -> int:
-        """The frozen numbers that are not 0."""
         matrices = (self.gates, self.candidate, self.input)
         return sum(matrix.get_value().nse for matrix in matrices) + self.output_size
 
-    def for_device(self, kernel: str) -> "Gru":
-        """Returns the same cell with the operands of a kernel of reservoir/sparse.py."""
+    def for_device(self, kernel: str, *, state_precision: str = "float32") -> "Gru":
         ready = nnx.merge(*nnx.split(self))
         ready.gates = Frozen(sparse.prepare(self.gates.get_value(), kernel))
         ready.candidate = Frozen(sparse.prepare(self.candidate.get_value(), kernel))
         ready.input = Frozen(sparse.prepare_columns(self.input.get_value(), kernel))
         return ready
-
-    def initial_state(self, slots: int) -> jax.Array:
-        return jnp.zeros((self.output_size, slots), jnp.float32)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """Returns W u, (3 N, B)."""
@@ -125,9 +114,3 @@ class Gru(nnx.Module):
         z = jax.nn.sigmoid(self.bias[...][:, None] + u_z + x_z)
         r = jax.nn.sigmoid(u_r + x_r)
         return (1 - z) * state + z * jnp.tanh(sparse.matmul(self.candidate.get_value(), r * state) + x_c)
-
-    def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        return self.advance(state, self.embed(tokens))
-
-    def output(self, state: jax.Array) -> jax.Array:
-        return state

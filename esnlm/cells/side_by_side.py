@@ -26,6 +26,9 @@ class SideBySide(nnx.Module):
     def mask_size(self) -> int:
         return self.output_size
 
+    def for_device(self, kernel: str, *, state_precision: str = "float32") -> "SideBySide":
+        return SideBySide([cell.for_device(kernel, state_precision=state_precision) for cell in self.cells])
+
     def initial_state(self, slots: int) -> State:
         return tuple(cell.initial_state(slots) for cell in self.cells)
 

@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
+
+from esnlm.features.recurrence import ArrayCell
 
 
-class TokenHistory(nnx.Module):
+class TokenHistory(ArrayCell):
     """A cell that remembers the last K tokens, the newest first: (K, B) float32.
 
     A feature is a token's id plus 1, and 0 before the sentence began. Features are float32, in which whole numbers are exact
@@ -13,10 +14,7 @@ class TokenHistory(nnx.Module):
     """
 
     def __init__(self, count: int) -> None:
-        self.output_size = self.mask_size = count
-
-    def initial_state(self, slots: int) -> jax.Array:
-        return jnp.zeros((self.output_size, slots), jnp.float32)
+        self.output_size = count
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         return (tokens + 1).astype(jnp.float32)[None]  # (1, B)
@@ -31,12 +29,6 @@ class TokenHistory(nnx.Module):
         """
         shifts = [jnp.where(positions >= k, jnp.roll(x[:, 0], k, axis=0), 0) for k in range(self.output_size)]
         return jnp.stack(shifts, axis=1)
-
-    def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        return self.advance(state, self.embed(tokens))
-
-    def output(self, state: jax.Array) -> jax.Array:
-        return state
 
 
 def ids_of(features: jax.Array) -> jax.Array:

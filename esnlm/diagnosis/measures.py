@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from esnlm.compute import choose_kernel
 from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
 from esnlm.errors import InputError
@@ -41,7 +42,7 @@ def measure(
     settings = config.reservoir
     with stage(f"{name}: singular value and spectral radii of W_rec"):
         decided = theory.decide(reservoir, settings.activation, settings.decay)
-    kernel = config.kernel(jax.default_backend())
+    kernel = choose_kernel(config.recurrence, jax.default_backend())
     ready = reservoir.for_device(kernel)
     with stage(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text"):
         contracting = contraction.state_contraction(ready, text.tokens)

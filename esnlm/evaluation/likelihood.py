@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from esnlm.compute import ComputeConfig
+from esnlm.compute import ResolvedCompute
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
 from esnlm.features.stream import SentenceFeatures
@@ -66,7 +66,7 @@ def of_model(
     stream: SentenceFeatures,
     readout: dict,
     text: TokenStore,
-    compute: ComputeConfig,
+    compute: ResolvedCompute,
     on_progress: Callable[[float, int], bool | None] = lambda nats, tokens: None,
 ) -> Likelihood | None:
     """Measures a model on a text. The features of one window of the text exist at once.
@@ -81,7 +81,6 @@ def of_model(
     Returns:
         The likelihood, or None where the rest was left.
     """
-    assert compute.window_tokens is not None, "choose_compute decides it"
     nats, eos_nats, tokens = 0.0, 0.0, 0
     sizes = compute.window_tokens, compute.chunk_tokens
     windows = scoring.total_nll(stream, readout, text, compute.precision, *sizes)

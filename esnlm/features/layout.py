@@ -1,8 +1,8 @@
 """How sentences are laid out side by side in batch slots, with little or no padding.
 
-There are three layouts. Before the optimizer runs, whole sentences follow each other in a slot (`in_sequence`). For
-scoring, sentences that begin alike share their prefix, so that each distinct prefix is evaluated once (`as_prefix_tree`).
-Inside a gradient the tokens lie in a packed batch, which comes in few sizes (`pack_batch`).
+Before the optimizer runs, whole sentences follow each other in a slot (`in_sequence`). For scoring, sentences that begin alike
+share their prefix, so that each distinct prefix is evaluated once (`as_prefix_tree`). Inside a gradient the tokens lie in a packed
+batch, which comes in few sizes (`pack_batch`).
 """
 
 import heapq
@@ -64,12 +64,9 @@ class Layout:
         )
 
     def spread(self, values: list[np.ndarray]) -> np.ndarray:
-        """Returns a number for each token, (T, B) uint32, laid out as the tokens are.
+        """Returns a number for each token, (T, B) uint32, laid out as the tokens are; `values` has one array a sentence.
 
         It is not for a layout whose first token is read apart from the slots.
-
-        Args:
-            values: one array a sentence, a number for each of its tokens.
         """
         step = np.repeat(np.arange(self.steps), np.diff([*self.first_rows, self.total]))  # (total,), of each row
         row, laid = np.concatenate(self.rows), np.zeros(self.tokens.shape, np.uint32)
@@ -83,8 +80,7 @@ def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
         slots: B.
-        shares_first_token: 1 where all sentences share their first token, which is then read apart from the slots and has
-            row 0; else 0.
+        shares_first_token: 1 if all sentences share their first token, which is then read apart from the slots and has row 0.
     """
     skipped = shares_first_token
     lengths = [len(sentence) - skipped for sentence in sentences]
@@ -115,12 +111,7 @@ def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int
 
 
 def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
-    """Lays sentences out as a tree of their distinct prefixes: one slot for each node of a depth.
-
-    Args:
-        sentences: at most `slots` int arrays of the tokens to read, each at least one long.
-        slots: B.
-    """
+    """Lays at most `slots` sentences out as a tree of their distinct prefixes: one slot for each node of a depth."""
     steps = max(len(sentence) for sentence in sentences)
     tokens, parents = np.zeros((steps, slots), np.int32), np.full((steps, slots), -1, np.int32)
     slot = np.full(len(sentences), -1, np.int64)  # of each sentence, one time step ago
@@ -149,10 +140,7 @@ class PackedBatch(NamedTuple):
 
 
 def packed_steps(longest: int) -> int:
-    """Returns the time steps of a packed batch whose longest sentence has so many tokens.
-
-    Each number of steps is a compilation, so there are two for each power of two: the power itself, and three quarters of it.
-    """
+    """Returns the time steps of a packed batch, of which there are two for each power of two, since each is a compilation."""
     power = 1 << (max(longest, FEWEST_STEPS) - 1).bit_length()
     return power if longest > 3 * power // 4 else 3 * power // 4
 
@@ -160,14 +148,7 @@ def packed_steps(longest: int) -> int:
 def pack_batch(
     sentences: list[np.ndarray], corpus_positions: list[np.ndarray], slots: int = 1, multiple: int = 1
 ) -> tuple[PackedBatch, list[np.ndarray]]:
-    """Packs sentences into one batch, several in a slot where they fit, and returns it with the rows of each sentence.
-
-    Args:
-        sentences: int arrays of the tokens to read, each at least one long.
-        corpus_positions: one array a sentence, where each of its tokens stands in the corpus.
-        slots: at least so many slots.
-        multiple: the number of slots is a multiple of it, so that devices can share them equally, or that there are few sizes.
-    """
+    """Packs sentences into one batch, several in a slot if they fit, and returns it with the rows of each sentence."""
     steps = packed_steps(max(len(sentence) for sentence in sentences))
     filled: list[int] = []  # tokens of each slot
     slot_of, first_steps = {}, {}

@@ -13,14 +13,7 @@ TOKENS = 2048  # in a packed batch, about
 
 
 class PackedStream:
-    """What features/stream.py is to a recurrent network. Prefixes are not shared.
-
-    Args:
-        features: from a packed batch to its features, (T * B, F).
-        slots: sentences that a caller should give at once where it has many.
-        placement: of the model's arrays on a mesh of devices, which then read the batch's slots side by side; None: there
-            is one device.
-    """
+    """What features/stream.py is to a recurrent network. Prefixes are not shared."""
 
     def __init__(
         self, features: Callable[[PackedBatch], jax.Array], slots: int, placement: Placement | None = None

@@ -5,10 +5,11 @@ Each sentence is in a batch slot. What runs is a `Cell`, a Flax module that read
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
@@ -49,16 +50,51 @@ class Cell(Protocol):
         """Returns the features after the last token, (F, B)."""
 
 
+class ArrayCell(nnx.Module):
+    """A frozen cell whose state is one array that is its features, too. A subclass sets `output_size`, `embed` and `advance`.
+
+    Nothing is dropped of its input.
+    """
+
+    output_size: int
+
+    @property
+    def mask_size(self) -> int:
+        return self.output_size
+
+    @property
+    def nonzeros(self) -> int:
+        """The frozen numbers."""
+        return sum(array.size for array in jax.tree.leaves(nnx.state(self)))
+
+    def for_device(self, kernel: str, *, state_precision: str = "float32") -> Self:
+        """Returns the same cell with the operands of a kernel of reservoir/sparse.py."""
+        return self
+
+    def initial_state(self, slots: int) -> jax.Array:
+        return jnp.zeros((self.output_size, slots), jnp.float32)
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
+        raise NotImplementedError
+
+    def advance(self, state: jax.Array, x: Any) -> jax.Array:
+        raise NotImplementedError
+
+    def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
+        return self.advance(state, self.embed(tokens))
+
+    def output(self, state: jax.Array) -> jax.Array:
+        return state
+
+
 @runtime_checkable
 class FusesSteps(Protocol):
     """A cell that can have a kernel for whole time steps, as a reservoir on a GPU."""
 
     @property
-    def fuses_steps(self) -> bool:
-        """Whether the kernel serves this cell."""
+    def fuses_steps(self) -> bool: ...
 
-    def first_carry(self, slots: int) -> Any:
-        """Returns what is carried from one time step to the next, before the first one."""
+    def first_carry(self, slots: int) -> Any: ...
 
     def start_of(self, state: State) -> Any:
         """Returns what `write_step` needs of the state with which sentences start."""
@@ -81,7 +117,7 @@ class ThroughTime(Protocol):
 def run(
     cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any = None, key: Any = None, rate: float = 0.0
 ) -> jax.Array:
-    """Runs slots of tokens and writes every output into its row of a packed buffer.
+    """Runs slots of tokens and writes every output into its row of a packed buffer, which it returns.
 
     Args:
         cell: ready for the device. Two cells of one structure share one compiled program.
@@ -91,9 +127,6 @@ def run(
             once, its output is row 0, and sentences start from the state after it. It needs `starts`, and no dropout.
         key: the epoch's, of dropout; see features/dropout.py.
         rate: of dropout; 0: nothing is dropped.
-
-    Returns:
-        The buffer.
     """
     tokens, starts, parents, first_rows, count, corpus_positions = steps
     start = cell.initial_state(1)
@@ -135,12 +168,7 @@ def run_on_mesh(
     """Does what `run` does on every device of a mesh, each with its own slots and its own rows of the buffer.
 
     In a plain program XLA would gather the buffer at each time step, whose rows begin anywhere, and it cannot divide a kernel
-    of Pallas.
-
-    Args:
-        cell, first_token, key: the same on all devices.
-        steps: with a leading axis for the device.
-        buffer: (devices * rows, F), cut by row; overwritten.
+    of Pallas. `steps` has a leading axis for the device, and the rows of the buffer are cut; all else is the same everywhere.
     """
 
     def here(cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:
@@ -152,14 +180,7 @@ def run_on_mesh(
 
 
 def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-    """Returns every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays.
-
-    Args:
-        cell: ready for the device.
-        tokens: (T, B) int32; what comes after a slot's last sentence does not matter.
-        positions: (T, B) int32, of each token in its sentence; at 0 the state begins anew.
-        keep: dropout's mask on the input, (T, B, E).
-    """
+    """Returns every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays."""
     # All tokens at once: inside `jax.vmap` a matrix of the cell would have a gradient for each time step (ops/matmul.py).
     every = cell.embed(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (units, T B)
 
@@ -180,14 +201,7 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
 def scan_sentences(
     advance: Callable[[State, Any], tuple[State, jax.Array]], start: State, x: Any, positions: jax.Array
 ) -> jax.Array:
-    """Returns every output of sentences that follow each other in slots, (T, F, B).
-
-    Args:
-        advance: from a state and an input to the next state and the output after it.
-        start: the state to begin with.
-        x: the inputs, with T in front.
-        positions: (T, B) int32, of each token in its sentence; at 0 the state is set to zeros before the token is read.
-    """
+    """Returns every output of sentences that follow each other in slots, (T, F, B)."""
 
     def step(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
         x, position = inputs

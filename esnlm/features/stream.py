@@ -17,17 +17,7 @@ from esnlm.features.recurrence import BY_DEVICE, Cell
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 
-# The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
-CPU_CACHE = 16 << 20  # bytes
-CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
 FEWEST_CPU_SLOTS = 16  # A vector register of AVX-512 holds 16 float32 numbers: fewer slots would save little.
-
-
-def default_batch_slots(state_size: int, backend: str) -> int:
-    """Returns the slots for a backend: as many as the cache holds on a CPU, enough to fill a GPU."""
-    widest = CPU_CACHE // (4 * state_size) if backend == "cpu" else (1 << 28) // (4 * state_size)
-    most = CPU_SLOTS if backend == "cpu" else 4096
-    return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))
 
 
 class SentenceFeatures(Protocol):
@@ -51,7 +41,7 @@ class LaidOut(NamedTuple):
 
 
 class FeatureStream:
-    """Runs a recurrent network's cell over sentences. It keeps nothing of a call, so several threads may use it.
+    """Runs a recurrent network's cell over sentences. Several threads may `read`.
 
     On a mesh each device reads a share of the sentences in batch slots of its own.
 
@@ -71,6 +61,7 @@ class FeatureStream:
         self.devices = 1 if placement is None else placement.devices
         self.cell = cell if placement is None else placement.everywhere(cell)
         self.own_slots, self.slots = slots, slots * self.devices
+        self._buffer: jax.Array | None = None
 
     def read(
         self,
@@ -102,12 +93,7 @@ class FeatureStream:
         corpus_positions: list[np.ndarray] | None = None,
         full: bool = False,
     ) -> LaidOut:
-        """Does the part of `read` that is the host's.
-
-        Args:
-            sentences, prefix_tree, corpus_positions: as in `read`.
-            full: the buffer is that of `new_buffer`, also if few of its rows are needed: programs that read it are compiled once.
-        """
+        """Does the part of `read` that is the host's."""
         drops = self.dropout > 0 and corpus_positions is not None
         firsts = {int(sentence[0]) for sentence in sentences}
         first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree and not drops else None
@@ -135,26 +121,27 @@ class FeatureStream:
         steps = by_device[0] if self.mesh is None else jax.tree.map(lambda *parts: np.stack(parts), *by_device)
         return LaidOut(steps, first_token, self.dropout if drops else 0.0, own_rows * self.devices, rows)
 
-    def run(self, laid_out: LaidOut, key: jax.Array | None = None, into: jax.Array | None = None) -> jax.Array:
+    def run(self, laid_out: LaidOut, key: jax.Array | None = None, reuse: bool = False) -> jax.Array:
         """Does the rest of `read`: it hands the sentences to the device, and returns the buffer before the features are there.
 
         Args:
             laid_out: from `lay_out`.
             key: the epoch's, of dropout.
-            into: a buffer to overwrite, which the caller no longer uses, if it has the right size; None: a new one is made.
+            reuse: overwrite the buffer of the last such call, if it has the right size. Nothing may read it any more.
         """
         steps, first_token, rate, size, _ = laid_out
-        buffer = into if into is not None and len(into) == size else self._zeros(size)
+        kept = self._buffer if reuse else None
+        buffer = kept if kept is not None and len(kept) == size else self._zeros(size)
         key = key if rate else None
         if self.mesh is None:
-            return recurrence.run(self.cell, steps, buffer, first_token, key, rate)
-        mesh = self.mesh
-        steps = jax.tree.map(lambda array: meshes.place(array, mesh, BY_DEVICE), steps)
-        return recurrence.run_on_mesh(self.cell, steps, buffer, first_token, key, mesh, rate)
-
-    def new_buffer(self) -> jax.Array:
-        """Returns a buffer of the usual size, for `run`."""
-        return self._zeros(self._own_rows(0, full=True) * self.devices)
+            buffer = recurrence.run(self.cell, steps, buffer, first_token, key, rate)
+        else:
+            mesh = self.mesh
+            steps = jax.tree.map(lambda array: meshes.place(array, mesh, BY_DEVICE), steps)
+            buffer = recurrence.run_on_mesh(self.cell, steps, buffer, first_token, key, mesh, rate)
+        if reuse:
+            self._buffer = buffer
+        return buffer
 
     def _own_rows(self, needed: int, full: bool) -> int:
         """Returns the rows of a device's part of a buffer, with those that its last time steps may overwrite."""

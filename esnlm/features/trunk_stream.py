@@ -15,13 +15,9 @@ ROWS = 1024  # that go through the trunk together
 
 
 class TrunkStream:
-    """What features/stream.py is to a frozen recurrence: its features, after they went through a trunk.
+    """What features/stream.py is to a frozen recurrence: what it computes `ahead` (C, N) is put through a trunk, (C, F).
 
-    Args:
-        ahead: the stream of the recurrence.
-        trunk: from trained arrays and what the recurrence computed (C, N) to the features (C, F). Streams with the same function
-            share its compiled programs.
-        params: the trained arrays.
+    Streams with the same trunk share its compiled programs.
     """
 
     def __init__(self, ahead: FeatureStream, trunk: Callable[[dict, jax.Array], jax.Array], params: dict) -> None:

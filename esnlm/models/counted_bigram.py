@@ -8,7 +8,6 @@ are among those that were counted: readout/prior.py leaves each out of the count
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,34 +19,21 @@ from esnlm.models.ngrams import WittenBellModel
 from esnlm.reservoir.arrays import Frozen
 
 MOST_BYTES = 4_000_000_000  # of the table of all pairs of tokens
-BYTES_OF_PAIR = 12  # as it is saved: two tokens and a count
 
 
-def table_bytes(vocab_size: int, setting: str) -> int:
-    """Returns the memory of log p_WB on a device, in bytes.
-
-    Args:
-        vocab_size: V.
-        setting: the name of what asks for it, for the error.
-
-    Raises:
-        InputError: the table of V x V numbers would be too large.
-    """
+def table_bytes(vocab_size: int) -> int:
+    """Returns the memory of log p_WB on a device, in bytes. Raises InputError if the table of V x V numbers is too large."""
     size = 4 * vocab_size**2
     if size > MOST_BYTES:
         raise InputError(
-            f"{setting} is bigram: its table for {vocab_size:,} tokens would take {size / 1e9:.1f} GB, and at most"
+            f"model.readout.counted is bigram: its table for {vocab_size:,} tokens would take {size / 1e9:.1f} GB, and at most"
             f" {MOST_BYTES / 1e9:.0f} GB are used; choose none, or a smaller vocabulary"
         )
     return size
 
 
 def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
-    """Counts how often each token followed each other one.
-
-    Args:
-        text: sentences of token ids that begin with BOS and end with EOS.
-        vocab_size: V.
+    """Counts how often each token followed each other one in sentences of ids that begin with BOS and end with EOS.
 
     Returns:
         The arrays of a CountedBigram, in the order of the pairs: "rows" and "columns" (P,) int32, and "counts" (P,) uint32.
@@ -62,13 +48,9 @@ def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
 
 
 class CountedBigram(nnx.Module):
-    """Counts of the pairs that occur. It computes after `for_device`, which adds the table of log p_WB.
+    """Counts of the P pairs that occur: the first token (P,), the second (P,) and how often.
 
-    Args:
-        vocab_size: V.
-        rows, columns: the first and the second token of each of the P pairs, (P,) int32.
-        counts: how often each occurs, (P,) uint32.
-        table: log p_WB in nats, (V, V) float32.
+    It computes after `for_device`, which adds the table of log p_WB, (V, V).
     """
 
     def __init__(
@@ -94,12 +76,12 @@ class CountedBigram(nnx.Module):
 
     def prior(self) -> dict[str, jax.Array]:
         """Returns what `readout.prior.held_out` reads: "table" (V, V), and "types", "total" and "unigram", (V,), all float32."""
-        totals = self._totals()
+        pairs, types, unigram = self._totals()
         return {
             "table": self.log_probs(),
-            "types": jnp.float32(totals.types),
-            "total": jnp.float32(totals.pairs + totals.types),
-            "unigram": jnp.float32(totals.unigram),
+            "types": jnp.float32(types),
+            "total": jnp.float32(pairs + types),
+            "unigram": jnp.float32(unigram),
         }
 
     def log_probs(self) -> jax.Array:
@@ -111,24 +93,17 @@ class CountedBigram(nnx.Module):
         if self.table is not None:
             return self.table[...]
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
-        c, totals = np.asarray(self.counts[...]).astype(np.float64), self._totals()  # (P,)
-        both = totals.pairs + totals.types  # (V,)
-        share = np.divide(totals.types, both, out=np.ones(size), where=both > 0)  # that p_1 has after v
+        c, (pairs, types, unigram) = np.asarray(self.counts[...]).astype(np.float64), self._totals()
+        both = pairs + types  # (V,)
+        share = np.divide(types, both, out=np.ones(size), where=both > 0)  # that p_1 has after v
         found = np.empty((size, size), np.float32)
-        np.add(np.log(share)[:, None], np.log(totals.unigram), out=found, casting="same_kind")
-        found[v, w] = np.log((c + totals.types[v] * totals.unigram[w]) / both[v])
+        np.add(np.log(share)[:, None], np.log(unigram), out=found, casting="same_kind")
+        found[v, w] = np.log((c + types[v] * unigram[w]) / both[v])
         return jnp.asarray(found)
 
-    def _totals(self) -> "Totals":
+    def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns c(v), the pairs that v begins, t(v), the types of tokens that follow it, and its unigram p_1(v), all (V,)."""
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
         c = np.asarray(self.counts[...]).astype(np.float64)  # (P,)
         unigram = (np.bincount(w, c, size) + 1) / (c.sum() + size)  # each predicted token ends one pair
-        return Totals(np.bincount(v, c, size), np.bincount(v, minlength=size), unigram)
-
-
-class Totals(NamedTuple):
-    """Of each token v: `pairs` c(v) that it begins, `types` t(v) of tokens that follow it, and its `unigram` p_1(v), all (V,)."""
-
-    pairs: np.ndarray
-    types: np.ndarray
-    unigram: np.ndarray
+        return np.bincount(v, c, size), np.bincount(v, minlength=size), unigram

@@ -18,17 +18,22 @@ from esnlm.cells.diagonal import Diagonal, DiagonalConfig
 from esnlm.cells.gru import Gru, GruConfig
 from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory
-from esnlm.compute import ComputeConfig
+from esnlm.compute import Recurrence, ResolvedCompute, SparseMatrix
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.features.recurrence import State
-from esnlm.features.stream import default_batch_slots
 from esnlm.models import counted_bigram
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
 from esnlm.models.counted_bigram import CountedBigram
-from esnlm.models.echo_state import record_of_reservoir, reservoir_nonzeros
+from esnlm.models.echo_state import (
+    record_of_reservoir,
+    recurrent_matrix,
+    reservoir_bytes,
+    reservoir_nonzeros,
+    reservoir_numbers,
+)
 from esnlm.readout.linear import FullRankReadout
-from esnlm.reservoir import cell, sparse, weights
+from esnlm.reservoir import cell, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
@@ -52,10 +57,8 @@ class DeepReadoutConfig(ModelConfig):
     dropout = 0.0  # no setting: there is none
 
     def __post_init__(self) -> None:
-        if not self.frozen_size:
+        if not frozen_size(self):
             raise ValueError("reservoirs is 0: give diagonal.units or gru.units, or leave it out")
-        if self.frozen_size == 1 and self.readout.normalize:
-            raise ValueError("readout.normalize is true: of one feature, less its mean, nothing is left; leave it out")
         tokens = self.readout.recent_tokens
         if tokens.tied and not tokens.vectors(self.attention.heads):
             raise ValueError(
@@ -64,142 +67,87 @@ class DeepReadoutConfig(ModelConfig):
 
     @property
     def title(self) -> str:
-        cells = [f"ESN {self.reservoir.layers * self.reservoir.state_size:,}"] * (self.reservoirs > 0)
-        cells = [f"{self.reservoirs} x {name}" if self.reservoirs > 1 else name for name in cells]
-        cells += [f"diagonal {self.diagonal.units:,}"] * (self.diagonal.units > 0)
-        cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
-        tied = "tied " * tokens.tied
-        cells += [f"attention {self.attention.heads} to {tied}tokens of {tokens.width}"] * (self.attention.heads > 0)
-        above = [f"{tokens.count} {tied}tokens of {tokens.width}"] * (tokens.count > 0)
-        above += [f"{len(tokens.decays)} {tied}fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
-            len(tokens.decays) > 0
-        )
-        above += [ngrams.title] * (len(ngrams.orders) > 0)
-        above += [f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}"] * (readout.gated_mlp.blocks > 0)
-        below = [f"over a counted {readout.counted}"] * readout.is_counted
-        return ", ".join([" + ".join(cells), *above, f"rank {readout.rank}", *below])
-
-    @property
-    def frozen_size(self) -> int:
-        """The numbers of h, the features that frozen cells compute."""
-        return self.reservoir_units + self.diagonal.units + self.gru.units
-
-    @property
-    def history(self) -> int:
-        """The last tokens that the trunk sees."""
-        return max(self.readout.history, self.attention.history)
+        tied, parts = "tied " if tokens.tied else "", []
+        if self.reservoirs:
+            each = f"ESN {self.reservoir.layers * self.reservoir.state_size:,}"
+            parts.append(each if self.reservoirs == 1 else f"{self.reservoirs} x {each}")
+        if self.diagonal.units:
+            parts.append(f"diagonal {self.diagonal.units:,}")
+        if self.gru.units:
+            parts.append(f"GRU {self.gru.units:,}")
+        if self.attention.heads:
+            parts.append(f"attention {self.attention.heads} to {tied}tokens of {tokens.width}")
+        above = [" + ".join(parts)]
+        if tokens.count:
+            above.append(f"{tokens.count} {tied}tokens of {tokens.width}")
+        if sums := len(tokens.decays):
+            above.append(f"{sums} {tied}fading sum{'s' * (sums > 1)} of {tokens.width}")
+        if ngrams.orders:
+            above.append(ngrams.title)
+        if readout.gated_mlp.blocks:
+            above.append(f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}")
+        above.append(f"rank {readout.rank}")
+        if readout.is_counted:
+            above.append(f"over a counted {readout.counted}")
+        return ", ".join(above)
 
     @property
     def ahead_size(self) -> int:
-        return self.frozen_size + self.history + self.attention.weights
-
-    @property
-    def states_ahead(self) -> int:
-        return self.frozen_size
-
-    def trunk_size(self, vocab_size: int) -> int:
-        window = self.attention.history
-        return self.readout.held_per_token(self.frozen_size, window, self.attention.heads, vocab_size)
+        return frozen_size(self) + history(self) + self.attention.weights
 
     @property
     def feature_size(self) -> int:
         return self.readout.rank + (1 if self.readout.is_counted else 0)  # z, and the id of the last token
 
     @property
-    def states_in_features(self) -> int:
-        return self.readout.rank
+    def recurrence(self) -> Recurrence:
+        matrices = []
+        if self.reservoirs:
+            own = recurrent_matrix(self.reservoir)
+            matrices.append(own._replace(copies=self.reservoirs * own.copies))
+        if self.gru.units:
+            matrices.append(SparseMatrix(self.gru.units, round(self.gru.mean_degree * self.gru.units), copies=3))
+        return Recurrence(frozen_size(self), tuple(matrices))
 
     @property
     def readout_can_be_padded(self) -> bool:
         return not self.readout.is_counted  # The counted model has no padded rows.
 
     @property
-    def trains_ahead(self) -> bool:
-        return True
-
-    @property
-    def reservoir_units(self) -> int:
-        return self.reservoirs * self.reservoir.layers * self.reservoir.state_size
-
-    @property
-    def recurrent_entries(self) -> tuple[int, int]:
-        reservoir = self.reservoir
-        entries = self.reservoirs * (2 * reservoir.layers - 1) * reservoir.state_size**2
-        of_gru = round(3 * self.gru.mean_degree * self.gru.units)
-        return round(reservoir.recurrent_gamma * entries) + of_gru, entries + 3 * self.gru.units**2
-
-    def kernel(self, backend: str) -> str:
-        size, units = self.reservoir.state_size, self.gru.units
-        wanted, full, if_dense = (
-            "dense",
-            0,
-            0,
-        )  # nonzeros of the matrices that want dense, and entries of those that do not
-        if self.reservoirs:
-            nonzeros = round(self.reservoir.recurrent_gamma * size * size)
-            of_reservoir = sparse.choose_kernel(size, nonzeros, backend, self.reservoir.longest_row)
-            if of_reservoir == "dense":
-                full += nonzeros
-            else:
-                wanted, if_dense = of_reservoir, if_dense + size * size
-        if units:
-            nonzeros = round(self.gru.mean_degree * units)
-            of_gru = sparse.choose_kernel(units, nonzeros, backend)
-            if of_gru == "dense":
-                full += nonzeros
-            else:
-                wanted, if_dense = of_gru if wanted == "dense" else wanted, if_dense + units * units
-        # All cells have one kernel. Where they want different ones, dense is right as long as the sparse matrices, stored dense,
-        # have no more entries than the full ones have already.
-        return wanted if if_dense > full else "dense"
-
-    def batch_slots(self, backend: str) -> int:
-        return default_batch_slots(self.frozen_size, backend)
-
-    @property
     def token_arrays(self) -> tuple[str, ...]:
         return (*READOUT_ARRAYS, "layers.recent_tokens.embedding")
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        trained = self.readout.parameters(self.frozen_size, self.attention.heads, vocab_size)
-        matrices = self.reservoir.matrices(vocab_size)
-        leaks = self.reservoir.layers * self.reservoir.state_size
-        diagonal = self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * self.frozen_size
+        trained = self.readout.parameters(frozen_size(self), self.attention.heads, vocab_size)
+        nonzeros, entries = reservoir_numbers(self.reservoir, vocab_size)
+        dense = self._dense_numbers(vocab_size)
         counted = vocab_size**2 * self.readout.is_counted  # Before the text is read, how many occur is not known.
-        nonzeros = self.reservoirs * (leaks + sum(rows * columns * share for rows, columns, share in matrices))
-        entries = self.reservoirs * (leaks + sum(rows * columns for rows, columns, _ in matrices))
         return Counts(
             trained,
-            trained + round(nonzeros) + diagonal + self.gru.nonzeros(vocab_size),
-            trained + entries + diagonal + self.gru.entries(vocab_size) + counted,
+            trained + round(self.reservoirs * nonzeros) + dense + self.gru.nonzeros(vocab_size),
+            trained + self.reservoirs * entries + dense + self.gru.entries(vocab_size) + counted,
         )
 
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""
-        nonzeros, _ = self.recurrent_entries
-        heads, keys = self.attention.heads, self.attention.heads * self.attention.width * self.frozen_size
-        trained = self.readout.flops_per_token(self.frozen_size, heads, self.attention.weights, vocab_size)
+        reservoir, heads = self.reservoir, self.attention.heads
+        in_reservoirs = self.reservoirs * (2 * reservoir.layers - 1) * reservoir.state_size**2
+        nonzeros = round(reservoir.recurrent_gamma * in_reservoirs) + round(3 * self.gru.mean_degree * self.gru.units)
+        keys = heads * self.attention.width * frozen_size(self)
+        trained = self.readout.flops_per_token(frozen_size(self), heads, self.attention.weights, vocab_size)
         return 2 * (nonzeros + keys) + trained
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]
-        of_reservoir = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
-        dense = self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * self.frozen_size
-        others = 4 * dense + 12 * self.gru.nonzeros(vocab_size)
-        return round(self.reservoirs * of_reservoir + others) + self._table_bytes(vocab_size)
+        others = 4 * self._dense_numbers(vocab_size) + 12 * self.gru.nonzeros(vocab_size)
+        table = counted_bigram.table_bytes(vocab_size) if self.readout.is_counted else 0
+        return round(self.reservoirs * reservoir_bytes(self.reservoir, vocab_size) + others) + table
 
-    def saved_frozen_bytes(self, vocab_size: int, tokens: int) -> int:
-        table = self._table_bytes(vocab_size)
-        pairs = counted_bigram.BYTES_OF_PAIR * min(vocab_size**2, tokens) if table else 0
-        return self.frozen_bytes(vocab_size) - table + pairs
-
-    def _table_bytes(self, vocab_size: int) -> int:
-        """Returns the memory of the counted model, of which only the pairs are saved."""
-        return counted_bigram.table_bytes(vocab_size, "model.readout.counted") if self.readout.is_counted else 0
+    def _dense_numbers(self, vocab_size: int) -> int:
+        """Returns the frozen numbers of the diagonal units and of attention."""
+        return self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * frozen_size(self)
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
-        self._table_bytes(vocab_size)
         # The first reservoir is that of an ESN with the same seed.
         seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
         members = [weights.initialize_reservoir(self.reservoir, vocab_size, own, text) for own in seeds]
@@ -209,16 +157,14 @@ class DeepReadoutConfig(ModelConfig):
         if self.diagonal.units:
             arrays["diagonal"] = self.diagonal.initialize(vocab_size, generator(seed, Stream.DIAGONAL))
         if self.attention.heads:
-            keys = self.attention.initialize(self.frozen_size, generator(seed, Stream.ATTENTION))
+            keys = self.attention.initialize(frozen_size(self), generator(seed, Stream.ATTENTION))
             arrays["attention"] = {"projection": keys}
         if self.gru.units:
             arrays["gru"] = self.gru.initialize(vocab_size, generator(seed, Stream.GRU))
         if self.readout.is_counted:
+            counted_bigram.table_bytes(vocab_size)
             if text is None:
-                raise InputError(
-                    f"model.readout.counted is {self.readout.counted}: it is counted on the training text, and there is none"
-                    " here; train with train.py, or restore frozen/ from a copy of the run"
-                )
+                raise InputError("model.readout.counted is bigram: there is no training text here to count in")
             arrays["counted"] = counted_bigram.count(text, vocab_size)
         records = [record_of_reservoir(own, member) for own, member in zip(seeds, members, strict=True)]
         return arrays, {"seed": seed, "reservoirs": records}
@@ -237,12 +183,12 @@ class DeepReadoutConfig(ModelConfig):
             cells.append(Diagonal(**frozen["diagonal"]))
         if self.gru.units:
             cells.append(Gru.from_arrays(frozen["gru"], vocab_size))
-        if self.history:
-            cells.append(TokenHistory(self.history))
+        if history(self):
+            cells.append(TokenHistory(history(self)))
         heads, together = self.attention.heads, SideBySide(cells)
         attending = Attention(together, frozen["attention"]["projection"], self.attention) if heads else together
         rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
-        trunk = Trunk(self.readout, self.frozen_size, self.history, heads, vocab_size, rng)
+        trunk = Trunk(self.readout, frozen_size(self), history(self), heads, vocab_size, rng)
         w, bias = initial.uniform(rng, rank, vocab_size, rank), initial.uniform(rng, rank, vocab_size)
         if not self.readout.is_counted:
             return DeepReadout(self, attending, trunk, FullRankReadout(w[...], bias[...]))
@@ -269,20 +215,18 @@ class DeepReadout(RecurrentModel):
     def cell(self) -> SideBySide | Attention:
         return self.frozen
 
-    def initial_state(self, slots: int, length: int | None = None) -> State:
-        return self.frozen.initial_state(slots)
-
-    def step(self, state: State, tokens: jax.Array) -> State:
-        return self.frozen.step(state, tokens)
-
     def output(self, state: State) -> jax.Array:
         return self.layers(self.frozen.output(state).T, self.readout.w[...], self.precision).T
 
-    def for_device(self, compute: ComputeConfig) -> "DeepReadout":
+    def for_device(self, compute: ResolvedCompute) -> "DeepReadout":
         ready = super().for_device(compute)
-        ready.frozen = _for_device(self.frozen, compute)
+        ready.frozen = self.frozen.for_device(compute.kernel, state_precision=compute.state_precision)
         ready.counted = None if self.counted is None else self.counted.for_device()
         return ready
+
+    @property
+    def states_in_features(self) -> int:
+        return self.config.readout.rank
 
     @property
     def frozen_readout_arrays(self) -> dict:
@@ -299,45 +243,29 @@ class DeepReadout(RecurrentModel):
         return apply
 
     def counts(self) -> Counts:
-        vocab_size = self.readout.bias.shape[0]
-        expected = self.config.expected_counts(vocab_size)
-        frozen = _nonzeros(self.frozen)
-        frozen += 0 if self.counted is None else self.counted.pairs
+        expected = self.config.expected_counts(self.readout.bias.shape[0])
+        frozen = 0 if self.counted is None else self.counted.pairs
+        together = self.frozen
+        if isinstance(together, Attention):
+            frozen += together.projection[...].size
+            together = together.cells
+        for each in together.cells:
+            is_reservoir = isinstance(each, Reservoir | Stack)
+            frozen += reservoir_nonzeros(each) if is_reservoir else each.nonzeros
         return Counts(expected.trainable, expected.trainable + frozen, expected.entries)
+
+
+def frozen_size(config: DeepReadoutConfig) -> int:
+    """Returns the numbers of h, the features that frozen cells compute."""
+    in_reservoirs = config.reservoirs * config.reservoir.layers * config.reservoir.state_size
+    return in_reservoirs + config.diagonal.units + config.gru.units
+
+
+def history(config: DeepReadoutConfig) -> int:
+    """Returns how many of the last tokens the trunk sees."""
+    return max(config.readout.history, config.attention.history)
 
 
 def _member_seed(seed: int, member: int) -> int:
     """Returns the seed of a further reservoir of an ensemble."""
     return int(generator(seed, Stream.MEMBER, member).integers(1 << 31))
-
-
-def _nonzeros(part: Any) -> int:
-    """Returns the frozen numbers of a cell that are not 0."""
-    match part:
-        case SideBySide():
-            return sum(map(_nonzeros, part.cells))
-        case Attention():
-            return _nonzeros(part.cells) + part.projection[...].size
-        case Diagonal() | Gru():
-            return part.nonzeros
-        case TokenHistory():
-            return 0
-        case Reservoir() | Stack():
-            return reservoir_nonzeros(part)
-    raise TypeError(f"{type(part).__name__} is no cell of a deep readout: add it here")
-
-
-def _for_device(part: Any, compute: ComputeConfig) -> Any:
-    """Returns a cell with the operands of the kernel of a device."""
-    match part:
-        case SideBySide():
-            return SideBySide([_for_device(inner, compute) for inner in part.cells])
-        case Attention():
-            return Attention(_for_device(part.cells, compute), part.projection[...], part.config)
-        case Diagonal() | TokenHistory():
-            return part
-        case Gru():
-            return part.for_device(compute.kernel)
-        case Reservoir() | Stack():
-            return part.for_device(compute.kernel, state_precision=compute.state_precision)
-    raise TypeError(f"{type(part).__name__} is no cell of a deep readout: add it here")

@@ -7,17 +7,14 @@ stack of layers it is W_in of the first one.
 import dataclasses
 from dataclasses import field
 
-import jax
 import numpy as np
 
-from esnlm.compute import ComputeConfig
+from esnlm.compute import Recurrence, ResolvedCompute, SparseMatrix
 from esnlm.data.store import TokenStore
-from esnlm.features.recurrence import State
-from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
-from esnlm.reservoir import cell, sparse, weights
+from esnlm.reservoir import cell, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.settings import Rate, settings
@@ -42,57 +39,40 @@ class EchoStateConfig(ModelConfig):
 
     @property
     def title(self) -> str:
-        rank, reservoir = self.readout.rank, self.reservoir
+        reservoir, rank = self.reservoir, self.readout.rank
         name = ["ESN+i" if self.train_input else "ESN"]
-        name += [reservoir.topology.kind.replace("_", " ")] * (reservoir.topology.kind != "erdos_renyi")
-        name += [reservoir.update_rule.replace("_", " ")] * (reservoir.update_rule != "leaky_output")
-        size = (
-            f"{reservoir.state_size:,}" if reservoir.layers == 1 else f"{reservoir.layers} x {reservoir.state_size:,}"
-        )
-        parts = [" ".join([*name, size]), f"rank {rank}" if rank else "full rank"]
-        parts += ["counted W_in"] * (reservoir.input_weights == "counted")
-        return ", ".join(parts + [f"embedding {reservoir.embedding}"] * (reservoir.embedding is not None))
-
-    @property
-    def features_are_frozen(self) -> bool:
-        return not self.train_input
-
-    @property
-    def token_arrays(self) -> tuple[str, ...]:
-        layer = "layers.0." if self.reservoir.layers > 1 else ""
-        return (*READOUT_ARRAYS, f"reservoir.{layer}input.values")
-
-    def kernel(self, backend: str) -> str:
-        reservoir, size = self.reservoir, self.reservoir.state_size
-        return sparse.choose_kernel(
-            size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row
-        )
-
-    def batch_slots(self, backend: str) -> int:
-        return default_batch_slots(self.reservoir.state_size, backend)
+        if reservoir.topology.kind != "erdos_renyi":
+            name.append(reservoir.topology.kind.replace("_", " "))
+        if reservoir.update_rule != "leaky_output":
+            name.append(reservoir.update_rule.replace("_", " "))
+        layers = "" if reservoir.layers == 1 else f"{reservoir.layers} x "
+        parts = [" ".join([*name, f"{layers}{reservoir.state_size:,}"]), f"rank {rank}" if rank else "full rank"]
+        if reservoir.input_weights == "counted":
+            parts.append("counted W_in")
+        if reservoir.embedding is not None:
+            parts.append(f"embedding {reservoir.embedding}")
+        return ", ".join(parts)
 
     @property
     def feature_size(self) -> int:
         return self.reservoir.layers * self.reservoir.state_size
 
     @property
-    def reservoir_units(self) -> int:
-        return self.feature_size
+    def features_are_frozen(self) -> bool:
+        return not self.train_input
 
     @property
-    def recurrent_entries(self) -> tuple[int, int]:
-        reservoir = self.reservoir
-        matrices = 2 * reservoir.layers - 1  # W_rec of every layer, and W_in of those above the first
-        entries = matrices * reservoir.state_size**2
-        return round(reservoir.recurrent_gamma * entries), entries
+    def recurrence(self) -> Recurrence:
+        return Recurrence(self.reservoir.state_size, (recurrent_matrix(self.reservoir),))
 
     @property
-    def readout_rank(self) -> int | None:
-        return self.readout.rank
+    def linear_readout(self) -> ReadoutConfig:
+        return self.readout
 
     @property
-    def readout_scaling(self) -> str:
-        return self.readout.scaling
+    def token_arrays(self) -> tuple[str, ...]:
+        layer = "layers.0." if self.reservoir.layers > 1 else ""
+        return (*READOUT_ARRAYS, f"reservoir.{layer}input.values")
 
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the counts of Ueda et al. 2025a, section 2.3: frozen (N + V) d + N, trainable (N + V) r + V.
@@ -100,22 +80,12 @@ class EchoStateConfig(ModelConfig):
         Each of several layers has a leak and two frozen matrices, and the readout is F = L N wide. An embedding is frozen
         too.
         """
-        reservoir, features = self.reservoir, self.feature_size
-        matrices = reservoir.matrices(vocab_size)
-        in_readout = linear.count(self.readout, features, vocab_size)
+        reservoir = self.reservoir
+        in_readout = linear.count(self.readout, self.feature_size, vocab_size)
         trained = vocab_size * reservoir.input_gamma * reservoir.state_size if self.train_input else 0
-        frozen = sum(rows * columns * share for rows, columns, share in matrices) - trained
+        nonzeros, entries = reservoir_numbers(reservoir, vocab_size)
         trainable = in_readout + round(trained)
-        entries = in_readout + sum(rows * columns for rows, columns, _ in matrices) + features
-        return Counts(trainable, trainable + round(frozen) + features, entries)
-
-    def trained_entries(self, vocab_size: int) -> int:
-        """Returns the numbers of the readout and of W_in as `TrainedInput` has it: all columns are as long as the fullest."""
-        trainable, reservoir = self.expected_counts(vocab_size).trainable, self.reservoir
-        if not self.train_input:
-            return trainable
-        padding = reservoir.fullest_column(vocab_size) - reservoir.input_gamma * reservoir.state_size
-        return trainable + round(vocab_size * padding)
+        return Counts(trainable, trainable + round(nonzeros - trained), in_readout + entries)
 
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""
@@ -129,13 +99,7 @@ class EchoStateConfig(ModelConfig):
         return round(readout + frozen * (2 if self.train_input else 1))
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        """Returns the bytes of what is frozen, as it is saved.
-
-        A dense matrix has 4 bytes an entry. A sparse one has 12 a nonzero: 4 for the value and 4 for each of two indices.
-        """
-        sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]
-        saved = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
-        return round(4 * self.feature_size + saved)
+        return round(reservoir_bytes(self.reservoir, vocab_size))
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed, text)
@@ -154,7 +118,7 @@ class EchoState(RecurrentModel):
 
     The readout is trained, and of an ESN+i `reservoir.input.values`, or `reservoir.layers[0].input.values`: the table of
     W_in's columns that TrainedInput describes. The recurrence is computed in float32, whatever the precision; what W_rec
-    reads is rounded where `compute.state_precision` says so.
+    reads is rounded if `compute.state_precision` says so.
     """
 
     config: EchoStateConfig
@@ -162,24 +126,13 @@ class EchoState(RecurrentModel):
     def __init__(
         self, config: EchoStateConfig, reservoir: Reservoir | Stack, readout: LowRankReadout | FullRankReadout
     ) -> None:
-        self.config = config
-        self.reservoir = reservoir
-        self.readout = readout
+        self.config, self.reservoir, self.readout = config, reservoir, readout
 
     @property
     def cell(self) -> Reservoir | Stack:
         return self.reservoir
 
-    def initial_state(self, slots: int, length: int | None = None) -> State:
-        return self.reservoir.initial_state(slots)
-
-    def step(self, state: State, tokens: jax.Array) -> State:
-        return self.reservoir.step(state, tokens)
-
-    def output(self, state: State) -> jax.Array:
-        return self.reservoir.output(state)
-
-    def for_device(self, compute: ComputeConfig) -> "EchoState":
+    def for_device(self, compute: ResolvedCompute) -> "EchoState":
         ready = super().for_device(compute)
         ready.reservoir = self.reservoir.for_device(
             compute.kernel, state_precision=compute.state_precision, differentiable=self.config.train_input
@@ -190,9 +143,35 @@ class EchoState(RecurrentModel):
         config, vocab_size = self.config, self.reservoir.vocab_size
         in_readout = linear.count(config.readout, config.feature_size, vocab_size)
         trainable = in_readout + (self.reservoir.layers[0].nonzeros[1] if config.train_input else 0)
-        matrix_entries = sum(rows * columns for rows, columns, _ in config.reservoir.matrices(vocab_size))
         total = in_readout + reservoir_nonzeros(self.reservoir)
-        return Counts(trainable, total, in_readout + matrix_entries + config.feature_size)
+        return Counts(trainable, total, in_readout + reservoir_numbers(config.reservoir, vocab_size)[1])
+
+
+# ---- what every model with a reservoir needs ----
+
+
+def recurrent_matrix(reservoir: ReservoirConfig) -> SparseMatrix:
+    """Returns W_rec of each layer, and W_in of those above the first."""
+    size = reservoir.state_size
+    nonzeros = round(reservoir.recurrent_gamma * size * size)
+    return SparseMatrix(size, nonzeros, reservoir.longest_row, copies=2 * reservoir.layers - 1)
+
+
+def reservoir_numbers(reservoir: ReservoirConfig, vocab_size: int) -> tuple[float, int]:
+    """Returns the nonzeros, in expectation, and the entries of all matrices and leaks."""
+    matrices, leaks = reservoir.matrices(vocab_size), reservoir.layers * reservoir.state_size
+    nonzeros = sum(rows * columns * share for rows, columns, share in matrices)
+    return nonzeros + leaks, sum(rows * columns for rows, columns, _ in matrices) + leaks
+
+
+def reservoir_bytes(reservoir: ReservoirConfig, vocab_size: int) -> float:
+    """Returns the bytes of a reservoir as it is saved.
+
+    A dense matrix has 4 bytes an entry. A sparse one has 12 a nonzero: 4 for the value and 4 for each of two indices.
+    """
+    sizes = [(rows * columns, share) for rows, columns, share in reservoir.matrices(vocab_size)]
+    matrices = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
+    return 4 * reservoir.layers * reservoir.state_size + matrices
 
 
 def record_of_reservoir(seed: int, initialized: weights.InitializedReservoir) -> dict:

@@ -19,7 +19,7 @@ import numpy as np
 from flax import nnx, traverse_util
 from jax import lax
 
-from esnlm.compute import ComputeConfig
+from esnlm.compute import ResolvedCompute
 from esnlm.features import dropout as dropouts
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
@@ -49,8 +49,6 @@ class GPT2Config(ModelConfig):
     layer_norm_epsilon: Positive = 1e-5  # added to the variance in a layer norm
     initializer_range: Positive = 0.02  # standard deviation of the initial weights
 
-    output_dropout = 0.0  # all its masks are inside
-
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"heads is {self.heads}: it must divide width = {self.width}")
@@ -66,11 +64,6 @@ class GPT2Config(ModelConfig):
     @property
     def longest(self) -> int:
         return self.positions
-
-    def trunk_size(self, vocab_size: int) -> int:
-        # 25 numbers a unit and layer were found in the compiled gradient of the 124M model, more in narrower ones, where the
-        # attention weights count: of a query, one for each head and earlier token.
-        return 24 * self.layers * self.width
 
     @property
     def token_arrays(self) -> tuple[str, ...]:
@@ -90,7 +83,7 @@ class GPT2Config(ModelConfig):
         return 6 * (12 * self.layers * self.width**2 + vocab_size * self.width)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "GPT2":
-        """Returns the model as Hugging Face initialises it, the same from the same seed.
+        """Returns the model as Hugging Face initialises it.
 
         Embeddings and matrices ~ N(0, initializer_range**2), those that end a residual branch (c_proj) divided by
         sqrt(2 * layers); biases 0; LayerNorm 1 and 0.
@@ -108,10 +101,6 @@ class GPT2Config(ModelConfig):
 
         arrays = {name: initial(name, shape) for name, shape in shapes(self, vocab_size).items()}
         return GPT2(self, traverse_util.unflatten_dict(arrays, sep="."))
-
-    def readout_arrays(self, params: dict) -> dict:
-        """Returns {"w"} (V, width), the embedding itself: a readout of full rank without a bias."""
-        return {"w": params["wte"]["weight"]}
 
 
 def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
@@ -156,6 +145,7 @@ class GPT2(LanguageModel):
     """
 
     config: GPT2Config
+    output_dropout = 0.0  # all its masks are inside
 
     def __init__(self, config: GPT2Config, arrays: dict) -> None:
         self.config = config
@@ -174,9 +164,8 @@ class GPT2(LanguageModel):
 
         Args:
             tokens: (B, T) int32.
-            positions: (B, T) int32, each token's place in its sentence: every 0 starts one. What follows the last sentence
-                of a slot is any token at position 0.
-            keys: of dropout, one a token (B, T), which decides its masks; None: nothing is dropped.
+            positions: (B, T) int32, each token's place in its sentence: every 0 starts one, as it does behind the last one.
+            keys: of dropout, one a token (B, T); None: nothing is dropped.
         """
         config, length = self.config, tokens.shape[1]
         keys = keys if config.dropout else None
@@ -227,10 +216,13 @@ class GPT2(LanguageModel):
     def output(self, state: Cache) -> jax.Array:
         return state.features
 
-    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> PackedStream:
-        assert compute.batch_slots is not None, "choose_compute decides it"
+    def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> PackedStream:
         model = self if placement is None else placement.everywhere(self)
         return PackedStream(partial(_evaluate, model), compute.batch_slots, placement)
+
+    def readout_arrays(self, params: dict) -> dict:
+        """Returns {"w"} (V, width), the embedding itself: a readout of full rank without a bias."""
+        return {"w": params["wte"]["weight"]}
 
     def counts(self) -> Counts:
         return self.config.expected_counts(self.wte["weight"].shape[0])
@@ -243,11 +235,7 @@ class GPT2(LanguageModel):
     def _after_attention(
         self, x: jax.Array, attended: jax.Array, p: dict, drop: Callable[[jax.Array, int], jax.Array]
     ) -> jax.Array:
-        """Returns x (B, T, D) after a layer of arrays `p`, given its attended values, (B, T, heads, E) or of that order.
-
-        Args:
-            drop: dropout of (B, T, D) at AFTER_ATTENTION or AFTER_MLP.
-        """
+        """Returns x (B, T, D) after a layer of arrays `p`, given its attended values, (B, T, heads, E) or of that order."""
         y = _linear(attended.reshape(x.shape), p["attn"]["c_proj"], self.precision)
         x = x + drop(y, AFTER_ATTENTION)
         y = _linear(_layer_norm(x, p["ln_2"], self.config.layer_norm_epsilon), p["mlp"]["c_fc"], self.precision)
@@ -281,8 +269,7 @@ def _attention(
 
 
 def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: float) -> jax.Array:
-    """Returns 0 with probability `rate`, else 1 / (1 - rate), (B, heads, T, T), each from the query's key, the position of the key
-    token in its sentence, and the head.
+    """Returns dropout's mask, (B, heads, T, T), of the query's key, the key token's position in its sentence, and the head.
 
     A threefry block for every number takes about as many operations as attention itself. So only a query's key comes
     from one; its two words are scrambled with a counter by murmur3's finalizer.

@@ -15,9 +15,10 @@ from flax import traverse_util
 
 from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json, read_small
+from esnlm.io.json_file import parse_json
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
+from esnlm.settings import build
 
 # What config.json may say. Hugging Face's default comes first. The two activations are two names of one formula.
 ACCEPTED = {
@@ -27,16 +28,15 @@ ACCEPTED = {
     "reorder_and_upcast_attn": (False,),
     "add_cross_attention": (False,),
 }
-LARGEST_TEXT = 16 << 20  # bytes of a vocabulary or of merges: GPT-2's tokenizer.json has 3.6 MB
 FLOATS = ("F32", "F16", "BF16")
 MASKS = r"h\.\d+\.attn\.(bias|masked_bias)"  # constants that older versions of transformers saved
 
 
 def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
-    """Returns the configuration, the model and the tokenizer of a folder.
+    """Returns the configuration, the model and the tokenizer of a folder that `save_pretrained` wrote, or of a published one.
 
-    `save_pretrained` wrote it, or it is a copy of a published one. It reads config.json, model.safetensors (float32, float16 or bfloat16, which become float32), and vocab.json
-    with merges.txt, or tokenizer.json. Nothing is downloaded and no pickle is opened. Needs the extra `hf`.
+    It reads config.json, model.safetensors (float32, float16 or bfloat16, which become float32), and vocab.json with
+    merges.txt, or tokenizer.json. Nothing is downloaded and no pickle is opened. Needs the extra `hf`.
 
     Raises:
         InputError: something is missing, damaged, or not as this GPT-2 has it.
@@ -58,42 +58,22 @@ def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
 def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
     """Returns the configuration, the vocabulary's size, and whether the readout is said to be the embedding."""
     tree = _read_json(file)
-
-    def must(holds: bool, key: str, rule: str) -> None:
-        if not holds:
-            raise InputError(f"{file}: {key} is {tree.get(key)!r}: {rule}")
-
-    def size(key: str) -> int:
-        must(type(tree.get(key)) is int and tree[key] >= 1, key, "it must be a whole number, at least 1")
-        return tree[key]
-
-    def number(key: str, default: float) -> float:
-        must(type(tree.get(key, default)) in (int, float), key, "it must be a number")
-        return float(tree.get(key, default))
-
-    must(tree.get("model_type") == "gpt2", "model_type", "only gpt2 can be read")
-    for key, values in ACCEPTED.items():
-        must(tree.get(key, values[0]) in values, key, f"only {' or '.join(map(repr, values))} can be read")
-    width = size("n_embd")
-    must(width % size("n_head") == 0, "n_head", f"it must divide n_embd = {width}")
-    must(tree.get("n_inner") in (None, 4 * width), "n_inner", f"only null or 4 * n_embd = {4 * width} can be read")
-    dropout = number("resid_pdrop", 0.1)
-    for key in ("embd_pdrop", "attn_pdrop"):
-        must(
-            number(key, 0.1) == dropout,
-            key,
-            f"it must equal resid_pdrop, {dropout}; scoring uses none of them: set them alike",
-        )
-    config = GPT2Config(
-        layers=size("n_layer"),
-        heads=size("n_head"),
-        width=width,
-        positions=size("n_positions"),
-        dropout=dropout,
-        layer_norm_epsilon=number("layer_norm_epsilon", 1e-5),
-        initializer_range=number("initializer_range", 0.02),
-    )
-    return config, size("vocab_size"), tree.get("tie_word_embeddings", True)
+    if tree.get("model_type") != "gpt2":
+        raise InputError(f"{file}: model_type is {tree.get('model_type')!r}: only gpt2 can be read")
+    dropout = tree.get("resid_pdrop", 0.1)
+    named = {"layers": "n_layer", "heads": "n_head", "width": "n_embd", "positions": "n_positions"}
+    if missing := [key for key in (*named.values(), "vocab_size") if key not in tree]:
+        raise InputError(f"{file}: {missing[0]} is missing")
+    given = {name: tree[key] for name, key in named.items()} | {"dropout": dropout}
+    given |= {name: tree[name] for name in ("layer_norm_epsilon", "initializer_range") if name in tree}
+    config = build(GPT2Config, given, where=str(file))
+    rules = ACCEPTED | {"n_inner": (None, 4 * config.width)}
+    rules |= {"embd_pdrop": (dropout,), "attn_pdrop": (dropout,)}  # esnlm's GPT-2 has one rate
+    for key, values in rules.items():
+        usual = 0.1 if key.endswith("pdrop") else values[0]
+        if (found := tree.get(key, usual)) not in values:
+            raise InputError(f"{file}: {key} is {found!r}: only {' or '.join(map(repr, values))} can be read")
+    return config, tree["vocab_size"], tree.get("tie_word_embeddings", True)
 
 
 def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, tied: bool) -> dict[str, np.ndarray]:
@@ -105,16 +85,7 @@ def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, 
 
     file = folder / "model.safetensors"
     if not file.is_file():
-        if (folder / "pytorch_model.bin").exists():
-            raise InputError(
-                f"{folder}: pytorch_model.bin is a pickle, which can run code when it is opened: "
-                "convert it to model.safetensors, as transformers' save_pretrained does"
-            )
-        if (folder / "model.safetensors.index.json").exists():
-            raise InputError(
-                f"{folder}: the weights are in several files: save them as one, with a larger max_shard_size"
-            )
-        raise InputError(f"{file}: missing; copy the weights to it")
+        raise InputError(f"{file}: missing; save the weights as one such file, as transformers' save_pretrained does")
     try:
         with safetensors.safe_open(file, framework="np") as stored:
             return _stack(file, stored, shapes, layers, tied)
@@ -133,13 +104,10 @@ def _stack(
         for name in shapes
     }
     wanted = {key for some in keys_of.values() for key in some}
-    missing = sorted(wanted - keys)
-    if missing:
+    if missing := sorted(wanted - keys):
         raise InputError(f"{file}: {missing[0]} is missing ({len(missing)} in all): it does not fit its config.json")
-    unknown = sorted(
-        key for key in keys - wanted - {"lm_head.weight"} if not re.fullmatch(re.escape(prefix) + MASKS, key)
-    )
-    if unknown:
+    others = sorted(keys - wanted - {"lm_head.weight"})
+    if unknown := [key for key in others if not re.fullmatch(re.escape(prefix) + MASKS, key)]:
         raise InputError(f"{file}: {unknown[0]} is not part of a GPT-2 of {layers} layers ({len(unknown)} such in all)")
 
     def read(key: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -175,8 +143,7 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
     # transformers reads it first, so its rules must be GPT-2's.
     of_whole = _read_tokenizer_json(whole) if whole.exists() else None
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-        names = "vocab.json and merges.txt"
-        vocabulary = _read_json(folder / "vocab.json")
+        names, vocabulary = "vocab.json and merges.txt", _read_json(folder / "vocab.json")
         merges = _read_text(folder / "merges.txt").removesuffix("\n").split("\n")
         merges = merges[1:] if merges[0].startswith("#version") else merges
         if of_whole is not None and not (vocabulary.items() <= of_whole[0].items() and merges == of_whole[1]):
@@ -184,8 +151,7 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
                 f"{whole}: holds another tokenizer than {names}: delete those that the model was not trained with"
             )
     elif of_whole is not None:
-        names = "tokenizer.json"
-        vocabulary, merges = of_whole
+        names, (vocabulary, merges) = "tokenizer.json", of_whole
     else:
         raise InputError(f"{folder}: no tokenizer: it needs vocab.json and merges.txt, or tokenizer.json")
     with tempfile.TemporaryDirectory() as scratch:  # the same files under OpenAI's names for them
@@ -197,8 +163,7 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
             raise InputError(
                 f"{folder}: {names}: damaged, or not as GPT-2's, which has 256 bytes, a token for each merge in order, and {ENDOFTEXT}"
             ) from None
-    found = vocabulary.get(ENDOFTEXT)
-    if found != tokenizer.eos:
+    if (found := vocabulary.get(ENDOFTEXT)) != tokenizer.eos:
         raise InputError(
             f"{folder}: {names}: {ENDOFTEXT} has id {found}: only the last id, {tokenizer.eos}, can be read"
         )
@@ -210,20 +175,14 @@ def _read_tokenizer_json(file: Path) -> tuple[dict, list[str]]:
     tree = _read_json(file)
     try:
         model, cut = tree["model"], tree["pre_tokenizer"]
-        plain = not any(
-            model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
-        )
-        gpt2_s = model.get("type", "BPE") == "BPE" and plain and tree.get("normalizer") is None
-        if not gpt2_s or (cut["type"], cut["add_prefix_space"], cut.get("use_regex", True)) != (
-            "ByteLevel",
-            False,
-            True,
-        ):
+        others = [model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")]
+        found = model.get("type", "BPE"), cut["type"], cut["add_prefix_space"], cut.get("use_regex", True)
+        is_other = any(others) or model.get("ignore_merges") or tree.get("normalizer") is not None
+        if found != ("BPE", "ByteLevel", False, True) or is_other:
             raise InputError(f"{file}: not a byte-level BPE as GPT-2's: only such a one can be read")
         added = {token["content"]: token["id"] for token in tree.get("added_tokens", [])}
-        return model["vocab"] | added, [
-            merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]
-        ]
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+        return model["vocab"] | added, merges
     except (AttributeError, KeyError, TypeError):
         raise InputError(f"{file}: not a tokenizer of Hugging Face's tokenizers: copy it again") from None
 
@@ -241,7 +200,7 @@ def _read_json(file: Path) -> dict:
 
 def _read_text(file: Path) -> str:
     try:
-        return read_small(file, LARGEST_TEXT).decode()
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder") from None
     except UnicodeDecodeError:

@@ -37,8 +37,8 @@ class LstmConfig(ModelConfig):
 
     @property
     def title(self) -> str:
-        parts = [f"LSTM {self.width:,}", *["tied"] * self.tied, *[self.ngrams.title] * (len(self.ngrams.orders) > 0)]
-        return ", ".join(parts)
+        ngrams = f", {self.ngrams.title}" if self.ngrams.orders else ""
+        return f"LSTM {self.width:,}{', tied' if self.tied else ''}{ngrams}"
 
     @property
     def feature_size(self) -> int:
@@ -51,11 +51,6 @@ class LstmConfig(ModelConfig):
     @property
     def readout_can_be_padded(self) -> bool:
         return not self.tied
-
-    @property
-    def embedding_scale(self) -> float:
-        """What a token's row of the embedding is multiplied with. A readout's entries begin at about 1 / sqrt H, others at about 1."""
-        return self.width**0.5 if self.tied else 1.0
 
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch; tied, V H fewer; and those of n-grams."""
@@ -87,9 +82,6 @@ class LstmConfig(ModelConfig):
             return LstmWithNgrams(self, HashedNgrams(self.ngrams, width, rng), *arrays)
         return Lstm(self, *arrays)
 
-    def readout_arrays(self, params: dict) -> dict:
-        return params["readout"] | ({"w": params["embedding"]} if self.tied else {})
-
 
 class Bias(nnx.Module):
     """What is left of a readout that has the embedding for its W_out: `bias` (V,)."""
@@ -101,15 +93,11 @@ class Bias(nnx.Module):
 class Lstm(RecurrentModel):
     """torch.nn.LSTM's equations between an embedding and a readout; the state is (h, c).
 
-    i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
-    c' = sigmoid(f) * c + sigmoid(i) * tanh(g);   h' = sigmoid(o) * tanh(c')
+        i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(g);   h' = sigmoid(o) * tanh(c')
 
-    Args:
-        config: the settings.
-        embedding: (V, H).
-        w_ih, w_hh: (4 H, H).
-        b_ih, b_hh: (4 H,).
-        readout: (V, H) with its bias; only the bias where the embedding is the readout, too.
+    The embedding is (V, H), w_ih and w_hh (4 H, H), b_ih and b_hh (4 H,), and the readout (V, H) with its bias, or only the bias if
+    the embedding is the readout, too.
     """
 
     config: LstmConfig
@@ -131,19 +119,21 @@ class Lstm(RecurrentModel):
         self.readout = readout
 
     @property
+    def cell(self) -> "Lstm":
+        return self
+
+    @property
     def output_size(self) -> int:
         return self.config.width
 
-    @property
-    def mask_size(self) -> int:
-        return self.config.width
+    mask_size = output_size
 
     def initial_state(self, slots: int, length: int | None = None) -> State:
         return _zeros(self.output_size, slots)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """Returns W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
-        x = self.config.embedding_scale * self.embedding[...][tokens]  # (B, H)
+        x = embedding_scale(self.config) * self.embedding[...][tokens]  # (B, H)
         x = x if keep is None else x * keep.T
         return matmul(self.w_ih[...], x, (1, 1), self.precision) + (self.b_ih[...] + self.b_hh[...])[:, None]
 
@@ -161,6 +151,9 @@ class Lstm(RecurrentModel):
     def output(self, state: State) -> jax.Array:
         return state[0]
 
+    def readout_arrays(self, params: dict) -> dict:
+        return params["readout"] | ({"w": params["embedding"]} if self.config.tied else {})
+
     def counts(self) -> Counts:
         return self.config.expected_counts(self.readout.bias.shape[0])
 
@@ -168,15 +161,8 @@ class Lstm(RecurrentModel):
 class LstmWithNgrams(Lstm):
     """An LSTM whose features are z = h + what the last n tokens together add, for some n (trunk/hashed_ngrams.py).
 
-    The readout is right above z: an n-gram adds its own numbers to the logits. It reaches neither the gates nor the next h. In a
-    deep readout the same tables lie below the gated networks. Dropout before the readout is that of z.
-
-    Its state is a pair: that of the LSTM, and the last tokens as TokenHistory writes them, (K, B).
-
-    Args:
-        config: the settings.
-        ngrams: the tables, and W_n of width H.
-        arrays: those of `Lstm`, in its order.
+    The readout is right above z: an n-gram reaches neither the gates nor the next h. The state is a pair: that of the LSTM, and the
+    last tokens as TokenHistory writes them, (K, B).
     """
 
     def __init__(self, config: LstmConfig, ngrams: HashedNgrams, *arrays: Any) -> None:
@@ -204,19 +190,18 @@ class LstmWithNgrams(Lstm):
         return h + self.ngrams(ids_of(history.T), self.precision).T
 
 
+def embedding_scale(config: LstmConfig) -> float:
+    """Returns what a row of the embedding is multiplied with: a readout's entries begin at about 1 / sqrt H, others at about 1."""
+    return config.width**0.5 if config.tied else 1.0
+
+
 def _zeros(units: int, slots: int) -> State:
     """Returns h and c before any token."""
     return (jnp.zeros((units, slots), jnp.float32),) * 2
 
 
 def _advance(recurrent: through_time.Product, state: State, x: jax.Array) -> tuple[State, jax.Array]:
-    """Returns the state after one more token a slot, and its h.
-
-    Args:
-        recurrent: from h to W_hh h.
-        state: h and c.
-        x: W_ih x + b_ih + b_hh, (4 H, B).
-    """
+    """Returns the next h and c, and h again, of the product W_hh h and x = W_ih x + b_ih + b_hh, (4 H, B)."""
     h, c = state
     i, f, g, o = jnp.split(x + recurrent(h), 4)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

@@ -1,7 +1,7 @@
 """Models that count sequences of n tokens: the baselines beside every trained model.
 
-They are fitted on sentences of token ids that begin with BOS and end with EOS; BOS is context only, every token after
-it is predicted, and no context reaches back over it. Only what occurs is stored, so a vocabulary of 50,257 is no obstacle.
+They are fitted on sentences of token ids that begin with BOS and end with EOS. BOS is context only; every token after it is
+predicted, and no context reaches back over it.
 
     bigram = WittenBellModel.fit(train, vocab_size, order=2)
     bigram.token_log_probs(sentence)        # (T-1,) nats
@@ -30,14 +30,7 @@ class NgramModel(ABC):
 
     @abstractmethod
     def log_probs(self, ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """Returns ln p of tokens of sequences that stand one after another, (T,) float64 in nats.
-
-        What stands at the beginning of a sequence is not predicted; the value there means nothing.
-
-        Args:
-            ids: of all sequences, (T,) int64.
-            begins: whether a sequence begins there, (T,) bool.
-        """
+        """Returns ln p of tokens, (T,) float64 in nats. At the beginning of a sequence the value means nothing."""
 
     def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
         """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
@@ -129,11 +122,6 @@ class WittenBellModel(NgramModel):
     @classmethod
     def fit(cls, sequences: Iterable[np.ndarray], vocab_size: int, order: int) -> Self:
         """Fits the model on integer arrays that include BOS and EOS (a token store, a list), read `order` - 1 times.
-
-        Args:
-            sequences: of token ids.
-            vocab_size: V.
-            order: n, at least 2.
 
         Raises:
             InputError: an id is outside 0 .. vocab_size - 1, there is no predicted token, or the order is below 2.

@@ -4,8 +4,8 @@ float32   true float32 products (JAX's own default is less on recent GPUs and on
 tf32      factors rounded to 10 bits of mantissa, on GPUs that have such products
 bf16      factors rounded to bfloat16
 
-The gradients of a product are products of the same precision, whose factors are rounded like those of any other. Autodiff would multiply
-bf16 with float32, which is slower, and round the result to bf16.
+The gradients of a product are products of the same precision. Autodiff would multiply bf16 with float32, which is slower, and round
+the result to bf16.
 """
 
 from functools import partial
@@ -23,8 +23,8 @@ PRECISIONS = ("float32", "tf32", "bf16")
 def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
     """Returns the product of the matrices x and y, summed over axis contract[0] of x and axis contract[1] of y.
 
-    A CPU has no tf32 products. Their roundings are imitated there, so that they can be studied. Do not differentiate it inside `jax.vmap`:
-    the gradient of a factor that is not mapped would be computed for each element, and added up.
+    A CPU imitates the roundings of tf32, which it has not. Do not differentiate it inside `jax.vmap`: the gradient of a factor
+    that is not mapped would be computed for each element, and added up.
 
     Example:
         matmul(z, w, (1, 1), "float32")  # z w^T, (C, V), of z (C, r) and w (V, r)
@@ -35,7 +35,7 @@ def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str
         return lax.dot_general(x, y, dimensions, precision=chosen, preferred_element_type=jnp.float32)
 
     def tf32_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
-        return multiply(_rounded(x, mantissa_bits=10), _rounded(y, mantissa_bits=10))
+        return multiply(rounded(x, "tf32"), rounded(y, "tf32"))
 
     if precision == "bf16":
         return multiply(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), None)
@@ -85,18 +85,13 @@ def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.A
         x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
         return jnp.einsum(subscripts, x, y, preferred_element_type=jnp.float32)
 
-    def tf32_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
-        return float32(_rounded(x, mantissa_bits=10), _rounded(y, mantissa_bits=10))
-
-    def bf16_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
+    def on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
         # The same numbers: XLA's CPU backend does not have a bf16 product for every order of axes.
-        return float32(_rounded(x, mantissa_bits=7), _rounded(y, mantissa_bits=7))
+        return float32(rounded(x, precision), rounded(y, precision))
 
-    if precision == "bf16":
-        return lax.platform_dependent(x, y, cpu=bf16_on_cpu, default=bf16)
-    if precision == "tf32":
-        return lax.platform_dependent(x, y, cpu=tf32_on_cpu, default=tf32)
-    return float32(x, y)
+    if precision == "float32":
+        return float32(x, y)
+    return lax.platform_dependent(x, y, cpu=on_cpu, default={"tf32": tf32, "bf16": bf16}[precision])
 
 
 def _einsum_forward(
@@ -121,8 +116,4 @@ einsum.defvjp(_einsum_forward, _einsum_backward)
 def rounded(x: jax.Array, precision: str) -> jax.Array:
     """Returns x as it is when it enters a product of a precision, in float32."""
     mantissa_bits = {"float32": 23, "tf32": 10, "bf16": 7}[precision]
-    return x if mantissa_bits == 23 else _rounded(x, mantissa_bits)
-
-
-def _rounded(x: jax.Array, mantissa_bits: int) -> jax.Array:
-    return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)
+    return x if mantissa_bits == 23 else lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)

@@ -30,10 +30,9 @@ def laid_out(x: jax.Array) -> jax.Array:
 def after(x: jax.Array, done: jax.Array) -> jax.Array:
     """Returns x, but not before `done` has been computed.
 
-    Where nothing orders two operations, XLA's CPU backend runs them at once or in the order of its choice, and it drops an
-    optimization_barrier before that. So x is made to depend on a number of `done`, by a condition that no number fulfils.
-    - Two large products at once share the cache: the gradient of the readout took 2 % longer.
-    - An array that is read after it was to be overwritten is copied first: 10 ms an update for the readout's parameters.
+    If nothing orders two operations, XLA's CPU backend runs them at once or in the order of its choice, and it drops an
+    optimization_barrier before that. So x is made to depend on a number of `done`, by a condition that no number fulfils. Two large
+    products at once share the cache: the gradient of the readout took 2 % longer.
     """
     number = done[(0,) * done.ndim]
     return jnp.where(jnp.isnan(number) & jnp.isinf(number), jnp.zeros_like(x), x)
@@ -61,8 +60,8 @@ def row_sums(x: jax.Array) -> jax.Array:
     """Returns the sums of the rows of x (C, V), (C,), as a product with ones.
 
     XLA's own sum over the last axis takes twice as long on a CPU. Each row is summed in four parts, because one float32
-    sum of 50,257 terms is off by 1.3e-6 (relative, the worst of 656 rows), and the sum of four by 4e-7. Compiled for a GPU,
-    the product is split, and reads a padded copy of x; a sum there reads x once, and each of its threads sums a part.
+    sum of 50,257 terms is off by 1.3e-6 (relative, the worst of 656 rows), and the sum of four by 4e-7. On a GPU a sum is right:
+    each of its threads sums a part.
     """
 
     def by_product(x: jax.Array) -> jax.Array:
@@ -83,14 +82,10 @@ def rounded_to_bf16(x: jax.Array) -> jax.Array:
 
 
 def or_else(value: Tree, good: jax.Array, fallback: Callable[[], Tree]) -> Tree:
-    """Returns `value` if `good`, else `fallback()`, for a fallback that is hardly ever needed.
+    """Returns `value` if `good`, a () bool, else `fallback()`, which makes the same shapes and types and is hardly ever needed.
 
     The branches of lax.cond copy what they pass on: here, gradients of the size of the parameters. This is a loop that
     runs not at all or once, and what a loop carries stays where it is.
-
-    Args:
-        good: () bool.
-        fallback: makes arrays of the shapes and types of `value`.
     """
 
     def again(_: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:

@@ -1,24 +1,22 @@
 """Softmax cross-entropy of packed tokens, with its gradient made in the same sweep over the vocabulary.
 
-Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the
-vocabulary. So the exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and serve three
-times. They are never normalised, and no maximum is sought. With s the row sums of E, w the weights of the tokens and y the
-targets,
+Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the vocabulary. So the
+exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and serve three times. They are never
+normalised, and no maximum is sought. With s the row sums of E, w the weights of the tokens and y the targets,
 
     loss   = sum_i w_i log s_i
     dL/dZ  = (w / s) * (E W) - w * W[y]
     dL/dW  = E^T (Z * w / s) - scatter_y(w * Z)
     dL/db  = E^T (w / s)     - scatter_y(w)
 
-This equals the textbook's (softmax - one-hot), but that matrix is never written. Since s >= 1, nothing that has weight can
-underflow. Where a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to
-the maximum.
+which equals the textbook's (softmax - one-hot), a matrix that is never written. Since s >= 1, nothing that has weight can underflow.
+If a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to the maximum.
 
-Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The
-row is then there once, and its exponentials are relative to the first of its targets. Its w / s has the sum of the weights
-of its targets, log s has the difference O_y - O_i added for each target i, and the rest stays as it is.
+Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The row is then
+there once, with exponentials relative to the first of its targets: w / s has the sum of the weights of its targets, and log s the
+difference O_y - O_i added for each target i.
 
-Where a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p_y
+If a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p_y
 becomes p_y e^d / rest, and the p of every other token p / rest, with rest = 1 - p_y + p_y e^d.
 """
 
@@ -59,8 +57,8 @@ def weighted_nll(
         weights: (P,).
         rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C - 1. None if P is C.
         precision: of the products (ops/matmul.py).
-        prior: added to the logits, (C, V), and not differentiated; None: nothing is added.
-        held_out: added to the logit of a target where it is the one that is predicted, (P,), not differentiated; with a prior only.
+        prior: added to the logits, (C, V), and not differentiated.
+        held_out: added to the logit of a target if it is the one that is predicted, (P,), not differentiated; with a prior only.
     """
     return _forward(z, w, bias, targets, weights, rows, precision, prior, held_out, with_dz=False)[0]
 
@@ -109,17 +107,26 @@ def _forward(
     picked = logits[rows, targets] + bias[targets]  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
     e, total = _relative(logits, bias, base)
-    from_exponentials = partial(
-        loss_and_gradient,
-        z=z,
-        w=w,
-        targets=targets,
-        weights=weights,
-        rows=rows,
-        precision=precision,
-        with_dz=with_dz,
-        held_out=held_out,
-    )
+
+    def from_exponentials(e: jax.Array, total: jax.Array, excess: jax.Array) -> tuple[jax.Array, *Gradient]:
+        """Returns (loss, dz, dw, dbias), from E (C, V), its row sums (C,) and the logit that E is relative to less O_y (P,)."""
+        nll = excess + jnp.log(total)[rows]  # (P,)
+        if held_out is not None:
+            # The sum of exponentials with held_out, divided by that without: 1 - p + p exp(held_out), also where p is nearly 1. (P,)
+            rest = jnp.exp(held_out - nll) - jnp.expm1(-jnp.maximum(nll, 0))
+            nll = nll - held_out + jnp.log(rest)
+        loss, slopes = _dot(weights, nll), weights
+        if held_out is not None:
+            slopes = weights / rest  # The gradient of log rest adds p (1 - exp(held_out)) / rest to the 1 of log p.
+        scale = jnp.zeros_like(total).at[rows].add(slopes) / total  # (C,): w / s
+        dz = None
+        if with_dz:
+            mean = matmul(e, w, (1, 0), precision)  # (C, r): E W
+            dz = (scale[:, None] * mean).at[rows].add(-slopes[:, None] * w[targets])
+            scale = xla.after(scale, mean)  # one large product after the other
+        dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-slopes[:, None] * z[rows])  # (V, r)
+        dbias = _dot(scale, e).at[targets].add(-slopes)  # (V,)
+        return loss, dz, dw, dbias
 
     def about_maximum() -> tuple[jax.Array, *Gradient]:
         logits = _without_bias(z, w, prior, precision) + bias
@@ -153,54 +160,6 @@ def _backward(precision: str, gradient: Gradient, cotangent: jax.Array) -> tuple
 
 
 weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
-
-
-def loss_and_gradient(
-    e: jax.Array,
-    total: jax.Array,
-    excess: jax.Array,
-    *,
-    z: jax.Array,
-    w: jax.Array,
-    targets: jax.Array,
-    weights: jax.Array,
-    rows: jax.Array,
-    precision: str,
-    with_dz: bool = True,
-    own_weights: jax.Array | None = None,
-    held_out: jax.Array | None = None,
-) -> tuple[jax.Array, *Gradient]:
-    """Returns (loss, dz, dw, dbias), or None in place of dz.
-
-    Args:
-        e: E = exp(O - base), (C, V), where `base` (C,) is any number for each row. A device that has some of the tokens only
-            gives their columns, and gets their part of dz, and of dw and dbias their rows.
-        total: the row sums of all of E, (C,).
-        excess: base - O_y for each target, (P,).
-        z, w, targets, weights, rows, precision: as in `weighted_nll`; the targets as rows of w.
-        with_dz: whether dz is asked for.
-        own_weights: of such a device, the weights of the targets that are rows of its w, and 0 for all others, (P,).
-        held_out: as in `weighted_nll`.
-    """
-    assert held_out is None or own_weights is None, "own_weights would have to be divided, too"
-    nll = excess + jnp.log(total)[rows]  # (P,)
-    if held_out is not None:
-        # The sum of exponentials with held_out, divided by that without: 1 - p + p exp(held_out), also where p is nearly 1. (P,)
-        rest = jnp.exp(held_out - nll) - jnp.expm1(-jnp.maximum(nll, 0))
-        nll = nll - held_out + jnp.log(rest)
-    loss = _dot(weights, nll)
-    if held_out is not None:
-        weights = weights / rest  # The gradient of log rest adds p (1 - exp(held_out)) / rest to the 1 of log p.
-    own_weights = weights if own_weights is None else own_weights
-    scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
-    dz = None
-    if with_dz:
-        mean = matmul(e, w, (1, 0), precision)  # (C, r): E W
-        dz = (scale[:, None] * mean).at[rows].add(-own_weights[:, None] * w[targets])
-        scale = xla.after(scale, mean)  # one large product after the other
-    dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-own_weights[:, None] * z[rows])  # (V, r)
-    dbias = _dot(scale, e).at[targets].add(-own_weights)  # (V,)
-    return loss, dz, dw, dbias
 
 
 def _without_bias(z: jax.Array, w: jax.Array, prior: jax.Array | None, precision: str) -> jax.Array:

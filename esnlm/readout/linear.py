@@ -51,12 +51,11 @@ class FullRankReadout(nnx.Module):
 
 
 def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:
-    """Returns a readout with random weights, the same from the same seed.
+    """Returns a readout with random weights.
 
-    The weights are those of torch.nn.Linear (Ueda et al. 2025a): A and b_out are uniform between -1/sqrt(r) and
-    1/sqrt(r), and B between -1/sqrt(N) and 1/sqrt(N). A readout of full rank is one nn.Linear, where W_out and b_out are
-    uniform between -1/sqrt(N) and 1/sqrt(N). With a scaling, A, B and b_out are normal, with the standard deviations of
-    readout/scaling.py.
+    They are those of torch.nn.Linear (Ueda et al. 2025a): A and b_out are uniform between -1/sqrt(r) and 1/sqrt(r), and B, or a
+    W_out of full rank with its b_out, between -1/sqrt(N) and 1/sqrt(N). With a scaling, A, B and b_out are normal, with the standard
+    deviations of readout/scaling.py.
     """
     rng = generator(seed, Stream.READOUT)
 
@@ -114,11 +113,8 @@ def weighted_nll(
     Args:
         params: the arrays of the readout.
         features: (C, N).
-        targets: (P,) int32, P >= C.
-        weights: (P,).
+        targets, weights, rows: as in cross_entropy.weighted_nll.
         precision: of the products (ops/matmul.py).
-        rows: (P,) int32, the row of features from which each target is predicted. The first C are 0 .. C - 1. None if
-            P is C.
     """
     z, w, bias, added, ids = _last_layer(params, features, precision)
     held_out = None
@@ -152,8 +148,7 @@ def _last_layer(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
     """Returns z (C, r), w (V, r), the bias (V,) and what a prior adds (C, V), such that the logits are z w^T + bias + added.
 
-    r is N at full rank. The fifth is the id of the last token of each row, (C,) int32. Without a prior the fourth is None, and the
-    fifth is 0 everywhere.
+    r is N at full rank. The fifth is the id of the last token of each row, (C,) int32, or 0 without a prior; the fourth is then None.
     """
     added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:

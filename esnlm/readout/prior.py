@@ -4,13 +4,9 @@
 
 v is the last token, c counts pairs, t(v) is how many different tokens follow v, and p_1 a unigram model (Witten and Bell 1991).
 
-Each pair of the training text is one of those that were counted. Were it predicted from all of them, training would learn to trust
-counts of 1, which say nothing of new text. So where w follows v in the training text, its own count is c(v, w) - 1, as in the
-leaving-one-out of Ney, Essen and Kneser 1994. All else stays: t and p_1 still know the token, so that the training text remains a
-little likelier than new text.
-
-Where a target is nearly sure, its weight in the gradient grows by as much as its count falls, and two large numbers of the gradient
-nearly cancel. In bf16 products the gradient of such a target is less exact.
+Predicted from all pairs, training would learn to trust counts of 1, which say nothing of new text. So if w follows v in the training
+text, its own count is c(v, w) - 1, as in the leaving-one-out of Ney, Essen and Kneser 1994. All else stays: t and p_1 still know the
+token. If a target is nearly sure, two large numbers of the gradient nearly cancel; in bf16 it is less exact.
 """
 
 import jax

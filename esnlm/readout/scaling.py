@@ -15,13 +15,10 @@ PARAMETRIZATIONS = ("ntp", "standard", "mup", "spectral", "dynamic")  # of any s
 def sigmas_and_rates(
     parametrization: str, widths: Sequence[int], exponent: float = 0.5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns sigma_l and lr_l for l = 1 .. L under gradient descent, both (L,) float64.
+    """Returns sigma_l and lr_l for l = 1 .. L under gradient descent, both (L,) float64, of the widths n_0 .. n_L.
 
-    Args:
-        parametrization: one of PARAMETRIZATIONS. "mup" is the standard one, with rates n_l / n_{l-1} and 1 / n_{L-1} for
-            the last layer.
-        widths: n_0 .. n_L, with at least one hidden layer.
-        exponent: q of "dynamic", in [0, 1/2]; 0 is NTP.
+    "mup" is the standard parametrization with rates n_l / n_{l-1}, and 1 / n_{L-1} for the last layer. The exponent is q of "dynamic", in
+    [0, 1/2]; 0 is NTP.
     """
     n_in, n_out = np.array(widths[:-1], float), np.array(widths[1:], float)
     sigma = 1 / np.sqrt(n_in)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from esnlm import config_io
-from esnlm.config import as_dict
+from esnlm.config import as_dict, hash_settings
 from esnlm.errors import InputError
 from esnlm.io.console import counted
 from esnlm.io.json_file import parse_json
 from esnlm.io.sealed_folder import file_sha256
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.settings import hash_settings
 
 
 def identify(run: Path) -> dict:

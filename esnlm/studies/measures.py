@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esnlm import config_io
-from esnlm.config import Experiment, as_dict, flatten
+from esnlm.config import Experiment, as_dict, flatten, hash_settings
 from esnlm.data.sources.base import DataSource
 from esnlm.errors import InputError
 from esnlm.reporting import blimp_report
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.settings import hash_settings
 
 # Title and digits of each. All are in summary.json but blimp, the overall accuracy on minimal pairs in percent.
 MEASURES = {

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field, FiniteFloat, model_validator
 
 from esnlm import config_io
-from esnlm.config import Experiment, as_dict, flatten
+from esnlm.config import Experiment, as_dict, flatten, hash_settings
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.io.atomic import write_file
@@ -28,7 +28,6 @@ from esnlm.studies.measures import MEASURES, Run, read_run, text_sha256
 from esnlm.studies.pool import Pool, Slot, Task, find_slots
 from esnlm.studies.study_file import Section, StudyFile, find_base, read_experiment, require_free, short_names
 from esnlm.training import plan
-from esnlm.training.settings import hash_settings
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -1,17 +1,12 @@
 """The exponential moving average of the trained arrays (EMA), which validation and evaluation read in place of the last ones.
 
-After update t with arrays p_t, the average of decay d is
+After update t with arrays p_t, the average of decay d is a weighted mean of the arrays after the updates so far, as an Adam moment
+with its bias corrected (Kingma and Ba 2015, section 3):
 
-    m_t = sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i)
+    m_t = sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i) = m_{t-1} + w_t (p_t - m_{t-1}),    w_t = (1 - d) / (1 - d^t)
 
-a weighted mean of the arrays after the updates so far, without those that training began from. It is made step by step:
-
-    m_t = m_{t-1} + w_t (p_t - m_{t-1}),    w_t = (1 - d) / (1 - d^t)
-
-This is the average of an Adam moment with its bias corrected (Kingma and Ba 2015, section 3), of the arrays in place of gradients.
-
-It costs memory for one more copy of what is trained, on the device and in each checkpoint, and one read and one write of it in
-each update. Training itself does not read it, so the trained arrays are the same bits with and without it.
+It costs one more copy of what is trained, on the device and in each checkpoint. Training itself does not read it, so the trained
+arrays are the same bits with and without it.
 """
 
 import math

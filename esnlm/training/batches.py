@@ -3,8 +3,9 @@
 An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch windows, which
 are consecutive updates whose features are computed together. An update has no padding between its sentences: its predictions
 are packed one after another, and each knows the row of features that it is made from. Every new shape would be a new
-compilation, so the rows of an update are padded to one of a few sizes, its bucket. Where all sentences begin with the same token (BOS) and nothing is dropped, they share the features after it, so
-an update has this row once, with all the first targets beside it.
+compilation, so the rows of an update are padded to one of a few sizes, its bucket. If all sentences begin with the same token
+(BOS) and nothing is dropped, they share the features after it, and an update has this row once, with all the first targets
+beside it.
 """
 
 from bisect import bisect_left
@@ -28,7 +29,7 @@ Array = Any  # a NumPy array, or inside a compiled function the traced array tha
 class EpochPlan:
     """One pass over the sentences: its updates in order, and the prefetch windows that they fall into."""
 
-    updates: Sequence[np.ndarray]  # numbers of each update's sentences, (batch_size,) int64; the last may have fewer
+    updates: "UpdatesOfEpoch"  # numbers of each update's sentences, (batch_size,) int64; the last may have fewer
     predictions: np.ndarray  # (updates,) of each update
     windows: list[range]  # consecutive updates, by their number within the epoch
 
@@ -36,19 +37,9 @@ class EpochPlan:
 def plan_epoch(
     lengths: np.ndarray, seed: int, epoch: int, batch_size: int, window_tokens: int, order: str = "shuffled"
 ) -> EpochPlan:
-    """Cuts the sentences into updates: shuffled anew in each epoch, or as the corpus has them.
-
-    No paper says in which order the sentences are read. Shuffled is [ours].
+    """Cuts the sentences into updates: shuffled anew in each epoch [ours], or as the corpus has them.
 
     The last update may have fewer sentences. It is kept, as in Ueda et al. 2025a.
-
-    Args:
-        lengths: tokens of each sentence with BOS and EOS, of which all but one are predicted, (sentences,).
-        seed: the run's seed.
-        epoch: the number of the epoch.
-        batch_size: sentences of an update.
-        window_tokens: rows of features that may exist at once.
-        order: of the sentences: shuffled, or corpus.
     """
     updates = UpdatesOfEpoch(len(lengths), seed, epoch, batch_size, order)
     predictions = np.add.reduceat(lengths[updates.sentences] - 1, range(0, len(lengths), batch_size))
@@ -93,10 +84,6 @@ def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:
 
     The order of the epoch alone decides, never the place where a resumed run goes on. So a resumed run repeats the same
     products on the same shapes, bit by bit.
-
-    Args:
-        predictions: of each item (an update or a sentence), (items,).
-        window_tokens: the most predictions of a window, unless one item has more.
     """
     windows, first, filled = [], 0, 0
     for item, count in enumerate(predictions):
@@ -151,14 +138,7 @@ class UpdateShapes(NamedTuple):
 
 
 def update_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str) -> UpdateShapes:
-    """Returns the shapes of all updates of some epochs, except of those that outgrow a window and are made in parts.
-
-    Args:
-        epochs: the plans of all epochs.
-        window_tokens: rows of features that may exist at once.
-        shares_first_row: all sentences have the same features after their first token.
-        backend: cpu, gpu or tpu.
-    """
+    """Returns the shapes of all updates of some epochs, except of those that outgrow a window and are made in parts."""
     found = Counter(
         (int(predictions), len(update))
         for epoch in epochs
@@ -176,8 +156,7 @@ def update_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
 def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:
     """Returns the buckets that cost least: the rows that they pad, and the time that each takes to compile.
 
-    A run of few updates gets few buckets, and a long one up to 32 between a power of two and the next. They depend on the
-    data, the seed and the kind of device alone, so a run that is resumed on the same device has the same ones.
+    They depend on the data, the seed and the kind of device alone, so a resumed run has the same ones.
 
     Args:
         rows: how many rows updates have, and how many updates have so many.
@@ -237,10 +216,10 @@ class PackedTargets(NamedTuple):
 def pack_targets(
     sentences: Sentences, rows: list[np.ndarray], size: int, predictions: int, most_first_targets: int = 0
 ) -> PackedTargets:
-    """Packs the targets of sentences.
+    """Packs the targets of an update, or of a part of one.
 
     Args:
-        sentences: an update, or a part of one.
+        sentences: of the part.
         rows: where the features after each input of each sentence lie.
         size: C, the padded number of rows.
         predictions: of the whole update.

@@ -27,15 +27,11 @@ ROW_SIZES_A_DOUBLING = {"cpu": 4, "gpu": 2, "tpu": 2}
 
 
 class EndToEndUpdates(Updates):
-    """The updates of a model that is trained as a whole.
+    """The updates of a model that is trained as a whole; the arguments are those of `Updates`.
 
     An update is made in parts of at most compute.chunk_tokens predictions, whose gradients are added up. So no more
-    features and logits than theirs exist at once, but for padding.
-
-    Args:
-        model: as for `Updates`. Its trained arrays are those of `run`, where they are donated: nothing else may hold on
-            to them.
-        others: the other arguments of `Updates`.
+    features and logits than theirs exist at once, but for padding. Nothing else may hold on to the model's trained arrays,
+    which `run` donates.
     """
 
     def __init__(self, *, model: LanguageModel, placement: Placement, **others: Any) -> None:
@@ -87,16 +83,7 @@ def loss_and_gradient(
     key: jax.Array | None,
     placement: Placement | None = None,
 ) -> tuple[jax.Array, dict]:
-    """Returns the loss of packed targets in nats, and its gradient in all that is trained.
-
-    Args:
-        graphdef, frozen: of nnx.split(model, nnx.Param, ...), for a device.
-        params: what is trained, as LanguageModel.params gives it.
-        batch: the tokens that are read.
-        packed: the targets; packed.rows are rows of the features of the batch.
-        key: of the epoch's dropout; None: nothing is dropped.
-        placement: of the trained arrays; None: on one device, without padding.
-    """
+    """Returns the loss of packed targets in nats, and its gradient in all that is trained."""
 
     def loss(params: dict) -> jax.Array:
         model = merge(graphdef, params, frozen)
@@ -105,7 +92,7 @@ def loss_and_gradient(
         if placement is not None:
             # Each device has the features of its own slots, and all of them meet the rows of W that it has.
             features, readout = placement.replicated(features), placement.masked(readout)
-        seen = update.drop_output(features, packed.corpus_positions, key, model.config.output_dropout)
+        seen = update.drop_output(features, packed.corpus_positions, key, model.output_dropout)
         return update.packed_nll(readout, seen, packed, model.precision)
 
     return jax.value_and_grad(loss)(params)

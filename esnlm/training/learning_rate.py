@@ -1,10 +1,7 @@
 """The learning rate of each update: linear warm-up, then constant, linear or cosine down to 0, by updates or by words of text.
 
-By words, the rate of an update depends on how much text was read when it is made, whatever the size of a batch. Runs of other
-batch sizes, or on other corpora, then have the same rate after the same number of words.
-
-The rates of a whole run are a table that the compiled update gets as an argument. So runs that differ only in their rates share
-one compiled program: a search for the best rate compiles once.
+By words, runs of other batch sizes, or on other corpora, have the same rate after the same number of words. The rates of a whole run
+are a table that the compiled update gets as an argument, so that runs which differ only in their rates share one compiled program.
 """
 
 from typing import Any
@@ -54,11 +51,7 @@ def rates_by_words(config: TrainingConfig, words: np.ndarray) -> np.ndarray:
     """Returns the rate of each update of a run whose schedule counts words, (updates,) float64.
 
     Warm-up counts the words read with the update, so that the first one already moves. What follows counts those read before
-    it. Where all updates have the same number of words, the rates are therefore those of a schedule by updates.
-
-    Args:
-        config: the settings of the training.
-        words: of training text in each update, (updates,).
+    it. If all updates have the same number of words, the rates are therefore those of a schedule by updates.
     """
     with_it = np.cumsum(words, dtype=np.float64)
     before = with_it - words

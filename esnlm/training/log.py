@@ -63,12 +63,7 @@ class TrainingLog:
         self.warned = False
 
     def push(self, outcome: Outcome, log: bool) -> None:
-        """Takes the outcome of the update that was just handed to the device, and records those that are there.
-
-        Args:
-            outcome: of the update `state.step`.
-            log: a line of metrics is due after it.
-        """
+        """Takes the outcome of update `state.step`, which was just handed to the device, and records those that are there."""
         state = self.state
         self.pending.append(Pushed(outcome, state.step, state.tokens, state.words, log))
         ahead = FEWEST_AHEAD if self.pace is None else SECONDS_AHEAD / max(self.pace, 1e-6)
@@ -85,11 +80,7 @@ class TrainingLog:
 
     @contextlib.contextmanager
     def paused(self, recurs: bool = False) -> Iterator[None]:
-        """Does not count the time that is spent within it as training.
-
-        Args:
-            recurs: it will be spent again, so that the time left has a share of it.
-        """
+        """Does not count the time within it as training. If it `recurs`, the time left has a share of it."""
         since = time.monotonic()
         with self.progress.aside(recurs):
             yield
@@ -101,8 +92,13 @@ class TrainingLog:
         seconds = time.monotonic() - self.began
         spent, state.seconds = seconds - state.seconds, seconds
         self.pace = spent if self.pace is None else 0.8 * self.pace + 0.2 * spent
-        if not (applied and np.isfinite(loss)):
-            self._warn(update.step, loss, applied)
+        if not (applied and np.isfinite(loss)) and not self.warned:
+            self.warned = True
+            what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"
+            done = "applied all the same" if applied else "left out"
+            warn(
+                f"update {update.step}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only"
+            )
         if (update.step - 1) % self.updates_per_epoch == 0:
             state.train_nll_sum, state.train_nll_count = 0.0, 0
         if applied:
@@ -121,28 +117,12 @@ class TrainingLog:
     def _write_line(self, update: Pushed) -> None:
         state, epoch = self.state, (update.step - 1) // self.updates_per_epoch + 1
         train_nll, state.unlogged = float(np.mean(state.unlogged)) if state.unlogged else float("nan"), []
-        tokens_per_second = update.tokens / state.seconds
-        self.metrics.write(
-            step=update.step,
-            epoch=epoch,
-            tokens=update.tokens,
-            words=update.words,
-            train_nll=train_nll,
-            tokens_per_second=tokens_per_second,
-            **self.usage.values(tokens_per_second),
-        )
+        speed = update.tokens / state.seconds
+        figures = {"train_nll": train_nll, "tokens_per_second": speed} | self.usage.values(speed)
+        self.metrics.write(step=update.step, epoch=epoch, tokens=update.tokens, words=update.words, **figures)
         last = self.epochs * self.updates_per_epoch
         line = f"epoch {epoch}/{self.epochs}  update {update.step}/{last}  train NLL {train_nll:.3f}"
         self.progress.show(update.tokens, line, final=update.step == last, describe=self.usage.describe)
-
-    def _warn(self, step: int, loss: float, applied: bool) -> None:
-        """Says, once in a process, at which update numbers stopped being finite, and what was done."""
-        if self.warned:
-            return
-        self.warned = True
-        what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"
-        done = "applied all the same" if applied else "left out"
-        warn(f"update {step}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only")
 
 
 def _is_there(loss: Any) -> bool:

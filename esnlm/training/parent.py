@@ -14,7 +14,7 @@ import optax
 from flax import serialization
 
 from esnlm import config_io
-from esnlm.config import Experiment, as_dict, flatten
+from esnlm.config import Experiment, differences
 from esnlm.data.corpus import Corpus
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.errors import InputError
@@ -26,15 +26,8 @@ from esnlm.runs.directory import RunDirectory
 MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # what an optimizer of ours remembers of gradients
 
 
-def require_another_directory(experiment: Experiment) -> None:
-    """Raises InputError for a run that would go on from itself."""
-    run, parent = experiment.run, experiment.parent.run
-    if parent is not None and Path(run).resolve() == Path(parent).resolve():
-        raise InputError(f"{run}: it is the run to go on from; name another run directory with --run")
-
-
 def open_run(run: str) -> RunDirectory:
-    """Returns the directory of a parent. Raises InputError where there is none, or it is not on this machine."""
+    """Returns the directory of a parent. Raises InputError if there is none, or it is not on this machine."""
     if is_url(run):
         raise InputError(f"{run}: a run goes on from a directory of this machine; copy it here first")
     parent = RunDirectory(Path(run))
@@ -47,7 +40,7 @@ def open_run(run: str) -> RunDirectory:
 
 
 def resolve(experiment: Experiment) -> Experiment:
-    """Returns the experiment with the parent's step and `config_sha256` filled in; as it is where there is no parent.
+    """Returns the experiment with the parent's step and `config_sha256` filled in; as it is if there is no parent.
 
     Raises:
         InputError: the parent is no finished run, has another model or no such checkpoint, or is damaged.
@@ -60,13 +53,8 @@ def resolve(experiment: Experiment) -> Experiment:
     summary = theirs.read_summary(warn)
     if summary is None:
         raise InputError(f"{parent.run}: not a finished run; train it to its end with train.py, or name another run")
-    begun, now = (flatten(as_dict(each)) for each in (config_io.read_begun(theirs.config), experiment))
-    other = [
-        f"{key} {begun.get(key)} -> {now.get(key)}"
-        for key in sorted(begun | now)
-        if key.startswith("model.") and begun.get(key) != now.get(key)
-    ]
-    if other:
+    changes = differences(config_io.read_begun(theirs.config), experiment)
+    if other := [change for key, change in changes.items() if key.startswith("model.")]:
         raise InputError(
             f"{parent.run}: its model is another one ({'; '.join(other)}); a run goes on with the same model"
         )
@@ -82,17 +70,11 @@ def resolve(experiment: Experiment) -> Experiment:
             f"{parent.run}: its config_sha256 is {found[:12]} and parent.config_sha256 is {wanted[:12]}: it is another run;"
             " give the one that was meant, or null to take this one"
         )
-    parent = dataclasses.replace(parent, step=step, config_sha256=found)
-    return dataclasses.replace(experiment, parent=parent)
+    return dataclasses.replace(experiment, parent=dataclasses.replace(parent, step=step, config_sha256=found))
 
 
 def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> None:
-    """Copies the parent's arrays, if there is a parent, into a run directory that has no manifest yet.
-
-    Args:
-        experiment: of the run that begins, resolved.
-        corpus: its text.
-        directory: its run directory: frozen/ and initial/ are written, where they are not there.
+    """Copies the parent's arrays, if there is a parent, to frozen/ and initial/ of a run directory that has no manifest yet.
 
     Raises:
         InputError: the corpus was made with another tokenizer, or the parent is damaged.
@@ -111,26 +93,10 @@ def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory)
     say(f"going on from {theirs.path}, update {step}")
 
 
-def restore_initial(experiment: Experiment, directory: RunDirectory) -> dict[str, Any]:
-    """Returns what `copy_arrays` saved of the parent's training: "params", and "optimizer" where it is kept.
-
-    Empty for a run without a parent.
-
-    Raises:
-        InputError: it is damaged or missing.
-    """
-    return {} if experiment.parent.run is None else checkpoint.restore(directory.initial)[0]
-
-
 def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> optax.OptState:
     """Returns the state of an optimizer with the moments of a saved state.
 
     Nothing else of the saved state is taken over: the schedule counts updates from 0. So the two need not clip or average alike.
-
-    Args:
-        fresh: the state before the first update.
-        saved: another state, as a checkpoint holds it.
-        where: it was saved, for the error message.
 
     Raises:
         InputError: it was the state of another optimizer.
@@ -150,7 +116,7 @@ def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> op
 
 
 def _find(tree: Any, fields: set[str]) -> dict[str, Any] | None:
-    """Returns the first dict, among nested ones, that has just these keys; None where there is none."""
+    """Returns the first dict, among nested ones, that has just these keys; None if there is none."""
     if not isinstance(tree, dict):
         return None
     if tree.keys() == fields:

@@ -2,8 +2,8 @@
 
 import math
 import os
-import time
-from collections.abc import Callable, Mapping
+import timeit
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -19,6 +19,10 @@ from esnlm.io.console import clock, counted
 from esnlm.io.screen import Screen
 from esnlm.memory import device_memory
 from esnlm.models.base import ModelConfig
+from esnlm.models.deep_readout import DeepReadoutConfig, frozen_size
+from esnlm.models.devices import mesh_of
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.gpt2 import GPT2Config
 from esnlm.ops.matmul import matmul
 from esnlm.parallel.mesh import VOCABULARY, describe
 from esnlm.parallel.placement import rows_on
@@ -40,34 +44,37 @@ def show(experiment: Experiment) -> int:
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
     if (stores := experiment.data.stores_there()) is not None:
         require_usable(*stores, model.longest)
-    platform, mesh = backend(), describe(model.mesh(experiment.compute))
+    platform, mesh = backend(), describe(mesh_of(model, experiment.compute))
     compute = choose_compute(experiment.compute, model, platform, math.prod(mesh.values()))
-    counts = model.expected_counts(corpus.vocab_size)
+    counts, needed = model.expected_counts(corpus.vocab_size), memory(experiment, platform, mesh)
     if isinstance(training, Fitter):
         readout, named = {"readout": training.description}, training.kind
     else:
         named = {"adamw": "AdamW", "sgd": "SGD"}[training.optimizer]
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {named}"}
+    parts = {f"trained with {named}" if name == "trained" else name: size for name, size in needed._asdict().items()}
+    listed = ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items() if size or name != "trunk")
     lines = {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
         "all entries, zeros too": f"{counts.entries:,}",
         **readout,
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {counted(training.epochs, 'epoch')}",
-        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": _describe(
-            memory(experiment, platform, mesh), named
-        ),
+        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"{_bytes(sum(needed))}: {listed}",
         "disk": _disk(experiment),
         "time at best": _time(experiment, compute.precision),
         "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots},"
         f" window of {compute.window_tokens:,} tokens",
     }
     if isinstance(training, Fitter) and platform != "cpu":
-        needed = readout_regression.memory(training, model.feature_size, corpus.vocab_size, model.readout_rank)
-        lines["memory of the host"] = f"{_bytes(needed)}: {training.kind}"
+        on_host = readout_regression.memory(training, model.feature_size, corpus.vocab_size, model.linear_readout.rank)
+        lines["memory of the host"] = f"{_bytes(on_host)}: {training.kind}"
     Screen().table([], list(lines.items()), align="l")
     return 0
+
+
+# ---- memory and disk ----
 
 
 class Memory(NamedTuple):
@@ -79,21 +86,11 @@ class Memory(NamedTuple):
     trunk: int  # what lies between features and readout in an update, if there is something
     logits: int
 
-    @property
-    def total(self) -> int:
-        return sum(self)
-
 
 def memory(
     experiment: Experiment, platform: str, mesh: Mapping[str, int] = ONE_DEVICE, vocab_size: int | None = None
 ) -> Memory:
     """Returns the memory that an experiment needs on each device of a mesh.
-
-    Args:
-        experiment: the experiment.
-        platform: the kind of device: cpu, gpu or tpu.
-        mesh: how many devices there are along `data` and `vocabulary`.
-        vocab_size: V; None: that of its data.
 
     Raises:
         InputError: its data cannot be used.
@@ -101,11 +98,10 @@ def memory(
     training, model, vocab_size = experiment.training, experiment.model, vocab_size or experiment.data.size().vocab_size
     devices = math.prod(mesh.values())
     compute = choose_compute(experiment.compute, model, platform, devices)
-    assert compute.window_tokens is not None and compute.batch_slots is not None
     if not isinstance(training, Fitter):
         trained = optimizer_bytes(training, _trained_on_each(model, vocab_size, mesh))[0]
     elif platform == "cpu":
-        trained = readout_regression.memory(training, model.feature_size, vocab_size, model.readout_rank)
+        trained = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
     else:
         trained = training.memory_on_device(model.feature_size, vocab_size)
     # On several devices features lie there twice: as they are made, by sentence, and as updates read them, by unit.
@@ -113,8 +109,8 @@ def memory(
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
         trained=trained,
-        features=FLOAT * model.ahead_size * rows,
-        trunk=FLOAT * model.trunk_size(vocab_size) * compute.chunk_tokens,
+        features=FLOAT * (model.ahead_size or model.feature_size) * rows,
+        trunk=FLOAT * trunk_size(model, vocab_size) * compute.chunk_tokens,
         logits=FLOAT * 2 * math.ceil(vocab_size / mesh[VOCABULARY]) * compute.chunk_tokens,
     )
 
@@ -128,35 +124,23 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     """
     if os.environ.get(SWITCH) == "off":
         return
-    model, platform = experiment.model, backend()
-    mesh = describe(model.mesh(experiment.compute))
+    platform, mesh = backend(), describe(mesh_of(experiment.model, experiment.compute))
     planned = memory(experiment, platform, mesh, vocab_size)
     # The devices of a CPU, which are for tests, have one memory.
     together = min(math.prod(mesh.values()), jax.local_device_count()) if platform == "cpu" else 1
     parts = {"what is trained": together * planned.trained, "what is frozen": together * planned.frozen}
-    if model.trains_ahead:
+    if experiment.model.ahead_size:
         parts["features"] = together * planned.features
     needed, there = sum(parts.values()), device_memory()
     if needed <= there:
         return
     where = "this machine" if platform == "cpu" else f"a device, this {jax.local_devices()[0].device_kind},"
     of_it = ", ".join(f"{name} {size / 1e9:,.1f}" for name, size in parts.items())
-    largest = max(parts, key=lambda name: parts[name])
-    advice = "a smaller compute.window_tokens" if largest == "features" else "a smaller model"
+    advice = "a smaller model" if max(parts, key=parts.__getitem__) != "features" else "a smaller compute.window_tokens"
     raise InputError(
         f"this run needs at least {needed / 1e9:,.1f} GB of memory ({of_it}) and {where} has {there / 1e9:,.1f} GB;"
         f" choose {advice}, or try it all the same with {SWITCH}=off"
     )
-
-
-def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
-    """Returns the updates of a whole run; 0 for a regression."""
-    return training.epochs * updates_per_epoch(training, sentences) if isinstance(training, TrainingConfig) else 0
-
-
-def updates_per_epoch(training: TrainingConfig, sentences: int) -> int:
-    """Returns the updates of one pass over the training text."""
-    return math.ceil(sentences / training.batch_size)
 
 
 def optimizer_bytes(training: TrainingConfig, trained: int) -> tuple[int, int]:
@@ -167,32 +151,43 @@ def optimizer_bytes(training: TrainingConfig, trained: int) -> tuple[int, int]:
     return saved + FLOAT * trained, saved
 
 
+def trunk_size(model: ModelConfig, vocab_size: int) -> int:
+    """Estimates numbers of a token that an update holds between features and readout, or in all layers if these are trained."""
+    match model:
+        case DeepReadoutConfig():
+            heads, window = model.attention.heads, model.attention.history
+            return model.readout.held_per_token(frozen_size(model), window, heads, vocab_size)
+        case GPT2Config():
+            # As found in the compiled gradient of the 124M model; more in narrower ones, where the attention weights count.
+            return 24 * model.layers * model.width
+    return 0
+
+
+def trained_entries(model: ModelConfig, vocab_size: int) -> int:
+    """Returns how many numbers the trained arrays have in memory and in a checkpoint."""
+    trainable = model.expected_counts(vocab_size).trainable
+    if isinstance(model, EchoStateConfig) and model.train_input:
+        # `TrainedInput` pads all columns of W_in to the fullest one.
+        padding = model.reservoir.fullest_column(vocab_size) - model.reservoir.input_gamma * model.reservoir.state_size
+        return trainable + round(vocab_size * padding)
+    return trainable
+
+
 def _trained_on_each(model: ModelConfig, vocab_size: int, mesh: Mapping[str, int]) -> int:
     """Returns how many trained numbers each device has, with padding, as parallel/placement.py cuts them."""
-    whole, devices = model.trained_entries(vocab_size), math.prod(mesh.values())
+    whole, devices = trained_entries(model, vocab_size), math.prod(mesh.values())
     if devices == 1:
         return whole
-    others = model.trained_entries(0)  # What does not grow with V is no array by token.
+    others = trained_entries(model, 0)  # What does not grow with V is no array by token.
     rows = rows_on("gpu", vocab_size, mesh[VOCABULARY]) // mesh[VOCABULARY]
-    by_unit = (model.readout_rank or 0) * model.feature_size  # B
+    by_unit = (model.linear_readout.rank or 0) * model.feature_size  # B
     cut = by_unit // devices if model.feature_size % devices == 0 else by_unit
     return round((whole - others) * rows / vocab_size) + others - by_unit + cut
 
 
-def _describe(needed: Memory, optimizer: str) -> str:
-    trunk = f"trunk {_bytes(needed.trunk)}, " if needed.trunk else ""
-    return (
-        f"{_bytes(needed.total)}: frozen {_bytes(needed.frozen)}, trained with {optimizer} {_bytes(needed.trained)},"
-        f" features {_bytes(needed.features)}, {trunk}logits {_bytes(needed.logits)}"
-    )
-
-
 def _disk(experiment: Experiment) -> str:
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
-    frozen, trained = (
-        model.saved_frozen_bytes(corpus.vocab_size, corpus.predicted_tokens),
-        model.trained_entries(corpus.vocab_size),
-    )
+    frozen, trained = model.frozen_bytes(corpus.vocab_size), trained_entries(model, corpus.vocab_size)
     if isinstance(training, Fitter):
         # Its sums, and at the end its readout; the old ones go when the new ones are there.
         count, size = 2, training.sums_size(model.feature_size, corpus.vocab_size) + FLOAT * trained
@@ -201,15 +196,21 @@ def _disk(experiment: Experiment) -> str:
     return f"{_bytes(frozen + count * size)}: {count} checkpoints of {_bytes(size)}, frozen {_bytes(frozen)}"
 
 
-def _time(experiment: Experiment, precision: str) -> str:
-    """Returns how long the matrix products of a training take here."""
-    training = experiment.training
-    if isinstance(training, Fitter) and training.computed_by_host:
-        where, speed = "this host, in float64", host_speed()
-    else:
-        where, speed = f"this {jax.default_backend()}", matmul_speed(precision)
-    what = "by the speed of its matrix products alone; expect half as much again"
-    return f"{clock(flops(experiment) / speed)} on {where}, {what}"
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+# ---- updates and time ----
+
+
+def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
+    """Returns the updates of a whole run; 0 for a regression."""
+    return training.epochs * updates_per_epoch(training, sentences) if isinstance(training, TrainingConfig) else 0
+
+
+def updates_per_epoch(training: TrainingConfig, sentences: int) -> int:
+    """Returns the updates of one pass over the training text."""
+    return math.ceil(sentences / training.batch_size)
 
 
 def flops(experiment: Experiment) -> int:
@@ -225,31 +226,28 @@ def flops(experiment: Experiment) -> int:
     return tokens * model.flops_per_token(corpus.vocab_size)
 
 
+def _time(experiment: Experiment, precision: str) -> str:
+    """Returns how long the matrix products of a training take here."""
+    training = experiment.training
+    if isinstance(training, Fitter) and training.computed_by_host:
+        where, speed = "this host, in float64", host_speed()
+    else:
+        where, speed = f"this {jax.default_backend()}", matmul_speed(precision)
+    what = "by the speed of its matrix products alone; expect half as much again"
+    return f"{clock(flops(experiment) / speed)} on {where}, {what}"
+
+
 @cache
 def matmul_speed(precision: str) -> float:
     """Returns the floating-point operations per second of one matrix product on JAX's device, the best of five."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1024, 1024)), jnp.float32)
     multiply = jax.jit(lambda x: matmul(x, x, (1, 1), precision))
     multiply(x).block_until_ready()
-    return 2 * 1024**3 / _least_seconds(lambda: multiply(x).block_until_ready())
+    return 2 * 1024**3 / min(timeit.repeat(lambda: multiply(x).block_until_ready(), number=1))
 
 
 @cache
 def host_speed() -> float:
     """Returns the floating-point operations per second of one matrix product in float64 by NumPy, the best of five."""
     x = np.random.default_rng(0).normal(size=(1024, 1024))
-    return 2 * 1024**3 / _least_seconds(lambda: x @ x)
-
-
-def _least_seconds(work: Callable[[], object]) -> float:
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
-def _bytes(size: float) -> str:
-    """Returns a number of bytes, in figures that say something of a small run and of a large one."""
-    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+    return 2 * 1024**3 / min(timeit.repeat(lambda: x @ x, number=1))

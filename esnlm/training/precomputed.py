@@ -1,8 +1,7 @@
 """Updates whose features are computed before them, for a prefetch window of many updates at once.
 
-This is for models that train nothing but a readout, or a readout and a trunk below it. It changes neither what is in a batch
-nor the order of the batches. Another thread reads and lays out the sentences of the next window while the device works on this one:
-a GPU would wait for the host about as long as it computes.
+This is for models that train nothing but a readout, or a readout and a trunk below it. Another thread reads and lays out the
+sentences of the next window while the device works on this one: a GPU would wait for the host about as long as it computes.
 """
 
 from collections.abc import Iterator
@@ -61,7 +60,6 @@ class PrecomputedUpdates(Updates):
         super().__init__(model=model, epochs=epochs, loss_and_gradient=loss_and_gradient, **others)
         self.window_tokens: int = compute.window_tokens
         self.stream, self.frozen = model.stream_ahead(compute, self.placement), model.frozen_readout_arrays
-        self.buffer = self.stream.new_buffer()
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.update_shapes(epochs, self.window_tokens, shares_first_row, backend())
@@ -104,8 +102,7 @@ class PrecomputedUpdates(Updates):
     def _compute(self, laid_out: LaidOut) -> None:
         """Hands sentences to the device, which overwrites the features that were there."""
         self.features: jax.Array | None = None
-        self.buffer = self.stream.run(laid_out, self.key, self.buffer)
-        self.features = self.placement.by_units(self.buffer)
+        self.features = self.placement.by_units(self.stream.run(laid_out, self.key, reuse=True))
 
     def _read(self, number: int, window: range) -> Window:
         """Reads and lays out the sentences of a window. It changes nothing, since it may run beside everything else here."""

@@ -1,12 +1,11 @@
 """Runs whose readout is a regression onto one-hot targets, on precomputed features.
 
-1. The features of a window of sentences, in the order of the seed, are computed once.
-2. The fitter (regression/ridge.py, rls.py, lms.py) takes them into its accumulators. A stopped run needs nothing else.
-3. After the last window it makes linear scores of the accumulators, and one rule makes these log-probabilities
-   (regression/calibration.py). What is saved is an ordinary readout: nothing else knows how it came about.
+The features of a window of sentences, in the order of the seed, are computed once, and the fitter (regression/) takes them into its
+accumulators. After the last window it makes linear scores of these, and one rule makes log-probabilities of the scores
+(regression/calibration.py). What is saved is an ordinary readout.
 
 The regularisation is chosen and the rule is fitted on a sample of the training text that is held out of the fit. So the
-validation text is as new to a regression as it is to AdamW, and their figures can stand side by side.
+validation text is as new to a regression as it is to AdamW.
 """
 
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from esnlm.compute import ResolvedCompute
 from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.errors import InputError
@@ -45,9 +45,8 @@ def memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> 
 
 
 def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> None:
-    """Raises InputError where a fit needs more memory than the machine has."""
-    needed = memory(fitter, features, vocab_size, rank)
-    there = total_memory()
+    """Raises InputError if a fit needs more memory than the machine has."""
+    needed, there = memory(fitter, features, vocab_size, rank), total_memory()
     if needed > there:
         of_fit = fitter.memory(features, vocab_size, rank)
         smaller = "model.reservoir.state_size" if 2 * of_fit > needed else "training.held_out_tokens"
@@ -59,17 +58,7 @@ def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | N
 
 
 def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, directory: RunDirectory) -> State:
-    """Restores a finished fit, or else the newest good accumulators, or else starts anew.
-
-    Args:
-        fitter: of this run.
-        params: the model's, as initialized.
-        features: F.
-        vocab_size: V.
-        directory: of the run.
-
-    Returns:
-        The state.
+    """Restores a finished fit, or else the newest good accumulators, or else starts anew from the initialized `params`.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
@@ -98,9 +87,7 @@ class ReadoutRegression:
     store: TokenStore  # the training text
     counts: np.ndarray  # how often each token is predicted in it, (V,)
     stream: FeatureStream
-    precision: str
-    window_tokens: int  # features that are held at once
-    chunk_tokens: int  # logits that are held at once
+    compute: ResolvedCompute
 
     def run(self, state: State, metrics: Metrics, directory: RunDirectory, interruption: Interruption) -> None:
         """Does what is left of the fit and saves it: the readout in state.params, or a stopped run's accumulators."""
@@ -116,7 +103,7 @@ class ReadoutRegression:
             return
         began = time.monotonic() - state.seconds
         say(f"{self.fitter.kind}: making the readout")
-        state.step += self.fitter.finish(state.accumulators, self.precision)
+        state.step += self.fitter.finish(state.accumulators, self.compute.precision)
         readout, state.regression = self._solve(state.accumulators, held_out)
         state.params, state.accumulators = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, {}
         state.step += 1
@@ -146,33 +133,26 @@ class ReadoutRegression:
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence
         progress = Progress(fitter.epochs * int(lengths[learned].sum()), state.tokens)
-        usage = Usage(None, self.precision)
+        usage = Usage(None, self.compute.precision)
         began = time.monotonic() - state.seconds
         seen, number, saved = 0, 0, state.step
         for epoch in range(fitter.epochs):
             order = generator(self.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
-            for window in batches.split_windows(lengths[order], self.window_tokens):
+            for window in batches.split_windows(lengths[order], self.compute.window_tokens):
                 sentences, number = order[window.start : window.stop], number + 1
                 ends = seen + np.cumsum(lengths[sentences])
                 seen = int(ends[-1])
-                # What was taken in before the run was stopped is left out, also where the windows were others then.
+                # What was taken in before the run was stopped is left out, also if the windows were others then.
                 sentences = sentences[ends > state.tokens]
                 if len(sentences) == 0:
                     continue
-                updates = fitter.accumulate(state.accumulators, self._read(sentences), self.precision)
+                updates = fitter.accumulate(state.accumulators, self._read(sentences), self.compute.precision)
                 state.step += updates
                 state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
                 state.seconds = time.monotonic() - began
-                speed = seen / state.seconds
                 if updates:
-                    metrics.write(
-                        step=state.step,
-                        epoch=epoch + 1,
-                        tokens=seen,
-                        words=state.words,
-                        tokens_per_second=speed,
-                        **usage.values(speed),
-                    )
+                    figures = {"tokens_per_second": seen / state.seconds} | usage.values(seen / state.seconds)
+                    metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, **figures)
                 done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}"
                 progress.show(seen, done, final=seen == progress.total, describe=usage.describe)
                 stops = bool(interruption)
@@ -186,7 +166,7 @@ class ReadoutRegression:
     def _solve(self, accumulators: Accumulators, held_out: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
         """Makes the readout, and a record of how it was made, with the sentences `held_out` to choose by."""
         features, targets = [], []
-        for window in batches.split_windows(self.store.lengths[held_out] - 1, self.window_tokens):
+        for window in batches.split_windows(self.store.lengths[held_out] - 1, self.compute.window_tokens):
             given = self._read(held_out[window.start : window.stop])
             features.append(np.asarray(given.features)[np.concatenate(given.rows)])
             targets.append(given.targets)
@@ -197,10 +177,10 @@ class ReadoutRegression:
     def _sampled_nll(self, readout: dict[str, np.ndarray], learned: np.ndarray) -> tuple[float, int]:
         """Returns the NLL of a sample of the training text under the final readout, in nats, and its tokens."""
         sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
-        settings = self.precision, self.window_tokens, self.chunk_tokens
-        if self.stream.placement is not None:
-            placement = self.stream.placement
+        compute, placement = self.compute, self.stream.placement
+        if placement is not None:
             readout = placement.masked(placement.place({"readout": readout})["readout"])
+        settings = compute.precision, compute.window_tokens, compute.chunk_tokens
         nats, tokens = 0.0, 0
         for window in scoring.total_nll(self.stream, readout, sample, *settings):
             nats, tokens = nats + window.nats, tokens + window.tokens
@@ -213,7 +193,7 @@ class ReadoutRegression:
         # The delta rule, which the device computes, diverges on these like any training by gradients.
         if self.fitter.computed_by_host and not bool(jax.numpy.isfinite(features).all()):
             raise InputError(
-                f"training.kind is {self.fitter.kind}: the states of some sentences are not finite, and it has no answer for them;"
+                f"training.kind is {self.fitter.kind}: the states of some sentences are not finite;"
                 " lower model.reservoir.spectral_radius or input_scale, or choose gradient"
             )
         if group.count() > 1:  # every process fits all of the readout
@@ -232,11 +212,7 @@ def _save_accumulators(state: State, metrics: Metrics, directory: RunDirectory) 
 
 
 def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Splits the sentences of a store into those to learn from and those to hold out, about so many predictions.
-
-    Returns:
-        (learned, held_out): numbers of sentences.
-    """
+    """Returns the numbers of the sentences to learn from, and of those to hold out, of about so many predictions."""
     everything = np.arange(len(store))
     held_out = _sample(store, everything, seed, min(tokens, MOST_HELD_OUT * int((store.lengths - 1).sum())))
     return np.setdiff1d(everything, held_out), held_out

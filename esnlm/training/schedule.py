@@ -44,45 +44,29 @@ class Schedule:
         return Due(validation or is_due(self.log_every), checkpoint, permanent, validation)
 
 
-def steps_at_words(words: Sequence[np.ndarray], counts: Sequence[int]) -> set[int]:
-    """Returns the steps at which so many words of training text have been read.
+def steps_at_words(words: np.ndarray, counts: Sequence[int]) -> set[int]:
+    """Returns the steps at which so many words of training text have been read, of those that the run reaches.
 
     Args:
-        words: of each update, an array an epoch.
-        counts: of words, counted over all epochs. One that the run does not reach has no step.
+        words: of each update of the run.
+        counts: of words, over all epochs.
     """
-    read = np.cumsum(np.concatenate(words), dtype=np.int64)
+    read = np.cumsum(words, dtype=np.int64)
     return {1 + int(np.searchsorted(read, count)) for count in counts if count <= read[-1]}
 
 
-def not_reached(training: TrainingConfig, words: Sequence[np.ndarray]) -> list[str]:
-    """Returns a line for each setting that lies behind the end of a run: a warm-up, and words at which a checkpoint is kept.
-
-    A schedule that ends long before the run has one, too.
-
-    Args:
-        training: the settings.
-        words: of each update, an array an epoch.
-    """
-    updates, read = sum(map(len, words)), int(sum(each.sum() for each in words))
-    found = []
-    for name, value, last, unit in (
-        ("warmup_updates", training.warmup_updates, updates, "updates"),
-        ("warmup_words", training.warmup_words, read, "words"),
-    ):
-        if value > last:
-            highest = training.learning_rate * last / value
-            found.append(
-                f"training.{name} is {value:,} and the run has {last:,} {unit}: its learning rate ends at {highest:.3g}"
-            )
+def not_reached(training: TrainingConfig, words: np.ndarray) -> list[str]:
+    """Returns a line for each setting that does not fit the length of a run."""
+    updates, read, found = len(words), int(words.sum()), []
+    for name, value in (("warmup_updates", training.warmup_updates), ("warmup_words", training.warmup_words)):
+        if value > (has := updates if name == "warmup_updates" else read):
+            found.append(f"{name} is {value:,} and the run has {has:,}: it never reaches its learning rate")
     end = training.schedule_words
     if end is not None and read > 1.01 * end:  # A schedule of a million words is meant to end near a million.
         found.append(
-            f"training.schedule_words is {end:,} and the run reads {read:,} words: its learning rate is 0 for the last {read - end:,}"
+            f"schedule_words is {end:,} and the run reads {read:,} words: the last ones at a learning rate of 0"
         )
     for count in training.checkpoint_words:
         if count > read:
-            found.append(
-                f"training.checkpoint_words has {count:,}, and the run reads {read:,} words: no checkpoint is kept there"
-            )
-    return found
+            found.append(f"checkpoint_words has {count:,} and the run reads {read:,}: no checkpoint is kept there")
+    return [f"training.{line}" for line in found]

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +44,21 @@ class Counters:
     changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
     devices: list[dict[str, Any]] = field(default_factory=list)  # that it was trained on, in their order
     regression: dict[str, Any] = field(default_factory=dict)  # how the readout was fitted; empty until it is
-    best_step: int | None = None  # of the best validation so far, where training.stop_after asks for it
+    best_step: int | None = None  # of the best validation so far, if training.stop_after asks for it
     best_val_nll: float | None = None  # of that validation, in nats per token
     validations_since_best: int = 0
 
     @property
     def train_nll(self) -> float:
-        """The mean so far; nan where there is none."""
+        """The mean so far; nan if there is none."""
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
 
     def note_validation(self, val_nll: float, margin: float) -> None:
-        """Takes up a validation after `step`: a new best one, where it is below the best so far by more than the margin.
-
-        One that is not a number is no new best.
-        """
+        """Takes up a validation after `step`: a new best one, if it is below the best so far by more than the margin."""
         best = math.inf if self.best_val_nll is None else self.best_val_nll
         if val_nll < best - margin:
             self.best_step, self.best_val_nll, self.validations_since_best = self.step, val_nll, 0
-        else:
+        else:  # also one that is not a number
             self.validations_since_best += 1
 
     def note_memory(self) -> None:
@@ -84,11 +80,11 @@ class State(Counters):
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
     accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
-    placement: Placement | None = None  # of params and optimizer on a mesh of devices; None: there is one device
+    placement: Placement | None = None  # of params and optimizer; None: they lie as they are saved
 
     @property
     def evaluated(self) -> dict[str, Any]:
-        """The arrays that validation reads: their average where there is one (training/average.py)."""
+        """The arrays that validation reads: their average if there is one (training/average.py)."""
         return evaluated(self.params, self.optimizer)
 
 
@@ -101,28 +97,18 @@ def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
 def open_model(
     config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory, text: TokenStore | None = None
 ) -> LanguageModel:
-    """Returns the model as it is before the first update, with its frozen arrays from frozen/ where they were saved.
-
-    Args:
-        config: the model's configuration.
-        vocab_size: V.
-        seed: the run's, from which the arrays are initialized.
-        directory: the run directory.
-        text: the training text, for a model that counts in it.
+    """Returns the model as it is before the first update, with its frozen arrays from frozen/ if they were saved.
 
     Raises:
         InputError: frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.
     """
     if (damage := checkpoint.verify(directory.frozen)) is None:
-        arrays, _ = checkpoint.restore(directory.frozen)
-        return config.initialize(vocab_size, seed, arrays)
+        return config.initialize(vocab_size, seed, checkpoint.restore(directory.frozen)[0])
     expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a run that begins now
     began = time.monotonic()
     arrays, record = config.initialize_frozen(vocab_size, seed, text)
     if arrays:
-        units = config.reservoir_units
-        what = f"reservoir of {units:,} units" if units else "frozen arrays"
-        say(f"{what} initialized in {time.monotonic() - began:.1f} s")
+        say(f"frozen arrays initialized in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
@@ -141,7 +127,7 @@ def open_state(
     optimizer: optax.GradientTransformation,
     directory: RunDirectory,
     training: TrainingConfig,
-    placement: Placement | None = None,
+    placement: Placement,
     moments: dict[str, Any] | None = None,
 ) -> State:
     """Returns the state of the newest good checkpoint, or a fresh one.
@@ -149,34 +135,29 @@ def open_state(
     Args:
         params: the trained arrays as they are before the first update.
         training: says how many checkpoints there will be.
-        placement: of the arrays on a mesh of devices; None: there is one device.
+        placement: of the arrays.
         moments: the saved state of the optimizer whose moments a fresh one begins with; None: they begin at 0.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
-    if placement is not None:
-        params = placement.place(params)
+    params = placement.place(params)
     fresh = optimizer.init(params)
     newest = restore_newest(directory.checkpoints)
     if newest is None:
         size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
         checkpoint.require_free_space(directory.path, size * training.checkpoints_at_once)
         if moments is not None:
-            fresh = jax.tree.map(jax.numpy.asarray, with_moments(fresh, moments, str(directory.initial)))
-        if placement is not None:
-            fresh = placement.place(fresh)
-        return State(params=params, optimizer=fresh, placement=placement)
+            fresh = with_moments(fresh, moments, str(directory.initial))
+        return State(params=params, optimizer=placement.place(fresh), placement=placement)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
-    to_devices = placement.place if placement is not None else partial(jax.tree.map, jax.numpy.asarray)
     counters = counters_of(metadata)
     if group.writes():  # A kill may have cut the last pruning short.
         checkpoint.prune(directory.checkpoints, training.keep_checkpoints, counters.get("best_step"))
     average = {"average": arrays["average"]} if "average" in arrays else {}
-    optimizer_state = to_devices(serialization.from_state_dict(fresh, arrays["optimizer"] | average))
-    params = to_devices(arrays["params"])
-    return State(params=params, optimizer=optimizer_state, placement=placement, **counters)
+    optimizer_state = placement.place(serialization.from_state_dict(fresh, arrays["optimizer"] | average))
+    return State(params=placement.place(arrays["params"]), optimizer=optimizer_state, placement=placement, **counters)
 
 
 def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
@@ -197,12 +178,7 @@ def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, An
 
 @working("saving the checkpoint")
 def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
-    """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed.
-
-    Args:
-        keep: how many of the newest to keep, beside the permanent ones and the best one.
-        permanent: keep this one for good.
-    """
+    """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed."""
     params, optimizer = state.params, state.optimizer
     if state.placement is not None:
         params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
@@ -230,15 +206,11 @@ def note_changes(state: State, changes: Sequence[str]) -> None:
 
 
 def note_device(state: State, device: dict[str, Any]) -> None:
-    """Remembers what a run is trained on from here, so that its summary tells that its time is of several devices.
-
-    Beside an accelerator the number of the host's cores is of no account.
-    """
-
-    def counts(one: dict[str, Any]) -> list[Any]:
-        return [value for name, value in one.items() if name != "cores" or one["platform"] == "cpu"]
-
-    if not state.devices or counts(state.devices[-1]) != counts(device):
+    """Remembers what a run is trained on from here, so that its summary says if its time is of several devices."""
+    last = state.devices[-1] if state.devices else {}
+    if device["platform"] != "cpu":  # On an accelerator, ignore the host's cores.
+        last = last | {"cores": device["cores"]}
+    if last != device:
         state.devices.append(device)
 
 
@@ -250,7 +222,4 @@ def warn_of_damage(directory: RunDirectory, step: int) -> None:
     if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
         warn(f"{directory.frozen}: {problem}; to initialize it again, {again}")
     if checkpoint.latest_step(directory.checkpoints, warn) != step:
-        warn(
-            f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete"
-            f" {directory.summary.name}"
-        )
+        warn(f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, {again}")

@@ -1,8 +1,6 @@
 """summary.json: the result of a run, and what it was made from."""
 
 import dataclasses
-import hashlib
-import json
 import math
 import os
 import platform
@@ -10,10 +8,12 @@ from typing import Any
 
 import jax
 
-from esnlm.config import Experiment, TrainingConfig, as_dict
+from esnlm.config import ResolvedExperiment, TrainingConfig, hash_settings
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.distributed import group
 from esnlm.evaluation.likelihood import Likelihood
+from esnlm.models.base import Counts
+from esnlm.models.devices import mesh_of
 from esnlm.parallel import mesh as meshes
 from esnlm.regression.base import Fitter
 from esnlm.training.plan import updates_per_epoch
@@ -32,22 +32,21 @@ def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int
 
 
 def summarize(
-    experiment: Experiment, corpus: Corpus, model: Any, state: State, validation: Likelihood | None
+    experiment: ResolvedExperiment, corpus: Corpus, counts: Counts, state: State, validation: Likelihood | None
 ) -> dict[str, Any]:
     """Returns the values of summary.json; losses are in nats per token."""
+    training, vocab_size = experiment.training, corpus.tokenizer.vocab_size
     train_nll = state.train_nll  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
     val_nll = validation.nll if validation else None
-    counts = model.counts()
-    training = experiment.training
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
     tokens_per_second = state.tokens / state.seconds if state.seconds else None
-    vocab_size = corpus.tokenizer.vocab_size
     usage = usage_of(experiment, vocab_size)
     diverged = stopped or has_diverged(train_nll, val_nll, vocab_size)
-    return {
+    epochs, within = epochs_made(training, len(corpus.train), state.step)
+    found: dict[str, Any] = {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
-        "epochs": epochs_made(training, len(corpus.train), state.step)[0],
+        "epochs": epochs,
         "tokens": state.tokens,
         "words": state.words,
         "skipped_updates": state.skipped,
@@ -68,28 +67,13 @@ def summarize(
         "seed": experiment.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device() | {"mesh": meshes.describe(experiment.model.mesh(experiment.compute))},
+        "device": describe_device() | {"mesh": meshes.describe(mesh_of(experiment.model, experiment.compute))},
         "data_sha256": fingerprints(corpus),
-        "config_sha256": hash_config(experiment),
-    } | _where_there_is_one(experiment, state, len(corpus.train))
-
-
-def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) -> tuple[int | float, str | None]:
-    """Returns the epochs of a run that ended at update `step`, and what its train NLL is of where it ended within one."""
-    if not isinstance(training, TrainingConfig):
-        return training.epochs, None
-    length = updates_per_epoch(training, sentences)
-    whole, more = divmod(step, length)
-    if more == 0:
-        return whole, None
-    return math.floor(1000 * step / length) / 1000, f"{more:,} of the {length:,} updates of an epoch"
-
-
-def _where_there_is_one(experiment: Experiment, state: State, sentences: int) -> dict[str, Any]:
-    """Returns the values that only some runs have: of a regression, of early stopping, and of the run that it goes on from."""
-    training, found = experiment.training, dict[str, Any]()
-    if (of_what := epochs_made(training, sentences, state.step)[1]) is not None:
-        found["train_nll_of"] = of_what
+        "config_sha256": hash_settings(experiment, with_seed=True),
+    }
+    # What only some runs have:
+    if within is not None:
+        found["train_nll_of"] = within
     if len(state.devices) > 1:
         found["earlier_devices"] = state.devices[:-1]
     if state.regression:
@@ -102,6 +86,17 @@ def _where_there_is_one(experiment: Experiment, state: State, sentences: int) ->
     if experiment.parent.run is not None:
         found["parent"] = dataclasses.asdict(experiment.parent)
     return found
+
+
+def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) -> tuple[int | float, str | None]:
+    """Returns the epochs of a run that ended at update `step`, and what its train NLL is of if it ended within one."""
+    if not isinstance(training, TrainingConfig):
+        return training.epochs, None
+    length = updates_per_epoch(training, sentences)
+    whole, more = divmod(step, length)
+    if more == 0:
+        return whole, None
+    return math.floor(1000 * step / length) / 1000, f"{more:,} of the {length:,} updates of an epoch"
 
 
 def ended_because(training: TrainingConfig, state: State) -> str:
@@ -125,17 +120,3 @@ def describe_device() -> dict[str, str | int]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     here = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}
     return here if group.count() == 1 else here | {"processes": group.count()}
-
-
-def hash_config(experiment: Experiment) -> str:
-    """Returns the sha256 of a run's configuration, without the names of run directories and trackers and without `compute.mesh`.
-
-    What was chosen for the devices is among it: `compute.window_tokens` grows with their number, and kernel, cross-entropy and
-    batch slots depend on their kind. So runs of one configuration on other devices may have other hashes. `hash_settings`
-    (settings.py) has none of these.
-    """
-    tree = as_dict(experiment) | {"run": None}
-    del tree["tracking"], tree["compute"]["mesh"]
-    if tree["parent"]["config_sha256"] is not None:
-        del tree["parent"]["run"]  # Its own hash says which run it is, wherever it lies.
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

@@ -1,8 +1,4 @@
-"""One update: loss, gradient and optimizer step, compiled once for each padded size.
-
-From top to bottom: the optimizer, the loss and its gradient in the readout, the compiled update, and the interface that the
-training loop sees (training/precomputed.py and training/end_to_end.py).
-"""
+"""One update: loss, gradient and optimizer step, compiled once for each padded size."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -16,7 +12,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from esnlm.compute import ComputeConfig
+from esnlm.compute import ResolvedCompute
 from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
@@ -36,7 +32,7 @@ from esnlm.training.learning_rate import scale_by_rates
 def make_optimizer(
     config: TrainingConfig, scaling: str = "none", widths: tuple[int, int, int] | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
+    """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping if it is asked for.
 
     "sgd" is gradient descent with the momentum of torch.optim.SGD, and the same decoupled decay. With a scaling of the
     readout, the steps of its arrays are multiplied by their rates, but their decay is not: it stays eta wd. In
@@ -46,7 +42,7 @@ def make_optimizer(
     Its `update` takes `rates` beside the usual arguments, (updates,): those of training/learning_rate.py.
 
     Args:
-        config: the settings of the training. The learning rate and its schedule are not part of the optimizer.
+        config: the settings of the training.
         scaling: of the readout, as in ReadoutConfig.
         widths: N, r and V, which the scaling depends on; None: those of the arrays, which must then have no padding.
     """
@@ -92,18 +88,13 @@ def readout_loss_and_gradient(
 ) -> tuple[jax.Array, dict]:
     """Returns the loss of packed targets in nats, and its gradient with respect to the trained arrays (readout and trunk).
 
-    The logits of at most `chunk_tokens` rows exist at once: larger updates add up their gradient over chunks.
-
     Args:
         params: {"readout": {...}}, and what the trunk reads.
         buffer: what was computed ahead, (rows, N): without a trunk, the features.
-        packed: the targets, and where their features lie in the buffer.
+        packed: the targets; packed.rows are rows of the buffer.
         key: of the epoch's dropout on the features that the readout sees.
         frozen: arrays of the readout beside the trained ones.
-        placement: of the trained arrays.
-        precision: of the products (ops/matmul.py).
-        chunk_tokens: rows of a chunk.
-        dropout_rate: of the dropout.
+        chunk_tokens: rows whose logits exist at once: larger updates add up their gradient over chunks.
         trunk: from the params and rows of the buffer to the features; None: they are the same.
     """
 
@@ -158,10 +149,7 @@ def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precis
 
 
 def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
-    """Applies dropout to the features (C, F) that the readout sees, of the tokens at these corpus positions (C,).
-
-    Nothing is dropped at the rate 0 or without a key.
-    """
+    """Applies dropout to the features (C, F) that the readout sees, of the tokens at these corpus positions (C,), if there is a key."""
     if not rate or key is None:
         return features
     return features * dropout.mask(dropout.token_keys(key, corpus_positions), dropout.OUTPUT, features.shape[1], rate)
@@ -218,18 +206,18 @@ class Updates(ABC):
     """The updates of a training. A window is loaded, then its updates are run one after another.
 
     `run` hands an update to the device and returns before it is done. It overwrites the params and the state of the optimizer
-    that it is given. Each new size of an update is compiled when it is first met.
+    that it is given, which `placement` placed. Each new size of an update is compiled when it is first met.
 
     Args:
-        model: ready for the device (`LanguageModel.for_device`). Its trained arrays are overwritten if `run` is given them.
-        compute: resolved settings of the device.
+        model: of `LanguageModel.for_device`. Its trained arrays are overwritten if `run` is given them.
+        compute: settings of the device.
         seed: of the dropout.
         store: the sentences.
         epochs: the plans of all epochs: which sentences each update has, and which updates each window.
         optimizer: from make_optimizer.
         rates: the learning rate of each update of the run, (updates,).
         on_nonfinite: what to do if a loss or a gradient is not finite: continue, skip or stop.
-        placement: of the trained arrays. The params and the state of the optimizer that `run` is given are placed by it.
+        placement: of the trained arrays.
         loss_and_gradient: from (params, *given) to the loss and the gradient of an update, or of a part of one.
     """
 
@@ -237,7 +225,7 @@ class Updates(ABC):
         self,
         *,
         model: LanguageModel,
-        compute: ComputeConfig,
+        compute: ResolvedCompute,
         seed: int,
         store: TokenStore,
         epochs: list[EpochPlan],
@@ -268,12 +256,7 @@ class Updates(ABC):
 
     @abstractmethod
     def load(self, number: int, window: range) -> None:
-        """Takes up a window of an epoch.
-
-        Args:
-            number: of the epoch, from 0.
-            window: one of epochs[number].windows.
-        """
+        """Takes up one of the windows of epoch `number`, from 0."""
 
     @abstractmethod
     def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
@@ -284,12 +267,7 @@ class Updates(ABC):
         """Returns the features, without a gradient, of the model with these trained arrays."""
 
     def whole(self, params: dict, state: optax.OptState, given: tuple) -> tuple[dict, optax.OptState, Outcome]:
-        """Runs an update in one program.
-
-        Args:
-            params, state: as in `run`.
-            given: what `loss_and_gradient` reads beside the params.
-        """
+        """Runs an update in one program; `given` is what `loss_and_gradient` reads beside the params."""
         with self._on_mesh():
             params, state, self.going, outcome = self._update(params, state, self.going, self.rates, *given)
         return params, state, outcome

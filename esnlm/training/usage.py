@@ -8,12 +8,15 @@ table, on a CPU, whose makers state no such speed, and for a regression, part of
 
 import jax
 
-from esnlm.config import Experiment, TrainingConfig
+from esnlm.config import ResolvedExperiment, TrainingConfig
 from esnlm.memory import memory_use
+from esnlm.models.devices import mesh_of
+from esnlm.ops.matmul import PRECISIONS
 
 # Operations a second in matrix products of float32, tf32 and bf16, in TFLOP/s without sparsity, by what JAX calls the device: NVIDIA's
 # data sheets and Google Cloud's documentation. A float32 product of a TPU is six products of bf16 (JAX's precision "highest").
 HOPPER, AMPERE = (66.9, 494.7, 989.4), (19.5, 156, 312)
+TPUS = {"v4": 275, "v5 lite": 197, "v5e": 197, "v5": 459, "v5p": 459, "v6 lite": 918, "v6e": 918}
 TFLOPS: dict[str, tuple[float, float, float]] = {
     "NVIDIA B200": (75, 1125, 2250),
     "NVIDIA H200": HOPPER,
@@ -27,32 +30,15 @@ TFLOPS: dict[str, tuple[float, float, float]] = {
     "NVIDIA L40S": (91.6, 183, 362),
     "NVIDIA L4": (30.3, 60, 121),
     "NVIDIA GeForce RTX 4090": (82.6, 82.6, 165.2),
-} | {
-    kind: (bf16 / 6, bf16 / 3, bf16)
-    for kinds, bf16 in (
-        (("TPU v4",), 275),
-        (("TPU v5 lite", "TPU v5e"), 197),
-        (("TPU v5", "TPU v5p"), 459),
-        (("TPU v6 lite", "TPU v6e"), 918),
-    )
-    for kind in kinds
-}
+} | {f"TPU {kind}": (bf16 / 6, bf16 / 3, bf16) for kind, bf16 in TPUS.items()}
 
 
 class Usage:
-    """Says what is made use of, for the console and for metrics.jsonl.
-
-    Args:
-        flops_per_token: of the training, by `ModelConfig.flops_per_token`; None if there is no such figure.
-        precision: of the products with trained matrices, whose highest speed counts.
-        devices: that compute side by side.
-    """
+    """Says what is made use of, for the console and for metrics.jsonl."""
 
     def __init__(self, flops_per_token: int | None, precision: str, devices: int = 1) -> None:
         speeds = TFLOPS.get(jax.devices()[0].device_kind)
-        self.speed = (
-            None if speeds is None else 1e12 * dict(zip(("float32", "tf32", "bf16"), speeds, strict=True))[precision]
-        )
+        self.speed = None if speeds is None else 1e12 * speeds[PRECISIONS.index(precision)]
         self.flops_per_token, self.devices = flops_per_token, devices
 
     def mfu(self, tokens_per_second: float) -> float | None:
@@ -73,8 +59,8 @@ class Usage:
         return f"{said}  memory {memory.peak / 1e9:.2f} GB"
 
 
-def usage_of(experiment: Experiment, vocab_size: int) -> Usage:
-    """Returns what tells how much of its devices a run makes use of."""
-    model, mesh = experiment.model, experiment.model.mesh(experiment.compute)
+def usage_of(experiment: ResolvedExperiment, vocab_size: int) -> Usage:
+    """Returns the usage that a run reports."""
+    model, mesh = experiment.model, mesh_of(experiment.model, experiment.compute)
     flops = model.flops_per_token(vocab_size) if isinstance(experiment.training, TrainingConfig) else None
     return Usage(flops, experiment.compute.precision, 1 if mesh is None else mesh.size)

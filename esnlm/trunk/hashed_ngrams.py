@@ -1,14 +1,12 @@
 """An n-gram residual: trained embeddings of the last n tokens together, in tables that a hash looks up.
 
-A deep readout may have them, and an LSTM. The equation is that of a deep readout; in an LSTM h stands in the place of B h.
+In a deep readout (in an LSTM h stands in the place of B h), for some n, with c the `multiplier`:
 
-    z = B h + c sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)],   for some n;   c is `multiplier`
+    z = B h + c sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)]
 
 Different n-grams may share a row. A table is far smaller than the number of n-grams, and the frequent ones decide what
-their rows become. Most n-grams of new text were seen seldom or never: what their rows began with is noise, and with
-`initial_scale` 0 there is none of it. Rows that begin at 0 are small for long: AdamW moves a number by about the learning
-rate at an update, and few updates move a row that is seldom looked up. With a `multiplier` above 1 what AdamW teaches a
-row counts for more by that factor.
+their rows become. Most n-grams of new text were seen seldom or never: with `initial_scale` 0 their rows add no noise. Such rows are
+small for long, since AdamW moves a number by about the learning rate at an update; a `multiplier` above 1 makes up for that.
 """
 
 from typing import Annotated
@@ -39,10 +37,6 @@ class HashedNgramsConfig:
     initial_scale: NonNegative = 1.0
     # What a row is multiplied with, what it began with included; above 1, what AdamW teaches it counts for more by that factor.
     multiplier: Positive = 1.0
-
-    def __post_init__(self) -> None:
-        if len(set(self.orders)) < len(self.orders):
-            raise ValueError(f"orders is {list(self.orders)}: each may be there once")
 
     @property
     def title(self) -> str:
@@ -81,8 +75,7 @@ class HashedNgrams(nnx.Module):
 def buckets_of(ids: jax.Array, buckets: int) -> jax.Array:
     """Returns the bucket of each n-gram, (C,) int32, for ids (C, n); an id is -1 before the sentence began.
 
-    Each id in turn is mixed into 32 bits: exclusive or, a product that keeps the low 32 bits, and a shift that brings the high
-    bits, which are the better mixed ones, down.
+    Each id in turn is mixed into 32 bits: exclusive or, a product, and a shift that brings the better mixed high bits down.
     """
     mixed = jnp.zeros(len(ids), jnp.uint32)
     for column in ids.T:

@@ -3,10 +3,9 @@
     z = B h + sum_k W_k E[token_{t - k}] + sum_j V_j sum_m d_j^m E[token_{t - m}],   k = 0 .. K - 1,   m = 0 .. M - 1
 
 It gives the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a gradient through time. The first sum is the
-input layer of Bengio et al. 2003, with weights for each place. The second has one V_j for all places, and fixed decays d_j: what
-is learnt of a token at one place serves at all others. Each of its sums is divided by the root of the sum of d_j^(2 m), so that
-it is as large as an embedding. With attention (esnlm/cells/attention.py) each of its heads adds one more sum, with its weights in
-place of the d_j^m.
+input layer of Bengio et al. 2003, with weights for each place. The second has one V_j for all places, and fixed decays d_j; each of
+its sums is divided by the root of the sum of d_j^(2 m), so that it is as large as an embedding. Each head of attention
+(esnlm/cells/attention.py) adds one more sum, with its weights in place of the d_j^m.
 
 E is trained by itself, or tied to the last matrix (Press and Wolf 2017): E = sqrt(r) A. The factor is that of Vaswani et al. 2017: A's
 entries begin at about 1 / sqrt(r), and other embeddings' at about 1.
@@ -37,10 +36,6 @@ class RecentTokensConfig:
     tied: bool = False
     decays: tuple[Decay, ...] = ()  # d_j of fading sums of embeddings; none: there are no such sums
     window: Count = 16  # M, the last tokens that a fading sum adds up
-
-    def __post_init__(self) -> None:
-        if len(set(self.decays)) < len(self.decays):
-            raise ValueError(f"decays is {list(self.decays)}: each may be there once")
 
     def vectors(self, heads: int) -> int:
         """Returns how many vectors of an embedding's width the readout sees: last tokens, fading sums, and heads of attention."""
@@ -80,11 +75,8 @@ class RecentTokens(nnx.Module):
     def __call__(self, ids: jax.Array, attention: jax.Array, a: jax.Array, precision: str) -> jax.Array:
         """Returns what the last tokens add to z, (C, r).
 
-        Args:
-            ids: of the last tokens, the newest first, (C, K or more); -1 before the sentence began, which adds nothing.
-            attention: the weights of the heads on them, (C, heads L).
-            a: the last matrix, (V, r), whose rows are tied embeddings.
-            precision: of the products (ops/matmul.py).
+        Their ids (C, K or more), the newest first, are -1 before the sentence began, which adds nothing. The weights of the heads are
+        (C, heads L), and a (V, r), whose rows are tied embeddings.
         """
         config, window = self.config, attention.shape[1] // max(self.heads, 1)  # L
         ids = ids[:, : max(config.history, window)]

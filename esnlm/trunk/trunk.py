@@ -64,16 +64,10 @@ class TrunkConfig:
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
     def held_per_token(self, width: int, window: int, heads: int, vocab_size: int) -> int:
-        """Returns about how many numbers of a token an update holds at once, beside its logits.
+        """Estimates numbers of a token that an update holds at once, beside its logits.
 
-        They are h and what it is normed to, the embeddings that were looked up, the vectors and the hidden layers made of them,
-        and as much again on the way back; and what a counted model adds to the logits.
-
-        Args:
-            width: of h.
-            window: last tokens that heads of attention look at.
-            heads: of attention.
-            vocab_size: V.
+        They are h (of `width`) and its normed copy, the embeddings that were looked up in the `window` of the heads, the vectors and
+        hidden layers made of them, and as much again on the way back; and what a counted model adds to the logits.
         """
         tokens, ngrams, mlp = self.recent_tokens, self.ngrams, self.gated_mlp
         vectors = tokens.vectors(heads)
@@ -82,15 +76,9 @@ class TrunkConfig:
         return width * (2 if self.normalize else 1) + 2 * layers + vocab_size * self.is_counted
 
     def flops_per_token(self, width: int, heads: int, weights: int, vocab_size: int) -> int:
-        """Returns the operations of training for one predicted token.
+        """Returns the operations of training for one predicted token, with heads of so many weights together.
 
         B's features and the weights of sums are frozen, so that their products need no gradient on that side.
-
-        Args:
-            width: of h.
-            heads: of attention.
-            weights: of all heads together.
-            vocab_size: V.
         """
         multiplied = self.recent_tokens.multiplied(self.rank, heads)
         multiplied += self.ngrams.multiplied(self.rank) + self.gated_mlp.multiplied(self.rank)
@@ -114,7 +102,7 @@ class Trunk(nnx.Module):
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
     def __call__(self, ahead: jax.Array, a: jax.Array, precision: str) -> jax.Array:
-        """Returns z (C, r); where there is a counted model under the logits, z and the id of the last token, (C, r + 1).
+        """Returns z (C, r); with a counted model under the logits, z and the id of the last token, (C, r + 1).
 
         Args:
             ahead: h (C, N), beside it the last tokens as TokenHistory writes them (C, K), and the weights of attention.

@@ -1,11 +1,10 @@
 """Makes a run directory of a GPT-2 that was trained elsewhere."""
 
-import dataclasses
 from pathlib import Path
 
 from esnlm import config_io
 from esnlm.compute import backend, choose_compute, in_float32
-from esnlm.config import Experiment
+from esnlm.config import Experiment, hash_settings, resolved
 from esnlm.data.sources.imported import ImportedData
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder
@@ -13,7 +12,7 @@ from esnlm.io.json_file import write_json
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.summary import describe_device, hash_config, versions
+from esnlm.training.summary import describe_device, versions
 
 
 @in_float32
@@ -25,10 +24,9 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists; name another run directory with --out")
-    device = backend()
     config, model, tokenizer = read_gpt2(folder)
-    experiment = Experiment(run=str(out), data=ImportedData(source=folder.resolve().name), model=config)
-    experiment = dataclasses.replace(experiment, compute=choose_compute(experiment.compute, experiment.model, device))
+    asked = Experiment(run=str(out), data=ImportedData(source=folder.resolve().name), model=config)
+    experiment = resolved(asked, choose_compute(asked.compute, config, backend()))
     counts = model.counts()
     summary = {
         "status": "finished",
@@ -40,7 +38,7 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
         "precision": experiment.compute.precision,
         "versions": versions(),
         "device": describe_device(),
-        "config_sha256": hash_config(experiment),
+        "config_sha256": hash_settings(experiment, with_seed=True),
     }
     try:
         with NewFolder(out) as new:

@@ -6,10 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from esnlm import config
 from esnlm.allocator import share_one_heap
 from esnlm.compute import in_float32
-from esnlm.config import Experiment
+from esnlm.config import Experiment, as_dict, flatten
 from esnlm.data.corpus import open_corpus
 from esnlm.distributed import group
 from esnlm.errors import InputError
@@ -66,7 +65,7 @@ def train_run(
     if ends_process and _has_large_arrays(experiment):
         share_one_heap()
     parent.require_another_directory(experiment)
-    settings = config.flatten(config.as_dict(experiment)) | {"--allow-change": allowed, "--profile": traced}
+    settings = flatten(as_dict(experiment)) | {"--allow-change": allowed, "--profile": traced}
     group.require_same({name: str(value) for name, value in settings.items()})
 
     if is_url(experiment.run):
@@ -88,15 +87,15 @@ def train_run(
 
 def _has_large_arrays(experiment: Experiment) -> bool:
     """Returns whether an update takes and frees arrays of more than LARGE bytes, such as logits, or differentiates through time."""
-    if not experiment.model.trains_ahead:
+    if not experiment.model.ahead_size:
         return True
-    with contextlib.suppress(InputError):  # which is told where the data is opened
+    with contextlib.suppress(InputError):  # which is raised again when the data is opened
         return 4 * experiment.compute.chunk_tokens * experiment.data.size().vocab_size > LARGE
     return False
 
 
 def _train_run(
-    experiment: Experiment,
+    asked: Experiment,
     directory: RunDirectory,
     interruption: Interruption,
     allowed: Sequence[str],
@@ -104,16 +103,15 @@ def _train_run(
     listeners: Sequence[Listener],
 ) -> int:
     # 1. A run that came to its end is left as it is.
-    if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
-        profile.warn_if_finished()
+    if group.agree(group.writes() and _came_to_its_end(asked, directory, allowed, profile)):
         return 0
 
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
     # begins and writes, and the others resume what they find.
-    chosen = {name: find_tracker(name) for name in experiment.tracking}
+    chosen = {name: find_tracker(name) for name in asked.tracking}
     with directory.begin():
         with group.in_turn():
-            experiment, changes = resolve(experiment, directory, allowed)
+            experiment, changes = resolve(asked, directory, allowed)
             corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
             require_validation(experiment, corpus)
             parent.copy_arrays(experiment, corpus, directory)
@@ -128,10 +126,9 @@ def _train_run(
     profile.warn_if_done(state.step)
     with (
         Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
-        Trackers(chosen if group.writes() else {}, directory, config.as_dict(experiment), state.step) as trackers,
+        Trackers(chosen if group.writes() else {}, directory, as_dict(experiment), state.step) as trackers,
     ):
-        metrics.listeners.append(trackers.log)
-        metrics.listeners.append(partial(_tell, listeners, interruption))
+        metrics.listeners += [trackers.log, partial(_tell, listeners, interruption)]
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited(), profile:
@@ -146,7 +143,7 @@ def _train_run(
             return 0
 
         # 4. Show the results. The summary is written last: a run that was killed before resumes here.
-        summary = summarize(experiment, corpus, model, state, validation)
+        summary = summarize(experiment, corpus, model.counts(), state, validation)
         summary["references"] = references(experiment.data, corpus)
         with mesh.own_devices():
             show_results(directory, corpus, summary)
@@ -159,7 +156,7 @@ def _train_run(
     return 0
 
 
-def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
+def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str], profile: Profile) -> bool:
     """Returns whether there is nothing left to do, and says so."""
     directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is None:
@@ -169,11 +166,12 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
     if any(change.startswith("data.validation ") for change in changes):
         say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    profile.warn_if_done(before["step"])
     return True
 
 
 def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
-    """Calls each listener with the values of a line of metrics, and asks the run to stop where one returns True."""
+    """Calls each listener with the values of a line of metrics, and asks the run to stop if one returns True."""
     for listener in listeners:
         if listener(values) is True:
             interruption.stop()

@@ -39,7 +39,7 @@ def model(name):
 
 def sources(name, slots):
     described, built = model(name)
-    readout = described.readout_arrays(built.params)
+    readout = built.readout_arrays(built.params)
     return built.for_device(COMPUTE).reader(slots, 40), readout
 
 
@@ -48,7 +48,7 @@ def whole(name, ids):
     described, built = model(name)
     stream = built.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read([ids])
-    readout = described.readout_arrays(built.params)
+    readout = built.readout_arrays(built.params)
     return np.asarray(buffer[rows[0][-1]]) @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
 
 

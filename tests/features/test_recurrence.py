@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from esnlm.compute import default_batch_slots
 from esnlm.features import layout
-from esnlm.features.stream import FeatureStream, default_batch_slots
+from esnlm.features.stream import FeatureStream
 from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
@@ -95,10 +96,10 @@ def test_a_buffer_is_used_again_without_a_trace():
     frozen = reservoir()
     stream = FeatureStream(frozen.for_device(), slots=4, capacity=800)
     first, texts = sentences(20, seed=1), sentences(5, seed=2)
-    buffer = stream.run(stream.lay_out(first, full=True), into=stream.new_buffer())
+    buffer = stream.run(stream.lay_out(first, full=True), reuse=True)
     laid_out = stream.lay_out(texts, full=True)
     assert laid_out.size == len(buffer)
-    again = stream.run(laid_out, into=buffer)
+    again = stream.run(laid_out, reuse=True)
     assert buffer.is_deleted()
     for text, row in zip(texts, laid_out.rows, strict=True):
         np.testing.assert_allclose(again[row], expected(frozen, text), atol=TOLERANCE, rtol=0)

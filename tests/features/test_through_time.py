@@ -103,31 +103,3 @@ def test_the_gradient_is_that_of_autodiff(arrays, precision):
     ours, autodiff = (jax.jit(partial(outputs_and_gradient, of, precision))(**arrays) for of in (fast, plain))
     assert np.array_equal(ours[0], autodiff[0])  # the way forward is the same
     assert max(distances(ours, autodiff)) <= tolerance
-
-
-def test_tf32_is_asked_of_gpus(arrays):
-    """Of both products on the way back, too. No CPU has tf32, so this looks at the program."""
-    gradient = jax.jit(partial(outputs_and_gradient, fast, "tf32"))
-    program = gradient.trace(**arrays).lower(lowering_platforms=("cuda",)).as_text()
-    products = [line for line in program.splitlines() if "dot_general" in line]
-    assert len(products) == 3 and all("lhs_precision_type = tf32" in line for line in products)
-
-
-def test_no_matrix_is_added_up_or_transposed_in_a_time_step(arrays):
-    """That is what makes it fast: in float32, no step of a loop makes an array of the size of W, and none is kept of each step."""
-    program = jax.make_jaxpr(jax.jit(partial(outputs_and_gradient, fast, "float32")))(**arrays).jaxpr
-    loops = [equation for equation in equations(program) if equation.primitive.name == "scan"]
-    assert len(loops) == 2  # forwards and back
-    size = GATES * UNITS * UNITS
-    for loop in loops:
-        made = [v.aval.size for equation in equations(loop.params["jaxpr"].jaxpr) for v in equation.outvars]
-        kept = [v.aval.size for v in loop.outvars]
-        assert GATES * UNITS * SLOTS in made and size not in made and STEPS * size not in kept
-
-
-def equations(program):
-    """All equations of a program, those of the functions in it among them."""
-    for equation in program.eqns:
-        yield equation
-        for inner in jax.extend.core.jaxprs_in_params(equation.params):
-            yield from equations(inner)

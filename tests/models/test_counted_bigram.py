@@ -272,8 +272,7 @@ def test_what_cannot_be_counted_is_refused():
         " none, or a smaller vocabulary"
     )
     assert refused(COUNTED.frozen_bytes, 50257) == refused(COUNTED.initialize_frozen, 50257, 0, TEXT) == too_large
-    assert refused(COUNTED.initialize_frozen, V, 0) == (
-        "model.readout.counted is bigram: it is counted on the training text, and there is none here; train with train.py,"
-        " or restore frozen/ from a copy of the run"
+    assert refused(COUNTED.initialize_frozen, V, 0).startswith(
+        "model.readout.counted is bigram: there is no training text"
     )
     assert not COUNTED.readout_can_be_padded, "the table has V columns on every device"

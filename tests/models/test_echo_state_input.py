@@ -5,7 +5,6 @@ import re
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,6 +16,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.plan import trained_entries
 from tests.models.update_gradient import features_of, loss_and_gradient
 from tests.training.test_precomputed import dense, open_updates, run_all, start, store
 
@@ -171,16 +171,6 @@ def same_bits(one, two):
     return np.asarray(one).tobytes() == np.asarray(two).tobytes()
 
 
-@pytest.mark.parametrize("name", RESERVOIRS)
-def test_trained_arrays_go_into_the_model_and_come_out_again(name):
-    model = build(RESERVOIRS[name])
-    params = jax.tree.map(lambda array: jnp.where(array == 0, 0, array + 1), model.params)
-    other = model.with_params(params)
-    assert jax.tree.all(jax.tree.map(same_bits, other.params, params))
-    for layer, before in zip(other.reservoir.layers[1:], model.reservoir.layers[1:], strict=True):
-        assert jax.tree.all(jax.tree.map(same_bits, layer.arrays(), before.arrays()))
-
-
 # Millions of trained and of all parameters as printed: frozen_rnn_ja, table 1, of all entries, cut.
 TABLE_1 = {64: (6, 6), 128: (12, 12), 256: (25, 25), 512: (51, 51), 1024: (102, 104), 2048: (205, 210)}
 
@@ -213,8 +203,8 @@ def test_the_memory_of_a_trained_w_in_is_planned_with_its_padding(settings):
     model = config.initialize(vocab_size, 0, config.initialize_frozen(vocab_size, 0, text)[0])
     found = sum(array.size for array in jax.tree.leaves(model.params))
     if settings["mean_degree"] == 40 or "input_weights" in settings:
-        assert config.trained_entries(vocab_size) == found
+        assert trained_entries(config, vocab_size) == found
         return
     # The fullest of V columns is likely within two entries of what one column in V passes.
-    assert abs(config.trained_entries(vocab_size) - found) <= 2 * vocab_size
+    assert abs(trained_entries(config, vocab_size) - found) <= 2 * vocab_size
     assert found > 1.3 * config.expected_counts(vocab_size).trainable, "the nonzeros alone say too little"

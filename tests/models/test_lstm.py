@@ -2,18 +2,12 @@
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import flatten
-from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
-from esnlm.features.recurrence import unroll
-from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.models.lstm import LstmConfig
 from esnlm.training import batches
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
@@ -177,14 +171,6 @@ def test_initialisation_is_pytorch_s():
         assert (array**2).mean() == pytest.approx(bound**2 / 3, abs=5 * bound**2 * np.sqrt(4 / 45 / array.size))
 
 
-def test_no_two_arrays_or_seeds_draw_the_same():
-    one, same, other = (flatten(CONFIG.initialize(V, seed, {}).params) for seed in (0, 0, 1))
-    for name in one:
-        assert np.array_equal(one[name], same[name])
-        assert not np.any(one[name] == other[name])
-    assert not np.any(one["w_ih"] == one["w_hh"]) and not np.any(one["b_ih"] == one["b_hh"])
-
-
 # ---- tied to the readout ----
 
 TIED = dataclasses.replace(CONFIG, tied=True)
@@ -330,23 +316,3 @@ def test_it_reads_on_token_by_token(with_ngrams):
     found = np.concatenate([read(text[i : i + 1]) for i in range(len(text))])
     expected = features_in_float64(deep_oracle.float64(with_ngrams.params), text)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
-
-
-def test_what_an_lstm_with_ngrams_cannot_do_is_refused(with_ngrams):
-    with pytest.raises(InputError) as error:
-        tensors_of(with_ngrams, V)
-    assert str(error.value) == (
-        "model.ngrams.orders is [2, 3]: it cannot be exported yet; an LSTM without n-grams, [] can"
-    )
-
-
-def test_the_gradient_of_w_ih_is_one_product_not_one_for_each_time_step(model):
-    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-    tokens = jnp.zeros((LONGEST, 3), jnp.int32)
-
-    def total(params):
-        return unroll(nnx.merge(graphdef, params, rest), tokens, tokens).sum()
-
-    program = str(jax.make_jaxpr(jax.grad(total))(params))
-    assert f"f32[{4 * CONFIG.width},{CONFIG.width}]" in program
-    assert f"f32[{LONGEST},{4 * CONFIG.width},{CONFIG.width}]" not in program

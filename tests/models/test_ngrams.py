@@ -131,9 +131,3 @@ def test_bad_input_is_named(corpus, order):
     with pytest.raises(InputError) as error:
         fit(corpus, V).nll([])
     assert str(error.value) == nothing.format("score")
-
-
-def test_an_order_below_two_is_refused(corpus):
-    with pytest.raises(InputError) as error:
-        WittenBellModel.fit(corpus, V, order=1)
-    assert str(error.value) == "n-gram model: order 1: give 2 (a bigram model) or more"

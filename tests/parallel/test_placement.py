@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from esnlm.compute import ComputeConfig
 from esnlm.errors import InputError
+from esnlm.models.devices import mesh_of, placement_of
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.parallel import mesh as meshes
@@ -35,23 +36,23 @@ def test_the_state_of_an_optimizer_is_cut_as_its_arrays_are(monkeypatch):
 def test_b_is_cut_if_the_devices_divide_the_units(monkeypatch):
     monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
     for size, by_unit in ((48, ("readout.b",)), (50, ())):
-        found = EchoStateConfig(reservoir=ReservoirConfig(state_size=size)).placement(ComputeConfig(), 50_257)
+        found = placement_of(EchoStateConfig(reservoir=ReservoirConfig(state_size=size)), ComputeConfig(), 50_257)
         assert found.by_unit == by_unit and found.rows == 50_257 + 943, "128 rows for each of 8 devices"
 
 
 def test_a_model_that_reads_its_own_predictions_takes_one_device(monkeypatch):
     model = JaegerConfig()
     monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
-    assert model.mesh(ComputeConfig()) is None
-    assert model.mesh(ComputeConfig(mesh={"vocabulary": 1})) is None
+    assert mesh_of(model, ComputeConfig()) is None
+    assert mesh_of(model, ComputeConfig(mesh={"vocabulary": 1})) is None
     with pytest.raises(InputError) as caught:
-        model.mesh(ComputeConfig(mesh={"vocabulary": 8}))
+        mesh_of(model, ComputeConfig(mesh={"vocabulary": 8}))
     assert str(caught.value) == (
         f"compute.mesh asks for several devices: {model.title} can be computed on one only; give null"
     )
     monkeypatch.setattr(meshes, "_devices", lambda: [SimpleNamespace(process_index=process) for process in (0, 1)])
     with pytest.raises(InputError) as caught:  # each process would train all of it
-        model.mesh(ComputeConfig())
+        mesh_of(model, ComputeConfig())
     assert str(caught.value) == f"{model.title} is computed on one device only, and 2 processes were started: start one"
 
 

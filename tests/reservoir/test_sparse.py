@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from esnlm.compute import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_bcoo
@@ -99,11 +100,11 @@ def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
 def test_rows_are_not_padded_to_a_hub():
     assert [sparse.choose_kernel(16_384, 16_384 * 32, "tpu", longest) for longest in (128, 129)] == ["ell", "bcoo"]
     chosen = {
-        kind: EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).kernel("tpu")
+        kind: choose_kernel(EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).recurrence, "tpu")
         for kind, topology in TOPOLOGIES.items()
     }
     assert chosen == dict.fromkeys(TOPOLOGIES, "ell") | {"scale_free": "bcoo"}
-    assert EchoStateConfig(reservoir=ReservoirConfig(65_536, ScaleFree())).kernel("cpu") == "csr"
+    assert choose_kernel(EchoStateConfig(reservoir=ReservoirConfig(65_536, ScaleFree())).recurrence, "cpu") == "csr"
 
 
 @pytest.mark.parametrize("columns", [7, 64])

@@ -7,10 +7,10 @@ import optax
 import pytest
 
 from esnlm.config import TrainingConfig
+from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import plan
-from esnlm.training.average import Averaged, evaluated
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.state import open_state
 from esnlm.training.update import make_optimizer, make_step
@@ -58,11 +58,6 @@ def test_the_arrays_that_are_trained_do_not_depend_on_their_average():
     assert all(np.array_equal(one, two) for one, two in zip(with_it, without, strict=True))
 
 
-def test_evaluation_reads_the_average_where_there_is_one():
-    assert evaluated("params", Averaged((), jnp.int32(0), "average")) == "average"
-    assert evaluated("params", ()) == "params"
-
-
 @pytest.mark.parametrize(
     ("config", "arrays", "checkpoints"),
     [
@@ -77,7 +72,7 @@ def test_the_disk_must_have_room_for_all_that_is_saved(config, arrays, checkpoin
     asked = []
     monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
     params = {"readout": {"w": jnp.zeros((500, 30))}}
-    open_state(params, make_optimizer(config), RunDirectory(tmp_path), config)
+    open_state(params, make_optimizer(config), RunDirectory(tmp_path), config, Placement(None, 500, 500))
     assert 0 <= asked[0] - checkpoints * arrays * 4 * 500 * 30 < 200
     planned = config.checkpoints_at_once * plan.optimizer_bytes(config, 500 * 30)[1]
     assert asked[0] == pytest.approx(planned, abs=200), "as the plan says"

@@ -108,14 +108,6 @@ def test_the_buckets_cost_least_of_all_choices(seed, backend):
     )
 
 
-def test_a_long_run_has_more_buckets_than_a_short_one_and_pads_less():
-    rows = np.random.default_rng(0).normal(700, 90, 200).astype(int).tolist()
-    few, more, all_of_them = (
-        batches.choose_buckets([(count, times) for count in rows], compilation=4) for times in (1, 20, 10_000)
-    )
-    assert len(few) < len(more) < len(all_of_them) == len({batches.bucket_size(count) for count in rows})
-
-
 def test_a_gpu_has_fewer_buckets_than_a_cpu():
     """It makes an update in a millisecond, and compiles its program for a bucket in seconds, as a CPU does."""
     epochs = [plan(sentences=20_000, epoch=0)[1]]
@@ -167,8 +159,3 @@ def test_parts_are_whole_sentences_and_keep_to_their_size():
             np.concatenate([array for part in parts for array in getattr(part, name)]),
             np.concatenate(getattr(some, name)),
         )
-
-
-def test_buckets_are_few_and_waste_little():
-    assert len({batches.bucket_size(tokens) for tokens in range(512, 1024)}) == 33
-    assert all(tokens <= batches.bucket_size(tokens) <= max(tokens * 33 / 32, tokens + 16) for tokens in range(1, 5000))

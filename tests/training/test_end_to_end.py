@@ -23,8 +23,6 @@ from esnlm.training import batches, end_to_end
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.workflows.train import train_run
 from tests import deep_oracle, oracle
-from tests.training.stopped import train_with_stops
-from tests.training.test_loop import same_run
 from tests.training.test_precomputed import (
     BAD,
     LENGTHS,
@@ -123,26 +121,6 @@ def note_sizes(updates):
 
     updates.in_parts = note
     return sizes
-
-
-def test_batches_of_a_gpu_come_in_fewer_sizes(monkeypatch):
-    """Slots in eights, and two numbers of rows a doubling in place of four: the numbers are the same but for rounding."""
-    text = store(LENGTHS)
-    monkeypatch.setattr(end_to_end, "FEWEST_SLOTS", 1)
-    monkeypatch.setattr(
-        batches, "bucket_size", lambda rows, per_doubling: 400 // per_doubling
-    )  # these updates are small
-    updates, begin, epochs = prepare("LSTM", text)
-    monkeypatch.setattr(end_to_end, "backend", lambda: "gpu")
-    coarse, again, _ = prepare("LSTM", text)
-    sizes, other_sizes = note_sizes(updates), note_sizes(coarse)
-    params, _, losses, _ = run_all(updates, *begin, epochs)
-    other, _, other_losses, _ = run_all(coarse, *again, epochs)
-    assert {slots for slots, _ in sizes} == {4} and {slots for slots, _ in other_sizes} == {8}
-    assert {rows for _, rows in sizes} == {100} and {rows for _, rows in other_sizes} == {200}
-    np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
-    for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(params), strict=True):
-        np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -285,14 +263,6 @@ def test_training_helps_and_changes_what_is_trained_only(finished):
         for part in before
         if name.startswith("LSTM") or part.startswith("readout") or part == "reservoir.input.values"
     }
-
-
-@pytest.mark.slow
-def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch):
-    """Stopped after every few updates, at no checkpoint in particular, and resumed each time."""
-    path = write_config(tmp_path, finished[1])
-    assert train_with_stops(path, monkeypatch, every=6) > 1
-    same_run(finished[0], tmp_path / "run")
 
 
 def test_a_run_that_diverges_finishes_loads_and_scores(tmp_path):

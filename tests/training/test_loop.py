@@ -1,7 +1,6 @@
 """A whole run, small: it finishes, comes back, resumes to the same bits, and refuses to be mixed up."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.training.summary import has_diverged
 from esnlm.workflows.train import train_run
 from tests import oracle
-from tests.training.stopped import train_with_stops
 
 SMALL = """
 data: {kind: grammar, sentences: 700, validation_sentences: 100, pairs: 4}
@@ -141,15 +139,6 @@ def test_another_configuration_in_the_same_run_directory_is_refused(finished):
     )
 
 
-def test_a_second_training_in_the_same_run_directory_is_refused(finished):
-    run, path = finished
-    with (
-        RunDirectory(run).locked(),
-        pytest.raises(InputError, match="another training is writing to this run directory"),
-    ):
-        train_run(config_io.read(path))
-
-
 def test_checkpoints_at_word_counts_are_kept(finished):
     run, _ = finished
     steps = sorted(int(folder.name) for folder in (run / "checkpoints").iterdir())
@@ -210,14 +199,6 @@ def test_what_a_run_counts_of_its_text(finished):
     assert list(store.bytes) == [len(text.encode()) for text in texts]
 
 
-@pytest.mark.parametrize("every", [pytest.param(6, marks=pytest.mark.slow), 20])
-def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch, every):
-    """Stopped after every few updates, at no checkpoint in particular, and resumed each time."""
-    path = write_config(tmp_path, tmp_path / "stopped")
-    assert train_with_stops(path, monkeypatch, every=every) > 1
-    same_run(finished[0], tmp_path / "stopped")
-
-
 def test_data_changed_under_a_run_is_refused(finished, tmp_path):
     import shutil
 
@@ -245,15 +226,6 @@ def test_a_start_that_fails_leaves_nothing(tmp_path):
         train_run(config_io.read(path))
     assert {file.name for file in (tmp_path / "run").iterdir()} <= {".lock"}
     assert train_run(config_io.read(path, ["--data.validation", str(tmp_path / "train")])) == 0
-
-
-def test_a_start_that_fails_decides_nothing(tmp_path):
-    """What a refused command asked for is not what the next one gets."""
-    path = write_config(tmp_path, tmp_path / "run")
-    with pytest.raises(InputError, match="compute.precision is tf32: a CPU has no such products"):
-        train_run(config_io.read(path, ["--compute.precision", "tf32", "--data.sentences", "100"]))
-    train_run(config_io.read(path, ["--training.epochs", "1"]))
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["step"] == 22
 
 
 def test_windows_and_slots_change_only_the_rounding(finished, tmp_path):
@@ -316,66 +288,9 @@ def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, number):
     same_run(finished[0], run)
 
 
-def test_two_runs_of_one_seed_are_the_same(finished, tmp_path):
-    path = write_config(tmp_path, tmp_path / "again")
-    train_run(config_io.read(path))
-    same_run(finished[0], tmp_path / "again")
-
-
-def test_a_moved_run_still_loads(finished, tmp_path):
-    import shutil
-
-    shutil.copytree(finished[0], tmp_path / "moved")
-    sentences = ["The cats sleep."]
-    assert np.array_equal(
-        esnlm.load(tmp_path / "moved").log_probs(sentences), esnlm.load(finished[0]).log_probs(sentences)
-    )
-
-
 def test_an_untrained_run_is_the_one_before_the_first_update(finished):
     run = esnlm.load(finished[0], untrained=True)
     assert run.step == 0
     assert np.abs(np.asarray(run.model.readout.a)).max() <= 1 / np.sqrt(8)
     trained = esnlm.load(finished[0])
     assert np.array_equal(run.model.reservoir.w_rec.data, trained.model.reservoir.w_rec.data)
-
-
-@pytest.mark.parametrize(
-    "step, line",
-    [
-        (3, "no checkpoint of step 3; there are: "),
-        ("7", "step is '7': give a whole number, 'best', or None for the newest"),
-    ],
-)
-def test_a_step_that_was_not_saved(finished, step, line):
-    with pytest.raises(InputError) as caught:
-        esnlm.load(finished[0], step=step)
-    assert line in str(caught.value)
-
-
-def test_a_directory_that_is_no_run(tmp_path):
-    with pytest.raises(InputError) as caught:
-        esnlm.load(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: not a run directory: it has no config.yaml; give one that train.py wrote"
-
-
-def test_a_run_without_a_good_checkpoint(finished, tmp_path):
-    import shutil
-
-    shutil.copytree(finished[0], tmp_path / "bad")
-    for folder in (tmp_path / "bad" / "checkpoints").iterdir():
-        (folder / "metadata.json").write_text("{}")
-    warned = pytest.warns(UserWarning, match="damaged checkpoint, not used: metadata.json")
-    with warned, pytest.raises(InputError, match="no intact checkpoint"):
-        esnlm.load(tmp_path / "bad")
-
-
-def test_the_command_prints_one_line_and_exits_with_2(tmp_path):
-    process = run_train(write_config(tmp_path, tmp_path / "run"), "--model.family", "gru", env=os.environ)
-    out, err = process.communicate()
-    assert (process.returncode, out, err) == (
-        2,
-        "",
-        "error: command line: model.family is 'gru': choose from esn, lstm, gpt2, jaeger, deep_readout\n",
-    )
-    assert not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches, log, precomputed
+from esnlm.training import batches, log
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
@@ -41,7 +41,7 @@ def store(lengths, poisoned=None):
 
 
 def optimizer_of(experiment):
-    return make_optimizer(experiment.training, experiment.model.readout_scaling)
+    return make_optimizer(experiment.training, experiment.model.linear_readout.scaling)
 
 
 def start(experiment, params):
@@ -161,32 +161,6 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
     *expected, expected_losses, _ = run_all(waits, *again, epochs)
     assert found == [(window, True) for window in windows]
     assert same_bits((params, state), tuple(expected)) and losses == expected_losses
-
-
-def test_a_gpu_has_the_padded_sizes_of_a_gpu(monkeypatch):
-    text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
-    monkeypatch.setattr(batches, "COMPILATION", {"cpu": 1e-9, "gpu": 1e9})
-    here, _, epochs = prepare(model, text)
-    monkeypatch.setattr(precomputed, "backend", lambda: "gpu")
-    there, _, _ = prepare(model, text)
-    assert len(here.shapes.buckets) > len(there.shapes.buckets) == 1
-
-
-def test_what_is_wrong_with_the_next_window_is_said_when_it_is_loaded(monkeypatch):
-    text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
-    updates, _, [epoch] = prepare(model, text, 60)
-    first, second = epoch.windows[:2]
-    read = updates._read
-
-    def fail(number, window):
-        if window == second:
-            raise OSError("the disk is gone")
-        return read(number, window)
-
-    monkeypatch.setattr(updates, "_read", fail)
-    updates.load(0, first)
-    with pytest.raises(OSError, match="the disk is gone"):
-        updates.load(0, second)
 
 
 def test_sentences_that_begin_differently_share_no_row():

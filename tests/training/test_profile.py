@@ -8,8 +8,9 @@ import pytest
 
 import esnlm
 from esnlm import config_io
+from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.profile import Profile, Span, longest_operations, parse_span
+from esnlm.training.profile import Profile, Span, parse_span
 from esnlm.workflows.train import train_run
 
 
@@ -36,30 +37,17 @@ def test_a_trace_of_two_updates_is_written_and_the_run_has_the_same_bits(small, 
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     called = [event for event in events if event.get("name") == "PjitFunction(update)"]
     assert len(called) >= 2, "Perfetto shows the calls of the compiled update"
-    longest = longest_operations(trace)
-    assert longest and all(seconds > 0 and times > 0 for _, seconds, times in longest)
-    assert [seconds for _, seconds, _ in longest] == sorted((seconds for _, seconds, _ in longest), reverse=True)
     said = capsys.readouterr().err
     assert f"profile of updates 3:4: {trace}: open it at https://ui.perfetto.dev" in said
-    assert f" times  {longest[0][0]}\n" in said
 
 
 def test_a_run_that_is_past_these_updates_says_so(tmp_path, capsys):
-    Profile(Span(2, 3), tmp_path).warn_if_done(7)
-    assert capsys.readouterr().err == "warning: no profile: update 2 is done already; the run goes on at update 8\n"
-    Profile(Span(8, 9), tmp_path).warn_if_done(7)
-    Profile(None, tmp_path).warn_if_done(7)
-    assert capsys.readouterr().err == ""
-
-
-def test_a_run_that_is_done_says_that_it_has_no_profile(tmp_path, capsys):
-    Profile(Span(2, 3), tmp_path / "profile").warn_if_finished()
-    assert (
-        capsys.readouterr().err
-        == "warning: no profile: the run is done already; name another run directory with --run\n"
-    )
-    Profile(Span(2, 3), tmp_path).warn_if_finished()  # it was written when the run was trained
-    Profile(None, tmp_path / "profile").warn_if_finished()
+    folder = tmp_path / "profile"
+    Profile(Span(2, 3), folder).warn_if_done(7)
+    assert capsys.readouterr().err == "warning: no profile: update 2 is done already; the run is at update 7\n"
+    Profile(Span(8, 9), folder).warn_if_done(7)
+    Profile(None, folder).warn_if_done(7)
+    Profile(Span(2, 3), tmp_path).warn_if_done(7)  # it was written when the run was trained
     assert capsys.readouterr().err == ""
 
 
@@ -88,5 +76,7 @@ def test_a_place_that_cannot_be_written_stops_nothing(tmp_path, capsys):
 
 
 def test_two_updates_are_read():
-    assert parse_span("100:110") == Span(100, 110)
-    assert str(Span(1, 1)) == "1:1"
+    assert parse_span("100:110") == (100, 110)
+    for wrong in ("5", "0:3", "7:6", "a:b"):
+        with pytest.raises(InputError, match=f"^--profile {wrong}: "):
+            parse_span(wrong)

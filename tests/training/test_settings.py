@@ -5,19 +5,21 @@ import dataclasses
 import pytest
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment
+from esnlm.config import Experiment, hash_settings, resolved
 from esnlm.errors import InputError
+from esnlm.models import devices
+from esnlm.models.devices import resolve_compute
 from esnlm.parallel import mesh as meshes
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import settings
-from esnlm.training.summary import hash_config
 from tests.parallel.test_mesh import EIGHT
 
 
 @pytest.fixture
 def gpus(monkeypatch):
     """Lets there be so many GPUs, until it is called again."""
-    monkeypatch.setattr(settings, "backend", lambda: "gpu")
+    for module in (settings, devices):
+        monkeypatch.setattr(module, "backend", lambda: "gpu")
     return lambda count: monkeypatch.setattr(meshes, "_devices", lambda: EIGHT[:count])
 
 
@@ -26,7 +28,8 @@ def test_a_run_that_was_begun_on_a_gpu_goes_on_on_a_cpu(gpus, tmp_path, monkeypa
     gpus(1)
     begun, _ = settings.resolve(experiment, directory)
     assert begun.compute.kernel == "fused"
-    monkeypatch.setattr(settings, "backend", lambda: "cpu")
+    for module in (settings, devices):
+        monkeypatch.setattr(module, "backend", lambda: "cpu")
     found, changes = settings.resolve(experiment, directory)
     assert found.compute.kernel != "fused"
     assert [change.partition(" -> ")[0] for change in changes] == ["compute.kernel fused"]
@@ -35,11 +38,17 @@ def test_a_run_that_was_begun_on_a_gpu_goes_on_on_a_cpu(gpus, tmp_path, monkeypa
         settings.resolve(fused, directory)
 
 
-def test_what_devices_choose_is_in_one_hash_of_the_settings_and_not_in_the_other(gpus):
+def test_what_devices_choose_is_not_in_the_hash_of_the_settings(gpus):
     one, four = Experiment(compute=ComputeConfig(mesh={"vocabulary": 1})), Experiment()
     gpus(4)
-    runs = [settings._with_device_choices(experiment) for experiment in (one, four)]
-    assert len({hash_config(run) for run in runs}) == 2, (
-        "config_sha256: four devices have a window of four times as many tokens"
-    )
-    assert len({settings.hash_settings(run) for run in runs}) == 1, "settings_sha256"
+    runs = [resolved(each, resolve_compute(each.compute, each.model)) for each in (one, four)]
+    assert runs[0].compute.window_tokens < runs[1].compute.window_tokens
+    assert len({hash_settings(run, with_seed=True) for run in (one, four, *runs)}) == 1
+    bf16 = Experiment(compute=ComputeConfig(precision="bf16"))
+    assert hash_settings(bf16) != hash_settings(one), "which rounds otherwise"
+
+
+def test_of_two_seeds_one_hash_is_the_same():
+    one, two = Experiment(), Experiment(seed=2)
+    assert hash_settings(one) == hash_settings(two)
+    assert hash_settings(one, with_seed=True) != hash_settings(two, with_seed=True)

@@ -12,7 +12,6 @@ import esnlm
 from esnlm import config_io
 from esnlm.config import flatten
 from esnlm.data.store import open_store
-from esnlm.errors import InputError
 from esnlm.io.json_file import add_seal, remove_seal
 from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
@@ -162,12 +161,6 @@ def test_a_run_that_was_cut_short_knows_its_best_checkpoint(stopped_early, tmp_p
     (run / "manifest.json").write_bytes(add_seal(manifest))
     newest = checkpoint.all_steps(run / "checkpoints")[-1]
     assert esnlm.load(run, step="best").step < newest
-
-
-def test_a_run_without_a_best_checkpoint_says_so(plain):
-    with pytest.raises(InputError) as caught:
-        esnlm.load(plain, step="best")
-    assert str(caught.value) == (f"{plain}: no best checkpoint was kept, as training.stop_after asks for; name a step")
 
 
 def test_a_run_stopped_again_and_again_ends_where_and_as_it_would_have(stopped_early, tmp_path, monkeypatch):

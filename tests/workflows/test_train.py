@@ -21,11 +21,11 @@ MODELS = {
 def test_one_heap_is_for_a_process_that_trains_all_of_a_model(tmp_path, monkeypatch, model, shared):
     asked = []
 
-    def refuse(experiment):
+    def refuse(run):
         raise InputError("no further")
 
     monkeypatch.setattr(train, "share_one_heap", lambda: asked.append(model))
-    monkeypatch.setattr(train.parent, "require_another_directory", refuse)
+    monkeypatch.setattr(train, "is_url", refuse)
     file = tmp_path / "small.yaml"
     file.write_text(f"run: {tmp_path / 'run'}\ndata: {{kind: grammar}}\nmodel: {MODELS[model]}\n")
     experiment = config_io.read(file)

@@ -17,11 +17,11 @@ from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory
 from esnlm.errors import InputError
 from esnlm.models.base import LanguageModel
-from esnlm.models.deep_readout import DeepReadout
+from esnlm.models.deep_readout import DeepReadout, frozen_size, history
 from esnlm.models.echo_state import EchoState
 from esnlm.models.gpt2 import GPT2
 from esnlm.models.jaeger import Jaeger
-from esnlm.models.lstm import Lstm
+from esnlm.models.lstm import Lstm, embedding_scale
 from esnlm.readout import linear
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix
@@ -96,7 +96,7 @@ def _lstm(model: Lstm) -> Tensors:
         raise _not_exported("model.ngrams.orders", orders, "an LSTM without n-grams, []")
     tensors = _arrays(**{name: getattr(model, name) for name in ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")})
     # A tied embedding is exported as a matrix of its own.
-    return tensors | {"embedding": np.float32(model.config.embedding_scale) * tensors["embedding"]}
+    return tensors | {"embedding": np.float32(embedding_scale(model.config)) * tensors["embedding"]}
 
 
 def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
@@ -105,7 +105,7 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
         raise _not_exported("model.readout.counted", config.readout.counted, "none")
     cells = model.frozen.cells if isinstance(model.frozen, SideBySide) else model.frozen.cells.cells
     tensors: Tensors = {}
-    settings: Settings = {"reservoirs": 0, "frozen_size": config.frozen_size, "history": config.history}
+    settings: Settings = {"reservoirs": 0, "frozen_size": frozen_size(config), "history": history(config)}
     for i, cell in enumerate(cells):
         prefix = f"cells.{i}."
         match cell:
