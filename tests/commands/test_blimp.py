@@ -207,7 +207,7 @@ def test_bad_input_is_one_line_and_status_2(run, tmp_path, capsys, monkeypatch):
     )
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"sentence_good": "a"}\n')
-    missing = f"error: {bad}:1: field 'sentence_bad' is missing or empty: give at least one sentence"
+    missing = f"error: {bad}:1: field 'sentence_bad' is missing"
     assert refusal(capsys, "--run", run, "--data", bad) == missing
     assert refusal(capsys, "--run", run, "--out", tmp_path / "a.txt") == (
         f"error: {tmp_path}/a.txt: the report's name must be a file that ends in .json"
