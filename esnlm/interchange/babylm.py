@@ -92,7 +92,7 @@ def evaluate_babylm(
         with writing(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
 
-    about = {"model": model.name, "run": newest.name, "config_sha256": config_sha256(newest)}
+    about: dict = {"model": model.name, "run": newest.name, "config_sha256": config_sha256(newest)}
     about |= {"scoring": f"{SCORING[bos]}; {TIES}", "provenance": provenance(command)}
     results: list[dict] = []
 

@@ -25,6 +25,7 @@ from torch import nn
 from torch.nn import functional
 
 from .modeling_esnlm import (
+    Cell,
     EsnlmConfig,
     EsnlmForCausalLM,
     EsnlmModel,
@@ -48,12 +49,12 @@ class DeepReadoutConfig(EsnlmConfig):
     diagonal_by_token: bool = False  # whether their rates depend on the token
     gru: int = 0  # G, units of the frozen GRU
     history: int = 0  # the last tokens that are remembered
-    # The sections model.attention and model.readout of the run's settings, by esnlm's own names.
-    attention: dict | None = None
-    trunk: dict | None = None
+    # The sections model.attention and model.readout of the run's settings, as dicts.
+    attention: Any = None
+    trunk: Any = None
 
 
-class Diagonal(nn.Module):
+class Diagonal(Cell):
     """Diagonal linear units. The state is all averages, (D, B)."""
 
     def __init__(self, config: DeepReadoutConfig) -> None:
@@ -79,7 +80,7 @@ class Diagonal(nn.Module):
         return [state[0] * ((2 - rates) / rates).sqrt()[:, None]]
 
 
-class Gru(nn.Module):
+class Gru(Cell):
     """A frozen GRU, called `name` in the cell. The state is h, (G, B)."""
 
     def __init__(self, config: DeepReadoutConfig, name: str) -> None:
@@ -103,11 +104,8 @@ class Gru(nn.Module):
 
         return step
 
-    def outputs(self, state: State) -> list[torch.Tensor]:
-        return [state[0]]
 
-
-class TokenHistory(nn.Module):
+class TokenHistory(Cell):
     """The last tokens, the newest first, (K, B): each an id plus 1, and 0 before the first token."""
 
     def __init__(self, count: int) -> None:
@@ -116,9 +114,6 @@ class TokenHistory(nn.Module):
 
     def stepper(self) -> Step:
         return lambda state, tokens: (torch.cat([(tokens + 1).to(state[0].dtype)[None], state[0][:-1]]),)
-
-    def outputs(self, state: State) -> list[torch.Tensor]:
-        return [state[0]]
 
 
 class GatedBlock(nn.Module):
@@ -193,7 +188,7 @@ class Trunk(nn.Module):
         return mixed % self.ngrams["buckets"]
 
 
-class DeepReadout(nn.Module):
+class DeepReadout(Cell):
     """The cell: its state has the parts of all frozen cells, and its output is z.
 
     With heads of attention two more parts follow: the keys of the last states, the newest first, and how many tokens were read.

@@ -82,6 +82,14 @@ class CarriedState:
         self.parts = tuple(part.index_select(1, beam_idx.to(part.device)) for part in self.parts)
 
 
+class Cell(nn.Module):
+    """What reads tokens: `sizes` of the parts of its state, and `stepper`, the function from a state and tokens to the next state."""
+
+    def outputs(self, state: State) -> list[torch.Tensor]:
+        """Returns the features of each layer, (N, B)."""
+        return [state[0]]
+
+
 class Matrix(nn.Module):
     """A frozen matrix (rows, columns): dense, or the nonzeros of its rows, one row after another (CSR)."""
 
@@ -146,7 +154,7 @@ class Layer(nn.Module):
         return (1 - self.decay * a) * state + a * (self.f(drive) if self.leak_is_outside else drive)
 
 
-class Reservoir(nn.Module):
+class Reservoir(Cell):
     """The cell of the family esn, or a part of another cell under the name `prefix`. Its state has one part a layer."""
 
     def __init__(self, config: EsnlmConfig, prefix: str = "") -> None:
@@ -178,7 +186,7 @@ class Reservoir(nn.Module):
         return [layer.output(part) for layer, part in zip(self.layers, state, strict=True)]
 
 
-class Jaeger(nn.Module):
+class Jaeger(Cell):
     """The cell of the family jaeger: a reservoir, its own prediction p, and z = B h + B_u u + B_y p.
 
     The state has the parts of the reservoir, z (r, B), and whether there was a prediction (1, B).
@@ -214,7 +222,7 @@ class Jaeger(nn.Module):
         return [state[-2]]
 
 
-class Lstm(nn.Module):
+class Lstm(Cell):
     """The cell of the family lstm. Its state is h and c, each (H, B)."""
 
     def __init__(self, config: EsnlmConfig) -> None:
@@ -233,9 +241,6 @@ class Lstm(nn.Module):
             return h.T, c.T
 
         return step
-
-    def outputs(self, state: State) -> list[torch.Tensor]:
-        return [state[0]]
 
 
 class Readout(nn.Module):
@@ -316,9 +321,10 @@ class EsnlmModel(EsnlmPreTrainedModel):
             use_cache = self.config.use_cache and not self.training
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
-        hidden = hidden if output_hidden_states else None
-        carried = CarriedState(state, before.length + tokens.shape[1]) if use_cache else None
+        hidden: Any = None
+        if output_hidden_states:
+            hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
+        carried: Any = CarriedState(state, before.length + tokens.shape[1]) if use_cache else None
         return BaseModelOutputWithPast(last_hidden_state=features, hidden_states=hidden, **{CACHE: carried})
 
     def mask_of(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:

@@ -51,11 +51,17 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
             cell, settings = _reservoir(model.reservoir, model.config.reservoir, model.config.train_input)
             readout = _readout(model.readout)
         case Jaeger():
-            cell, settings = _jaeger(model)
+            cell, settings = _reservoir(model.reservoir, model.config.reservoir, train_input=False, prefix="reservoir.")
+            cell |= _matrix(model.w_back, "feedback.") | _arrays(b=model.readout.b, b_u=model.b_u, b_y=model.b_y)
             readout = _readout(model.readout)
             del readout["b.weight"]  # which is in the cell
         case Lstm():
-            cell = _lstm(model)
+            if orders := list(model.config.ngrams.orders):
+                raise _not_exported("model.ngrams.orders", orders)
+            names = ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")
+            cell = _arrays(**{name: getattr(model, name) for name in names})
+            # A tied embedding is exported as a matrix of its own.
+            cell["embedding"] = np.float32(model.config.embedding_scale) * cell["embedding"]
             readout = _readout(linear.from_arrays(model.readout_arrays(model.params)))
         case DeepReadout():
             cell, settings = _deep_readout(model)
@@ -87,20 +93,6 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
 
 def _not_exported(setting: str, value: Any) -> InputError:
     return InputError(f"{setting} is {value}: it cannot be exported yet")
-
-
-def _jaeger(model: Jaeger) -> tuple[Tensors, Settings]:
-    tensors, settings = _reservoir(model.reservoir, model.config.reservoir, train_input=False, prefix="reservoir.")
-    trained = _arrays(b=model.readout.b, b_u=model.b_u, b_y=model.b_y)
-    return tensors | _matrix(model.w_back, "feedback.") | trained, settings
-
-
-def _lstm(model: Lstm) -> Tensors:
-    if orders := list(model.config.ngrams.orders):
-        raise _not_exported("model.ngrams.orders", orders)
-    tensors = _arrays(**{name: getattr(model, name) for name in ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")})
-    # A tied embedding is exported as a matrix of its own.
-    return tensors | {"embedding": np.float32(model.config.embedding_scale) * tensors["embedding"]}
 
 
 def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
