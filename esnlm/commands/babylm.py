@@ -24,6 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.workflows.babylm import evaluate_babylm
+    from esnlm.interchange.babylm import evaluate_babylm
 
     evaluate_babylm(**vars(options))

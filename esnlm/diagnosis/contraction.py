@@ -6,13 +6,12 @@
 The definitions are those after Jaeger's erratum, which asks for convergence that is uniform over the inputs. A measurement follows
 some states and histories on one text, so it shows forgetting there, and proves no property.
 
-A cell is a reservoir as `for_device` returns it. Distances are those of the carried state:
-of membrane potentials where the update rule has them, and of all layers of a stack together.
+A cell is a reservoir as `for_device` returns it. Distances are those of the carried state: of membrane potentials where the
+update rule has them, and of all layers of a stack together.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,39 +31,27 @@ Cell = Reservoir | Stack
 State = Any  # (N, B) float32, or a tuple of one such array a layer
 
 
-@dataclass(frozen=True)
-class DistanceCurve:
+class DistanceCurve(NamedTuple):
     """Euclidean distance of two states that read the same tokens, one pair a batch slot.
 
     Where the decay is exponential, `rate` and `rate_before` agree. Leaks that come close to 0 make it slower: with a_i
     uniform in (0, 1) the slow units alone leave sqrt(1 / (2 t + 1)) of a distance after t time steps. The rate then
     halves from one range to the next, and is a property of the range.
-
-    Attributes:
-        distance: before the first common token and after each, (T + 1, B).
-        rate: nats a time step, negative where the states approach each other. It is -inf where one token was enough to
-            make them one, and inf where one token was enough to leave float32.
-        fitted: the first and the last time step that the rate was fitted to.
-        rate_before: the rate on the time steps first / 2 to first; nan where they are too few.
     """
 
-    distance: np.ndarray
+    distance: np.ndarray  # before the first common token and after each, (T + 1, B)
+    # Nats a time step, negative where the states approach each other; -inf or inf where one token was enough to make them one
+    # or to leave float32.
     rate: float
-    fitted: tuple[int, int]
-    rate_before: float
+    fitted: tuple[int, int]  # the first and the last time step that the rate was fitted to
+    rate_before: float  # the rate on the time steps first / 2 to first; nan where they are too few
 
 
 def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
-    """Measures state contraction (Jaeger 2001, definition 3.1): two random start states a batch slot, one input.
+    """Measures state contraction (Jaeger 2001, definition 3.1): two random start states a batch slot, one input (T, B).
 
     Start states are uniform in [-1, 1]^N, the set of states that tanh allows, and in [0, 1]^N under ReLU. Membrane
     potentials, and states of euler_state, start likewise, though no set bounds them.
-
-    Args:
-        cell: the network.
-        tokens: one sequence a batch slot, (T, B) int32. Take text: how strongly it drives the network decides the
-            outcome.
-        seed: decides the start states.
     """
     rng = generator(seed, Stream.MEASUREMENT, 2)
     low = 0.0 if cell.activation == "relu" else -1.0
@@ -78,14 +65,8 @@ def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> Dista
 def input_forgetting(cell: Cell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray) -> DistanceCurve:
     """Measures input forgetting (Jaeger 2001, definition 3.3): two histories from the state 0, then common tokens.
 
-    Args:
-        cell: the network.
-        history: one of the histories, (H, B) int32.
-        other: the other one, (H', B) int32, which differs from it in every batch slot.
-        tokens: the common tokens, (T, B) int32.
-
-    Raises:
-        InputError: two histories lead to the same state, or one leads out of float32's range.
+    The histories, (H, B) and (H', B) int32, differ in every batch slot; the common tokens are (T, B). Raises InputError if
+    two histories lead to the same state, or one leads out of float32's range.
     """
     states = [_last_state(cell, jnp.asarray(past)) for past in (history, other)]
     return _fit_curve(*_follow(cell, jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states), tokens))
@@ -99,13 +80,7 @@ def _last_state(cell: Cell, tokens: jax.Array) -> State:
 
 @jax.jit
 def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Computes the distances of slot j from slot B + j and the norms of slot j, both (T + 1, B).
-
-    Args:
-        cell: the network.
-        h: the states, (N, 2 B), or one such array a layer.
-        tokens: (T, B).
-    """
+    """Computes the distances of slot j of h (N, 2 B) from slot B + j and the norms of slot j, both (T + 1, B)."""
 
     def measure(h: State) -> tuple[jax.Array, jax.Array]:
         first, second = jnp.split(jnp.concatenate(jax.tree.leaves(h)), 2, axis=1)
@@ -122,17 +97,15 @@ def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Ar
 def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
     """Fits the rate: the slope of the mean log distance over the second half of the steps above the floor.
 
-    The range ends before any slot meets the floor. It also ends before a distance that is exactly 0 or no longer finite
-    (under ReLU), so that no logarithm meets one.
+    The range ends before any slot meets the floor, is exactly 0 or is no longer finite (under ReLU).
     """
     distance, norm = np.asarray(distances, np.float64), np.asarray(norms, np.float64)
     clear = np.isfinite(distance) & (distance > FLOOR * norm)
     if not np.isfinite(distance[0]).all():
         raise InputError("the states grow beyond float32 before they are compared; lower the spectral radius")
     if not clear[0].all():
-        slot = int(np.argmin(clear[0]))
         raise InputError(
-            f"slot {slot}: the two states to be compared are the same: the two histories end alike, or their tokens drive no unit"
+            "the two states to be compared are the same: both histories end alike, or their tokens drive no unit"
         )
     last = int(np.argmin(np.append(clear.all(axis=1), False))) - 1
     log_distance = np.log(distance[: last + 1]).mean(axis=1)
@@ -151,10 +124,8 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
 def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
     """Plots distance against time steps to a PNG file: geometric mean over slots, their range, and the fits, dashed.
 
-    A curve that ends at a triangle is exactly 0 in some slot from the next step on, or no longer finite.
-
-    Returns:
-        None, or the line that says why there is no picture.
+    A curve that ends at a triangle is exactly 0 in some slot from the next step on, or no longer finite. Returns the line
+    that says why there is no picture, or None.
     """
     made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
     if made is None:
@@ -174,9 +145,8 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
         if last > first:
             fitted = np.arange(first, last + 1)
             middle = np.exp(np.log(mean[fitted]).mean())
-            axes.plot(
-                fitted, middle * np.exp(curve.rate * (fitted - fitted.mean())), "--", color="black", linewidth=0.9
-            )
+            fit = middle * np.exp(curve.rate * (fitted - fitted.mean()))
+            axes.plot(fitted, fit, "--", color="black", linewidth=0.9)
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
     plots.save_png(figure, Path(file))

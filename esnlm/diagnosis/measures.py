@@ -1,8 +1,8 @@
 """Measures a reservoir, by theory and on text, and says what was found: a verdict in one sentence."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import asdict
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -22,8 +22,7 @@ WASHOUT = 100  # time steps before states are sampled
 MEMORY_SEEDS = 3  # measurements of the memory capacity, each with a driving vector and an input of its own
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """The text that drives a reservoir; all arrays are int32."""
 
     name: str
@@ -74,7 +73,6 @@ def measure(
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
     """Returns one sentence: what theory says of the echo state property and why, and what was measured on text."""
     two = "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
-    says = {"undecided": "is undecided by theory", "undefined": "is not defined"}
     first, last = curve.fitted
     if curve.rate == -np.inf:
         measured = f"{two} become one within a token"
@@ -84,12 +82,13 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
         measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
     else:
         measured = f"{two} approach each other by {-curve.rate:.3g} nats a token (tokens {first} to {last})"
+    says = {"undecided": "is undecided by theory", "undefined": "is not defined"}
     theory_says = says.get(decided.verdict, f"{decided.verdict} by theory")
     return f"The echo state property {theory_says}: {decided.reason}; measured on text, {measured}."
 
 
 def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
-    """Returns a curve as JSON has it; a line that says why there is no curve is returned as it is."""
+    """Returns a curve as JSON has it, or the line that says why there is none."""
     if isinstance(curve, str):
         return curve
     return {

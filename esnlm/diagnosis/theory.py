@@ -58,10 +58,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     layer below has forgotten, so (a) asks for L < 1 in each layer. The linearisation is block triangular: its
     eigenvalues are those of the layers together, and the input 0 leaves all layers at 0.
 
-    Args:
-        reservoir: the matrices of one layer or of a stack.
-        activation: "tanh", "relu" or another one, about which theory says nothing here.
-        decay: alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
+    `decay` is alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
     """
     figures, leaks = [], []
     for layer in reservoir.layers:
@@ -106,8 +103,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
 def sigma_max(matrix: Matrix, *, seed: int) -> float:
     """Computes the largest singular value of a real square matrix (N, N), in float64.
 
-    Above 512 units ARPACK's Lanczos process runs on W^T W to a relative residual of 1e-6. The value is a Rayleigh
-    quotient: it is never above the true one beyond rounding.
+    Above 512 units by ARPACK, whose Rayleigh quotient is never above the true value beyond rounding.
     """
     if matrix.shape[0] <= DENSE_LIMIT:
         return float(np.linalg.norm(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), 2))

@@ -22,28 +22,17 @@ def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> l
     """Returns the characters of each token of a text, the white space that it begins with included.
 
     A token of bytes that are only a part of a character covers that character, and so do its neighbours that hold the rest.
-
-    Args:
-        text: what was encoded.
-        ids: its tokens, without BOS and EOS.
-        tokenizer: has `name` and `decode_bytes`.
-
-    Raises:
-        InputError: the tokens do not spell the text, as with a tokenizer that changes what it reads.
+    Raises InputError if the tokens do not spell the text, as with a tokenizer that changes what it reads.
     """
-    width = _bytes_of_characters(text)
-    sizes: dict[int, int] = {}
-    for i in map(int, ids):
-        if i not in sizes:
-            sizes[i] = len(tokenizer.decode_bytes([i]))
-    ends = np.cumsum([sizes[int(i)] for i in ids], dtype=np.int64)  # (tokens,) in bytes
-    if (ends[-1] if len(ends) else 0) != width.sum():
+    width = np.array([len(character.encode("utf-8", "surrogatepass")) for character in text], np.int64)
+    size = {i: len(tokenizer.decode_bytes([i])) for i in set(map(int, ids))}
+    sizes = np.array([size[int(i)] for i in ids], np.int64)
+    if sizes.sum() != width.sum():
         raise InputError(
             f"tokenizer {tokenizer.name} does not give this text back: its characters have no tokens: {text[:80]!r}"
         )
-    begins = np.concatenate([[0], ends[:-1]])[: len(ends)]
-    character_ends = np.cumsum(width)
-    first = np.searchsorted(character_ends, begins, side="right")
+    ends, character_ends = np.cumsum(sizes), np.cumsum(width)  # in bytes
+    first = np.searchsorted(character_ends, ends - sizes, side="right")
     beyond = np.searchsorted(character_ends - width, ends, side="left")
     return list(zip(first.tolist(), beyond.tolist(), strict=True))
 
@@ -94,15 +83,3 @@ def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
 def begins_word(token: bytes) -> bool:
     """Tells whether a token begins with white space, so that the word before it has ended."""
     return token.decode("utf-8", errors="ignore")[:1].isspace()
-
-
-def _bytes_of_characters(text: str) -> np.ndarray:
-    """Returns how many bytes each character has in UTF-8 as the tokenizer reads it, (characters,).
-
-    The tokenizer reads a surrogate pair as one character of 4 bytes, and a lone surrogate as U+FFFD, which has 3.
-    """
-    code = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    width = 1 + (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
-    pair = np.flatnonzero((code[:-1] >> 10 == 0xD800 >> 10) & (code[1:] >> 10 == 0xDC00 >> 10))
-    width[pair], width[pair + 1] = 4, 0
-    return width

@@ -8,14 +8,10 @@ import numpy as np
 
 
 def anchors(phenomenon_of: Mapping[str, str]) -> dict | None:
-    """Returns BLiMP's published accuracies in percent, each a mean over paradigms.
+    """Returns BLiMP's published accuracies in percent, each a mean over the paradigms that were scored.
 
-    Args:
-        phenomenon_of: the phenomenon of each paradigm that was scored, all of BLiMP's 67 or a part of them.
-
-    Returns:
-        {"overall": {model: accuracy}, "phenomena": {name: ...}, "paradigms": {name: ...}}, or None where a paradigm is
-        not BLiMP's. The models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names the source).
+    None if one of them is not BLiMP's. The models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names the
+    source).
     """
     lines = resources.files("esnlm.evaluation").joinpath("anchors.csv").read_text("utf-8").splitlines()
     published = {row.pop("UID"): row for row in csv.DictReader(line for line in lines if not line.startswith("#"))}

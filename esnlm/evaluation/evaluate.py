@@ -14,7 +14,6 @@ import numpy as np
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
-from esnlm.evaluation.conventions import Convention
 from esnlm.evaluation.judge import Judge
 from esnlm.evaluation.minimal_pairs import Pair, sentences_of
 from esnlm.evaluation.sequences import describe_unscored, encode, sum_log_probs
@@ -25,7 +24,7 @@ FORMAT_VERSION = 1
 
 
 class ScorableRun(Protocol):
-    """What `evaluate` asks of a run; `loaded_run.Run` has it."""
+    """What `evaluate` asks of a run."""
 
     @property
     def name(self) -> str: ...
@@ -68,25 +67,19 @@ def evaluate(
 ) -> Evaluation:
     """Scores pairs with a run, beside what length and word frequency alone would give.
 
-    A tie counts half in a baseline: it has no preference, and a coin would do as well. The baseline `length` ties
-    whenever both sentences have as many tokens, so that otherwise the rule for ties would make its score. In a set a tie counts one
-    over the number of sentences at the top. The figure of the run to set beside a baseline is `accuracy_ties_half`, whose ties
-    count likewise; `run_above` is the paired difference with its intervals.
+    A tie counts half in a baseline, as for a coin: `length` ties whenever both sentences have as many tokens. In a set a tie
+    counts one over the number of sentences at the top. The run's `accuracy_ties_half` counts ties likewise, and `run_above` is
+    the paired difference.
 
     Args:
-        run: as from `esnlm.load`.
-        pairs: from `minimal_pairs.load`.
-        scoring: the name of the convention.
+        run, pairs, scoring: as from `esnlm.load` and `minimal_pairs.load`, and the name of the convention.
         baselines: models beside `length` and `unigram`, by name.
         compare_with: the result of another evaluation of the same pairs, and which of them it has right, (n,) bool.
         progress: whether to show how far the scoring is.
 
     Returns:
-        The evaluation. Where log-probabilities are not numbers or the model has collapsed
-        (`statistics.has_collapsed`), accuracies are None, and `status` and `warnings` of the result say why.
-
-    Raises:
-        InputError: the convention is unknown, or there are no pairs.
+        The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`),
+        accuracies are None, and `status` and `warnings` of the result say why.
     """
     convention = conventions.get(scoring)
     if not pairs:
@@ -98,41 +91,38 @@ def evaluate(
     sentences = list(dict.fromkeys(sentence for pair in pairs for sentence in sentences_of(pair)))
     sequences = encode(sentences, run.tokenizer, scoring)
     judge = Judge(pairs, sentences)
-    identical = judge.identical
     tokens = np.array([len(ids) for ids in sequences])
 
-    # From sequences to log-probabilities of tokens and sentences, the run's and those of the baselines.
+    # From sequences to log-probabilities of sentences, (sentences,), the run's and those of the baselines.
     log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
-    unigram = run.unigram()
-    models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines or {})
-    guesses = {"length": [np.full(len(ids), -1.0) for ids in sequences]}
-    guesses |= {name: model.token_log_probs_of(sequences) for name, model in models.items()}
+    models = dict(baselines or {})
+    if (unigram := run.unigram()) is not None:
+        models = {"unigram": unigram} | models
+    guesses = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
+    guesses |= {name: sum_log_probs(model.token_log_probs_of(sequences)) for name, model in models.items()}
 
     # From log-probabilities to outcomes and accuracies.
-    outcome = judge.outcomes(log_prob)
+    outcome, coin = judge.outcomes(log_prob), judge.tie_worth(log_prob)
     tie_is_right = float(convention.tie_is_right)
-    coin = judge.tie_worth(log_prob)  # (n,) what a tie counts where it is left to a coin
-    accuracies = statistics.accuracies(
-        outcome, identical, rows_of, phenomenon_of, ties_count_as=tie_is_right, coin=coin
-    )
+    accuracies = statistics.accuracies(outcome, judge.identical, rows_of, phenomenon_of, tie_is_right, coin)
     for uid, entry in accuracies["paradigms"].items():
         first = pairs[rows_of[uid][0]]
         entry.update(phenomenon=first.phenomenon, field=first.field)
     length_only = statistics.sees_length_only(log_prob, tokens - 1)
-    status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
-    lines = describe_unscored(sequences, scoring), minimal_pairs.describe_repeated(pairs)
-    warnings += [line for line in lines if line is not None]
+    status, warnings = _verdict(log_prob, outcome, judge.identical, accuracies, length_only)
+    if (unscored := describe_unscored(sequences, scoring)) is not None:
+        warnings.append(unscored)
     if status == "collapsed":
-        _withhold_accuracies(accuracies)
+        for entry in (accuracies["overall"], *accuracies["phenomena"].values(), *accuracies["paradigms"].values()):
+            entry.update(dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))]))
 
-    # `guess` is the outcome of each pair for a baseline, given its log-probabilities of tokens. `above` is by how much the
-    # run is above it, paired; it is None if the run has no accuracies.
-    def baseline(its: list[np.ndarray]) -> dict:
-        score = sum_log_probs(its)  # (sentences,)
-        guess, tie = judge.outcomes(score), judge.tie_worth(score)
-        own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)  # ties by one rule
-        above = statistics.compare(own, worth, rows_of, phenomenon_of) if status == "ok" else None
-        found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=tie, coin=tie)
+    def baseline(guess_log_prob: np.ndarray) -> dict:
+        guess, tie = judge.outcomes(guess_log_prob), judge.tie_worth(guess_log_prob)
+        above = None
+        if status == "ok":  # ties count by one rule
+            own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)
+            above = statistics.compare(own, worth, rows_of, phenomenon_of)
+        found = statistics.accuracies(guess, judge.identical, rows_of, phenomenon_of, tie, tie)
         return found | {"run_above": above}
 
     result = {
@@ -140,12 +130,16 @@ def evaluate(
         "format_version": FORMAT_VERSION,
         "status": status,
         "warnings": warnings,
-        **_describe(run, convention),
+        "run": run.name,
+        "step": run.step,
+        "config_sha256": config_sha256(run),
+        "scoring": {"name": convention.name, "description": convention.description, "ties_count_as": tie_is_right},
+        "tokenizer": {name: getattr(run.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
         "data": {
             "sha256": minimal_pairs.digest(pairs),
             "pairs": len(pairs),
             "distinct_sentences": len(sentences),
-            "identical_pairs": int(identical.sum()),
+            "identical_pairs": int(judge.identical.sum()),
             "paradigms": len(rows_of),
             "phenomena": len(accuracies["phenomena"]),
         },
@@ -155,45 +149,25 @@ def evaluate(
         "baselines": {name: baseline(its) for name, its in guesses.items()},
         "anchors": anchors(phenomenon_of),
     }
-    if judge.kinds["sets"]:
-        chances = [judge.chances()[rows].mean() for rows in rows_of.values()]
-        result["data"] |= {"kinds": judge.kinds}
+    if sets := int((judge.wrong_count > 1).sum()):
+        chances = [(1 / (1 + judge.wrong_count[rows])).mean() for rows in rows_of.values()]
+        result["data"] |= {"kinds": {"pairs": len(pairs) - sets, "sets": sets}}
         result["units"] += ", in sets one over the number of sentences at the top"
         result["chance"] = 100 * float(np.mean(chances))
     good, bad = judge.good, judge.bad(log_prob)
-    found = Evaluation(
-        result, list(pairs), log_prob[good], log_prob[bad], tokens[good], tokens[bad], outcome, judge.details(log_prob)
-    )
+    log_probs, counts = (log_prob[good], log_prob[bad]), (tokens[good], tokens[bad])
+    found = Evaluation(result, list(pairs), *log_probs, *counts, outcome, judge.details(log_prob))
     if compare_with is not None:
         other, other_right = compare_with
         differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of)
-        result["comparison"] = {"with": _summary(other), **differences} if status == "ok" else None
+        summary = {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]}
+        result["comparison"] = {"with": summary, **differences} if status == "ok" else None
     return found
 
 
 def config_sha256(run: ScorableRun) -> str:
     """Returns the sha256 of the run's configuration, which tells two runs of one name apart."""
     return hashlib.sha256((run.directory / "config.yaml").read_bytes()).hexdigest()
-
-
-def _describe(run: ScorableRun, convention: Convention) -> dict:
-    """Returns what a report says of the run, of the convention and of the tokenizer."""
-    return {
-        "run": run.name,
-        "step": run.step,
-        "config_sha256": config_sha256(run),
-        "scoring": {
-            "name": convention.name,
-            "description": convention.description,
-            "ties_count_as": float(convention.tie_is_right),
-        },
-        "tokenizer": {name: getattr(run.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
-    }
-
-
-def _summary(result: dict) -> dict:
-    """Returns what a comparison says of the other run."""
-    return {"run": result["run"], "step": result["step"], "accuracy": result["overall"]["accuracy"]}
 
 
 def _verdict(
@@ -213,16 +187,9 @@ def _verdict(
     if identical.all():
         return "collapsed", ["each pair is twice the same sentence, so that no accuracy is given"]
     if not tied:
-        return "collapsed", [
-            "every token has the same log-probability: nothing but length decides, and no accuracy is given"
-        ]
+        return "collapsed", ["every token has the same log-probability: only length decides, and no accuracy is given"]
+    ties, pairs = int(np.sum((outcome == 0.5) & ~identical)), int(np.sum(~identical))
     return "collapsed", [
-        f"{int(np.sum((outcome == 0.5) & ~identical))} of the {int(np.sum(~identical))} pairs of different sentences "
-        "have equal log-probabilities: the model tells them apart by nothing, or by length alone, and no accuracy is given"
+        f"{ties} of the {pairs} pairs of different sentences have equal log-probabilities: the model tells them apart by "
+        "nothing, or by length alone, and no accuracy is given"
     ]
-
-
-def _withhold_accuracies(accuracies: dict) -> None:
-    """Sets all accuracies and their intervals to None: those of a collapsed model mean nothing."""
-    for entry in (accuracies["overall"], *accuracies["phenomena"].values(), *accuracies["paradigms"].values()):
-        entry.update(dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))]))

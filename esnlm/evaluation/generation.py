@@ -18,39 +18,10 @@ def generate(
     eos: int,
     *,
     count: int,
-    length: int,
-    temperature: float,
-    top_k: int | None,
-    seed: int,
-    precision: str,
+    **options: Any,
 ) -> list[list[int]]:
-    """Continues a prompt `count` times, side by side.
-
-    Args:
-        features: a function from the tokens that each slot reads next, (count,), to the features after them, (count, F).
-        readout: the arrays of the readout, for readout/linear.py.
-        prompt: ids to begin with, at least one.
-        eos: the id that ends a continuation.
-        count, length, temperature, top_k, seed: as in `Run.generate`. Continuation i has a random stream of its own, of
-            (seed, i), so that it does not depend on how many others stand beside it.
-        precision: of the products.
-
-    Returns:
-        The ids of each continuation, without prompt and EOS.
-
-    Raises:
-        InputError: a logit is not a number, so that nothing can be chosen.
-    """
-    options: dict[str, Any] = {
-        "length": length,
-        "temperature": temperature,
-        "top_k": top_k,
-        "seed": seed,
-        "precision": precision,
-    }
-    return generate_each(
-        features, readout, [prompt] * count, eos, numbers=range(count), is_finished=lambda ids: False, **options
-    )
+    """Continues a prompt `count` times, side by side. See `generate_each`."""
+    return generate_each(features, readout, [prompt] * count, eos, **options)
 
 
 def generate_each(
@@ -63,9 +34,9 @@ def generate_each(
     temperature: float,
     top_k: int | None,
     seed: int,
-    numbers: Sequence[int],
     precision: str,
-    is_finished: Callable[[list[int]], bool],
+    numbers: Sequence[int] | None = None,
+    is_finished: Callable[[list[int]], bool] = lambda ids: False,
 ) -> list[list[int]]:
     """Continues several prompts once each, side by side.
 
@@ -73,23 +44,18 @@ def generate_each(
 
     Args:
         features: a function from the tokens that each slot reads next, (B,), to the features after them, (B, F).
-        readout: the arrays of the readout, for readout/linear.py.
+        readout, precision: the arrays of the readout, and the precision of its products.
         prompts: B arrays of ids to begin with, each with at least one.
         eos: the id that ends a continuation.
         length, temperature, top_k: as in `Run.generate`.
-        seed: of the choices.
-        numbers: B numbers that tell the prompts apart, those of other calls too. The choices of a slot have a random stream of
-            (seed, its number), so that they do not depend on which others stand beside it.
-        precision: of the products.
+        seed, numbers: slot i has a random stream of its own, of (seed, numbers[i]), so that its choices do not depend on which
+            others stand beside it; None: from 0.
         is_finished: asked after each token whether the ids chosen so far need no further one.
 
     Returns:
         The ids chosen for each prompt, without EOS.
-
-    Raises:
-        InputError: a logit is not a number, so that nothing can be chosen.
     """
-    rngs = [np.random.default_rng((seed, number)) for number in numbers]
+    rngs = [np.random.default_rng((seed, number)) for number in numbers or range(len(prompts))]
     read = [prompt.tolist() for prompt in prompts]  # what each slot reads: its prompt, and then its own choices
     chosen: list[list[int]] = [[] for _ in prompts]
     going, time = set(range(len(prompts))), 0
@@ -99,7 +65,9 @@ def generate_each(
         choosing = sorted(slot for slot in going if time >= len(read[slot]))
         logits = np.asarray(_logits(readout, found, precision), np.float64) if choosing else np.empty(0)
         for slot in choosing:
-            _require_finite(logits[slot].max(), len(chosen[slot]))
+            if not np.isfinite(logits[slot].max()):
+                after = f"after {len(chosen[slot])} tokens"
+                raise InputError(f"the model's logits are not finite {after}: it has diverged; try another --step")
             token = choose(logits[slot], temperature, top_k, rngs[slot])
             if token != eos:
                 chosen[slot].append(token)
@@ -110,13 +78,7 @@ def generate_each(
 
 
 def choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
-    """Returns the id that is chosen from logits (V,) in float64.
-
-    Args:
-        logits: of the tokens.
-        temperature, top_k: as in `Run.generate`.
-        rng: draws one number, unless the temperature is 0.
-    """
+    """Returns the id that is chosen from logits (V,) in float64. One number is drawn, unless the temperature is 0."""
     if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
@@ -136,10 +98,3 @@ def choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.ra
 @partial(jax.jit, static_argnames="precision")
 def _logits(readout: dict, features: jax.Array, precision: str) -> jax.Array:
     return linear.logits(readout, features, precision)
-
-
-def _require_finite(largest_logits: np.ndarray, tokens: int) -> None:
-    if not np.isfinite(largest_logits).all():
-        raise InputError(
-            f"the model's logits are not finite after {tokens} tokens: it has diverged; try another --step"
-        )

@@ -71,20 +71,12 @@ def of_model(
 ) -> Likelihood | None:
     """Measures a model on a text. The features of one window of the text exist at once.
 
-    Args:
-        stream: features of the model.
-        readout: arrays of its readout.
-        text: its sentences.
-        compute: precision, and the sizes of windows and chunks.
-        on_progress: called after each window with the nats and the tokens so far. Where it returns True, the rest is left.
-
-    Returns:
-        The likelihood, or None where the rest was left.
+    `on_progress` is called after each window with the nats and the tokens so far. If it returns True, the rest is left out
+    and the result is None.
     """
     nats, eos_nats, tokens = 0.0, 0.0, 0
     sizes = compute.window_tokens, compute.chunk_tokens
-    windows = scoring.total_nll(stream, readout, text, compute.precision, *sizes)
-    for window in windows:
+    for window in scoring.total_nll(stream, readout, text, compute.precision, *sizes):
         nats, eos_nats, tokens = nats + window.nats, eos_nats + window.eos_nats, tokens + window.tokens
         if on_progress(nats, tokens):
             return None
@@ -94,9 +86,8 @@ def of_model(
 def of_ngrams(model: NgramModel, text: TokenStore) -> Likelihood:
     """Measures an n-gram model on a text, a block of sentences at a time."""
     nats, eos_nats = 0.0, 0.0
-    firsts = np.searchsorted(
-        text.offsets, np.arange(0, text.offsets[-1], BLOCK_TOKENS)
-    )  # the first sentence of each block
+    # The first sentence of each block.
+    firsts = np.searchsorted(text.offsets, np.arange(0, text.offsets[-1], BLOCK_TOKENS))
     edges = np.unique([*firsts, len(text)])
     for first, last in zip(edges, edges[1:], strict=False):
         bounds = np.asarray(text.offsets[first : last + 1])

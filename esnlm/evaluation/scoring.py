@@ -41,18 +41,9 @@ def total_nll(
     window_tokens: int,
     chunk: int,
 ) -> Iterator[WindowNll]:
-    """Computes the negative log-likelihood of sentences, a window at a time.
+    """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS), a window at a time, summed in float64.
 
-    Args:
-        stream: features of the model.
-        params: arrays of its readout.
-        sentences: int arrays with BOS and EOS.
-        precision: of the products.
-        window_tokens: states that exist at once, unless one sentence alone has more.
-        chunk: states whose logits exist at once.
-
-    Yields:
-        The sums of each window, in float64.
+    At most `window_tokens` states exist at once, unless one sentence alone has more, and the logits of `chunk` states.
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
@@ -76,14 +67,12 @@ def token_log_probs(
     """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
 
     Args:
-        stream: features of the model.
-        params: arrays of its readout.
+        stream, params: the features of a model, and the arrays of its readout.
         sequences: int arrays (T,). A sequence of fewer than two tokens has nothing to predict.
         precision: of the products.
         chunk: states whose logits exist at once.
         on_progress: called with the number of distinct sequences done so far and of all.
         window_tokens: states that exist at once, unless one sequence alone has more.
-        with_likeliest: whether to say, too, which of the tokens are those that the model finds likeliest.
 
     Returns:
         One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
@@ -121,14 +110,9 @@ def group_log_probs(
     chunk: int,
     window_tokens: int = 1 << 16,
 ) -> list[np.ndarray]:
-    """Computes log p(w_{t+1} is in the group | w_1 .. w_t) for each sequence, in nats.
+    """Computes log p(w_{t+1} is in the group | w_1 .. w_t) in nats, one float32 array (T - 1,) a sequence.
 
-    Args:
-        group: which tokens are in it, (V,) bool.
-        stream, params, sequences, precision, chunk, window_tokens: as in `token_log_probs`.
-
-    Returns:
-        One float32 array (T - 1,) a sequence.
+    `group` (V,) bool marks its tokens; the other arguments are those of `token_log_probs`.
     """
     found = [np.empty(0, np.float32)] * len(sequences)
     numbers = [n for n, sequence in enumerate(sequences) if len(sequence) > 1]
@@ -177,9 +161,8 @@ def _launch(
 ) -> _Launched:
     """Starts the readout of what sequences (T,) predict, and does not wait for it.
 
-    The features before each predicted token of a sequence are in its `rows` (T - 1,) of the buffer. Each row is read
-    once, and so is each token that is predicted from it, however many sequences share them. `score` is what is computed
-    of a chunk of them.
+    The features before each predicted token are in the sequence's `rows` (T - 1,) of the buffer. Each row is read once, and so
+    is each token that is predicted from it, however many sequences share them. `score` computes a chunk of them.
     """
     # A pair of a row and a token is one integer of 64 bits, the row in the upper 32: row 3 and token 7 are 3 * 2**32 + 7, of
     # which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers, and sorts the pairs by row.

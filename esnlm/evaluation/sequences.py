@@ -16,35 +16,27 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     """Returns a list of texts. Warns where one ends in a line end, as lines that were read from a file do.
 
     Raises:
-        InputError: it is no list, or one text, of which each character would be a sentence, or one of them is no text.
+        InputError: it is one text, of which each character would be a sentence, or one of them is no text.
     """
-    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
-        what = "one text" if isinstance(sentences, str) else repr(sentences)
-        raise InputError(f"sentences is {what}: give a list of texts")
+    if isinstance(sentences, str):
+        raise InputError("sentences is one text: give a list of texts")
     texts = list(sentences)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"sentence {i} is {type(text).__name__}: give a text")
     ended = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
     if ended:
-        more = f", and so do {len(ended) - 1:,} more" if len(ended) > 1 else ""
-        warn_caller(f"sentence {ended[0]} ends in a line end{more}, which the model reads as a token: strip it")
+        warn_caller(
+            f"{len(ended):,} sentences, first {ended[0]}, end in a line end, which the model reads as a token: strip it"
+        )
     return texts
 
 
 def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
-    """Encodes sentences under a convention. Every id after the first of a sequence is to be scored.
+    """Encodes n sentences under a convention, as one int32 array (T,) each. Every id after the first one is to be scored.
 
     Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score. `no-eos`
     gives such sequences to empty sentences, and `babylm` to these and to sentences of one token.
-
-    Args:
-        sentences: n texts.
-        tokenizer: has `bos`, `eos` and `encode_batch`.
-        scoring: the name of the convention.
-
-    Returns:
-        One int32 array (T,) a sentence.
 
     Raises:
         InputError: the convention is unknown, or what is given is not a list of texts.
@@ -58,12 +50,7 @@ def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.nd
 
 
 def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | None:
-    """Returns the line on sentences of which a convention scores nothing, since nothing stands before their only token; None without any.
-
-    Args:
-        sequences: from `encode`.
-        scoring: the name of the convention.
-    """
+    """Returns the line on sentences of which a convention scores nothing, since nothing stands before their only token."""
     unscored = sum(len(ids) < 2 for ids in sequences)
     if not unscored:
         return None
@@ -90,13 +77,7 @@ def _sum(terms: np.ndarray) -> float:
 
 
 def require_defined(token_log_probs: Sequence[np.ndarray], run: Path, step: int) -> None:
-    """Raises InputError where a log-probability is not a number: what another program made of it would look like a result.
-
-    Args:
-        token_log_probs: of n texts.
-        run: the run directory, for the message.
-        step: of the checkpoint, for the message.
-    """
+    """Raises InputError where a log-probability is not a number: what another program made of it would look like a result."""
     undefined = sum(bool(np.isnan(each).any() or np.isposinf(each).any()) for each in token_log_probs)
     if undefined:
         raise InputError(

@@ -5,9 +5,8 @@ the mean over its pairs. A phenomenon's accuracy and the overall accuracy are me
 counts the same (Warstadt et al. 2020). All results are in percent, ready for JSON: None stands for "not defined".
 
 Intervals cover 95 %. A paradigm has Wilson's interval, which stays honest at 0 and 100 %. A mean over several paradigms
-has a percentile bootstrap interval, stratified: pairs are redrawn within each paradigm, and the paradigms stay. (It has
-no width where all pairs of each paradigm have one outcome; a report then says so.) Intervals answer "what if other sentences of the same templates
-had been sampled", not "what if the run had another seed".
+has a percentile bootstrap interval, stratified: pairs are redrawn within each paradigm, and the paradigms stay. Intervals
+answer "what if other sentences of the same templates had been sampled", not "what if the run had another seed".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +30,7 @@ INTERVALS = (
 def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """Returns the outcome of each pair, (n,) float64, from the log-probabilities of its sentences, (n,) each, in nats.
 
-    Minus infinity is a value like any other, and two of them tie. NaN and plus infinity, which no log-probability can
-    be, make the outcome NaN.
+    Minus infinity is a value like any other, and two of them tie. NaN and plus infinity make the outcome NaN.
     """
     undefined = np.isnan(good) | np.isnan(bad) | np.isposinf(good) | np.isposinf(bad)
     return np.where(undefined, np.nan, (good > bad) + 0.5 * (good == bad))
@@ -41,17 +39,13 @@ def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
 def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
     """Tells whether at least half of the pairs whose sentences differ are tied. Then no accuracy means anything.
 
-    By the rule for ties, a model that sees nothing but length would otherwise have 0 or 100 %. `identical` (n,) marks the pairs of
-    twice the same sentence.
+    By the rule for ties, a model that sees nothing but length would otherwise have 0 or 100 %.
     """
     return 2 * np.sum((outcome == 0.5) & ~identical) >= np.sum(~identical)
 
 
 def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
-    """Tells whether every prediction has the same log-probability, as in a model whose readout is 0.
-
-    `log_prob` (n,) is in nats, and `predicted` (n,) is how many tokens of each sentence are predicted.
-    """
+    """Tells whether every prediction has the same log-probability, as in a model whose readout is 0."""
     a_token = log_prob[predicted > 0] / predicted[predicted > 0]
     # A float32 has 24 bits. A hundred sums of them in different orders agree to about 20 bits.
     return len(a_token) > 1 and np.isfinite(a_token).all() and np.ptp(a_token) <= 2.0**-20 * np.abs(a_token).max()
@@ -70,8 +64,7 @@ def accuracies(
     Args:
         outcome: (n,).
         identical: which pairs are twice the same sentence, (n,) bool.
-        rows_of: the pairs of each paradigm, as indices.
-        phenomenon_of: the phenomenon of each paradigm.
+        rows_of, phenomenon_of: the pairs of each paradigm, as indices, and its phenomenon.
         ties_count_as: what a tie is worth in `accuracy`: 0, 0.5 or 1, or (n,) one for each pair.
         coin: what a tie is worth in `accuracy_ties_half`: half, or (n,) where some are sets of more than two sentences.
 
@@ -124,17 +117,14 @@ def compare(
     """Compares two models on the same pairs: the accuracy of this one minus that of the other, in points.
 
     Args:
-        worth: what each pair counts for this model, (n,) in 0 .. 1 or bool.
-        other: the same for the other model, (n,).
-        rows_of: the pairs of each paradigm, as indices.
-        phenomenon_of: the phenomenon of each paradigm.
+        worth, other: what each pair counts for this model and for the other one, (n,) in 0 .. 1 or bool.
+        rows_of, phenomenon_of: as in `accuracies`.
 
     Returns:
         The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, for which a pair is redrawn
-        with both of its outcomes, so that what makes a pair easy for both models cancels; how many pairs count more for
-        `only_this` and for `only_other` model; and the `p_value` of McNemar's exact test on these two counts (pairs
-        pooled). An entry of a paradigm or a phenomenon also has `p_value_holm`, corrected for the number of paradigms
-        or of phenomena.
+        with both of its outcomes; how many pairs count more for `only_this` and for `only_other` model; and the `p_value` of
+        McNemar's exact test on these two counts (pairs pooled), with `p_value_holm` corrected for the number of paradigms or
+        of phenomena.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
@@ -168,8 +158,8 @@ def compare(
 def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
     """Returns means of n values (n,) that are drawn with replacement from the given ones, (resamples,).
 
-    A mean depends only on how often each distinct value was drawn, and these counts are multinomial. So this is exactly
-    the bootstrap, at the cost of a few draws a resample instead of n.
+    A mean depends only on how often each distinct value was drawn, and these counts are multinomial: this is the bootstrap,
+    at the cost of a few draws a resample instead of n.
     """
     distinct, counts = np.unique(values, return_counts=True)
     drawn = rng.multinomial(len(values), counts / len(values), size=resamples)  # (resamples, distinct values)
@@ -177,10 +167,7 @@ def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int
 
 
 def wilson(accuracy: float, n: int) -> list[float]:
-    """Returns Wilson's score interval of an accuracy over n pairs, both in percent.
-
-    Where ties count half it is too wide, never too narrow: halves spread less than zeros and ones of the same mean.
-    """
+    """Returns Wilson's score interval of an accuracy over n pairs, both in percent. It is too wide where ties count half."""
     p, z = accuracy / 100, ndtri(0.5 + LEVEL / 2)
     centre = p + z * z / (2 * n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -189,10 +176,7 @@ def wilson(accuracy: float, n: int) -> list[float]:
 
 
 def seed_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """Returns Student's t interval of a mean over seeds.
-
-    None for fewer than FEWEST_SEEDS values, whose interval says nothing, and if one is not finite.
-    """
+    """Returns Student's t interval of a mean over seeds. None for fewer than FEWEST_SEEDS values, or if one is not finite."""
     n = len(values)
     if n < FEWEST_SEEDS or not np.isfinite(values).all():
         return None
@@ -201,20 +185,13 @@ def seed_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float,
 
 
 def mcnemar(only_this: int, only_other: int) -> float:
-    """Returns the two-sided exact p-value that the two counts of discordant pairs come from a fair coin.
-
-    It agrees with `scipy.stats.binomtest` to about 1e-11. Reports keep every digit of a p-value, so it stays as it is.
-    """
+    """Returns the two-sided exact p-value that the two counts of discordant pairs come from a fair coin."""
     fewer, all_discordant = min(only_this, only_other), only_this + only_other
     return min(1.0, 2 * float(bdtr(fewer, all_discordant, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Returns p-values (n,) corrected for their number by the step-down method of Holm 1979.
-
-    Of n tests, those with a corrected p-value of at most 0.05 are all true findings with a probability of at least 95 %,
-    however the tests depend on each other.
-    """
+    """Returns p-values (n,) corrected for their number by the step-down method of Holm 1979."""
     p = np.asarray(p_values, float)
     order = np.argsort(p)
     scaled = p[order] * np.arange(len(p), 0, -1)  # the smallest of n times n, the next times n - 1, ...
@@ -224,7 +201,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def _add_resampled(sums: dict[str | None, np.ndarray], phenomenon: str, means: np.ndarray) -> None:
-    """Adds a paradigm's resampled means to the sums over its phenomenon and over all (None): of each alone they take 80 kB."""
+    """Adds a paradigm's resampled means to the sums over its phenomenon and over all (None)."""
     for group in (phenomenon, None):
         sums[group] = sums[group] + means if group in sums else means
 
@@ -237,10 +214,7 @@ def _discordance(difference: np.ndarray) -> dict:
 def _grouped(
     paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str], str | None], dict]
 ) -> dict:
-    """Returns the entries of paradigms with their means over each phenomenon and over all.
-
-    `mean_over` makes a mean of the names of paradigms and of what they are called together: a phenomenon, or None for all.
-    """
+    """Returns the entries of paradigms with their means over each phenomenon and over all (None)."""
     by_phenomenon: dict[str, list[str]] = {}
     for name in paradigms:
         by_phenomenon.setdefault(phenomenon_of[name], []).append(name)

@@ -5,7 +5,7 @@ docs/surprisal.md says how words, white space and documents are treated, and why
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ import numpy as np
 from esnlm.errors import InputError
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
-from esnlm.evaluation.sequences import encode
+from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.io.console import Shown
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
@@ -25,7 +25,7 @@ END = "<|endoftext|>"  # what stands for the end of a sentence in the table
 
 
 class Reader(Protocol):
-    """What `surprisals` asks of a run; `loaded_run.Run` has it."""
+    """What `surprisals` asks of a run."""
 
     @property
     def tokenizer(self) -> Any: ...
@@ -37,7 +37,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the rows of a table are; `loaded_run.Run.surprisal` describes each argument."""
+    """What the rows of a table are; `Run.surprisal` describes each argument."""
 
     by: str = "word"
     unit: str = "bits"
@@ -48,42 +48,20 @@ class Options:
 
     def check(self) -> None:
         """Raises InputError for a value that is not known, or a convention that cannot be used."""
-        for name, value, choices in (
-            ("by", self.by, BY),
-            ("unit", self.unit, UNITS),
-            ("punctuation", self.punctuation, alignment.PUNCTUATION),
-            ("whitespace", self.whitespace, WHITESPACE),
-        ):
-            if value not in choices:
-                raise InputError(f"{name} is {value!r}: choose {' or '.join(choices)}")
-        if self.by != "word" and self.punctuation != "attached":
-            raise InputError(
-                f"punctuation is {self.punctuation!r}: it says what a word is, and a row is a {self.by}; leave it out"
-            )
+        choices = {"by": BY, "unit": UNITS, "punctuation": alignment.PUNCTUATION, "whitespace": WHITESPACE}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
         if not conventions.get(self.scoring).bos:
+            usable = [name for name, convention in conventions.CONVENTIONS.items() if convention.bos]
             raise InputError(
                 f"scoring {self.scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
-                + " or ".join(name for name, convention in conventions.CONVENTIONS.items() if convention.bos)
+                + " or ".join(usable)
             )
 
     def columns(self) -> list[str]:
         """Returns the names of the columns of the table, in order."""
         return ["sentence", "position", self.by, "start", "end", f"surprisal_{self.unit}"]
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence and what a model makes of its n tokens, EOS not among them."""
-
-    text: str
-    ids: np.ndarray  # (n,)
-    spans: list[Span]  # (n,) of the tokens
-    nats: np.ndarray  # (n,) float64, the surprisal of each token, or (n + 1,) with that of EOS
-
-    @property
-    def has_end(self) -> bool:
-        """Whether EOS is scored."""
-        return len(self.nats) > len(self.ids)
 
 
 def surprisals(
@@ -92,93 +70,48 @@ def surprisals(
     options: Options,
     progress: Shown = False,
 ) -> list[dict]:
-    """Computes the table of surprisals; see `loaded_run.Run.surprisal`, which documents its rows.
+    """Computes the table of surprisals; see `Run.surprisal`, which documents its rows.
 
-    Args:
-        run: as from `esnlm.load`.
-        documents: sentences, each a text or its words; those of one document are read one after another. Sentences are counted
-            across all of them.
-        options: what the rows are.
-        progress: whether to show how far the scoring is.
-
-    Raises:
-        InputError: an option is unknown, a sequence is too long for the model or for the memory, a word is empty, or a token
-            stands in two words that were given.
+    Documents hold sentences, each a text or its words. Those of one document are read one after another. Sentences are counted
+    across all of them.
     """
     options.check()
-    given = [[_text_and_words(sentence, options) for sentence in document] for document in documents]
-    texts = [[text for text, _ in document] for document in given]
-    sentences = read(run, texts, options.scoring, progress=progress, trailing=options.whitespace == "trailing")
-    its_words = [words for document in given for _, words in document]
-    rows, names = [], options.columns()
-    for number, (sentence, words) in enumerate(zip(sentences, its_words, strict=True)):
-        spans = None if words is None or options.by == "token" else _given_spans(sentence, words)
-        for position, (text, (start, end), nats) in enumerate(_parts(sentence, options, spans)):
-            row = (number, position, text, start, end, nats / UNITS[options.unit])
-            rows.append(dict(zip(names, row, strict=True)))
-    return rows
-
-
-def read(
-    run: Reader,
-    documents: Sequence[Sequence[str]],
-    scoring: str = "paper",
-    *,
-    progress: Shown = False,
-    trailing: bool = False,
-) -> list[Sentence]:
-    """Scores every token of the sentences of documents, each document from a fresh state.
-
-    Args:
-        run, documents, progress: as in `surprisals`.
-        scoring: the name of a convention that begins with BOS.
-        trailing: whether the white space after a word is counted in the word (Oh and Schuler 2024).
-
-    Raises:
-        InputError: a sequence is too long for the model or for the memory.
-    """
+    given = [[_text_and_words(sentence) for sentence in document] for document in documents if len(document)]
     # A stream is the ids of a document: its sentences end to end, each with BOS and, where the convention has it, EOS.
-    documents = [document for document in documents if len(document)]
-    encoded = iter(encode([text for document in documents for text in document], run.tokenizer, scoring))
-    framed = [[next(encoded) for _ in document] for document in documents]
+    encoded = iter(encode([text for document in given for text, _ in document], run.tokenizer, options.scoring))
+    framed = [[next(encoded) for _ in document] for document in given]
     streams = [np.concatenate(document) for document in framed]
     log_probs = _over_windows(streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, progress=progress))
-    log_moved = None
-    if trailing:
+    log_ends = None
+    if options.whitespace == "trailing":
         group = word_ends(run.tokenizer)
-        log_moved = _over_windows(streams, run.longest, lambda pieces: run.group_log_probs_of(pieces, group))
+        log_ends = _over_windows(streams, run.longest, lambda pieces: run.group_log_probs_of(pieces, group))
 
-    sentences = []
-    for number, (document, sequences) in enumerate(zip(documents, framed, strict=True)):
+    rows: list[dict] = []
+    names, convention, number = options.columns(), conventions.get(options.scoring), 0
+    for stream, (document, sequences) in enumerate(zip(given, framed, strict=True)):
         first = 0
-        for text, sequence in zip(document, sequences, strict=True):
+        for (text, words), sequence in zip(document, sequences, strict=True):
             here = slice(first, first + len(sequence) - 1)  # the predictions of this sentence's tokens after BOS
             first += len(sequence)
-            nats = 0.0 - log_probs[number][here]
-            ids, spans = tokens_of(text, sequence, run.tokenizer, scoring)
-            if log_moved is not None:
-                nats = _move_white_space(nats, log_moved[number][here], ids, run.tokenizer)
-            sentences.append(Sentence(text, ids, spans, nats))
-    return sentences
-
-
-def tokens_of(text: str, sequence: np.ndarray, tokenizer: Any, scoring: str) -> tuple[np.ndarray, list[Span]]:
-    """Returns the tokens (n,) of a sentence, without BOS and EOS, and the characters of each.
-
-    Args:
-        text: the sentence.
-        sequence: what `encode` made of it under the convention.
-        tokenizer, scoring: as there.
-
-    Raises:
-        InputError: the tokens do not spell the text.
-    """
-    convention = conventions.get(scoring)
-    ids = sequence[int(convention.bos) : len(sequence) - convention.eos]
-    spans = alignment.token_spans(" " * convention.space + text, ids, tokenizer)
-    if convention.space:  # the space is not a character of the given sentence
-        spans = [(max(0, start - 1), end - 1) for start, end in spans]
-    return ids, spans
+            ids = sequence[1 : len(sequence) - convention.eos]
+            spans = alignment.token_spans(" " * convention.space + text, ids, run.tokenizer)
+            if convention.space:  # the space is not a character of the given sentence
+                spans = [(max(0, start - 1), end - 1) for start, end in spans]
+            nats = 0.0 - log_probs[stream][here]
+            if log_ends is not None:
+                nats = _move_white_space(nats, log_ends[stream][here], ids, run.tokenizer)
+            found = [
+                (text[start:end], (start, end), value)
+                for (start, end), value in _parts(text, words, spans, nats, options)
+            ]
+            if options.eos and convention.eos:
+                found.append((END, (len(text), len(text)), float(nats[-1])))
+            for position, (part, span, value) in enumerate(found):
+                row = (number, position, part, *span, value / UNITS[options.unit])
+                rows.append(dict(zip(names, row, strict=True)))
+            number += 1
+    return rows
 
 
 def word_ends(tokenizer: Any) -> np.ndarray:
@@ -188,21 +121,10 @@ def word_ends(tokenizer: Any) -> np.ndarray:
     return np.array(found)
 
 
-def sum_nats(nats: np.ndarray) -> float:
-    """Returns the sum of surprisals, rounded once; infinite or NaN where a term is."""
-    return math.fsum(nats) if np.isfinite(nats).all() else float(nats.sum())
-
-
 def _over_windows(
     streams: list[np.ndarray], longest: int | None, compute: Callable[[list[np.ndarray]], list[np.ndarray]]
 ) -> list[np.ndarray]:
-    """Returns what `compute` says of every id of each stream but the first, (T - 1,) float64, a window at a time.
-
-    Args:
-        streams: ids (T,).
-        longest: ids that can be read at once; None: any number.
-        compute: from sequences (T,) to arrays (T - 1,).
-    """
+    """Returns what `compute` says of every id of each stream (T,) but the first, (T - 1,) float64, a window at a time."""
     windows = [_windows(len(stream), longest) for stream in streams]
     pieces = [stream[first:last] for stream, its in zip(streams, windows, strict=True) for first, last, _ in its]
     found = iter(compute(pieces))
@@ -227,13 +149,7 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
 
     With E the tokens that begin with white space, and EOS, p(next token) is p(E) p(next token | E) where a word ends. The
     factor p(E) moves from the token after the word to the last one of the word (Oh and Schuler 2024, Pimentel and Meister
-    2024). The sum stays. The first word keeps what it has: nothing stands before it.
-
-    Args:
-        nats: of the tokens and, where it is scored, EOS.
-        log_ends: log p(E) before each of them.
-        ids: the tokens, (n,).
-        tokenizer: has `decode_bytes`.
+    2024). The sum stays. The first word keeps what it has: nothing stands before it. `log_ends` is log p(E) before each token.
     """
     tokens = [tokenizer.decode_bytes([int(i)]) for i in ids]
     moved = nats.copy()
@@ -245,51 +161,37 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
     return moved
 
 
-def _text_and_words(sentence: str | Sequence[str], options: Options) -> tuple[str, list[str] | None]:
-    """Returns a sentence as a text, and its words if these were given. Raises InputError if one is empty or no text."""
+def _text_and_words(sentence: str | Sequence[str]) -> tuple[str, list[str] | None]:
+    """Returns a sentence as a text, and its words if these were given."""
     if isinstance(sentence, str):
         return sentence, None
-    words = (
-        [word.strip() if isinstance(word, str) else "" for word in sentence] if isinstance(sentence, Iterable) else [""]
-    )
+    words = [word.strip() for word in sentence]
     if not all(words):
-        raise InputError(f"the sentence {sentence!r} is no text, or a list with an empty word or what is none")
-    if options.punctuation != "attached":
-        raise InputError(f"punctuation is {options.punctuation!r}: the words of a sentence are given, so leave it out")
+        raise InputError(f"the sentence {sentence!r} has an empty word")
     return " ".join(words), words
 
 
-def _given_spans(sentence: Sentence, words: Sequence[str]) -> list[Span]:
-    """Returns the characters of each word that was given. Raises InputError if a token stands in two of them."""
-    ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
-    spans = [(end - len(word), end) for word, end in zip(words, ends, strict=True)]
-    if joined := set(alignment.join_words(sentence.spans, spans)) - set(spans):
-        start, end = min(joined)
-        raise InputError(
-            f"{sentence.text[start:end]!r}: a token stands in more than one of these words; give them as one word"
-        )
-    return spans
+def _parts(
+    text: str, words: list[str] | None, tokens: list[Span], nats: np.ndarray, options: Options
+) -> list[tuple[Span, float]]:
+    """Returns the span and the surprisal in nats of each token or word of a sentence, without its end.
 
-
-def _parts(sentence: Sentence, options: Options, words: list[Span] | None = None) -> Iterator[tuple[str, Span, float]]:
-    """Yields text, span and surprisal in nats of each word or token of a sentence, and of its end.
-
-    Args:
-        sentence: a sentence.
-        options: what the rows are.
-        words: the words, which have no token in common; None: what stands between white space.
+    `nats` are the surprisals of the tokens, and perhaps of EOS. Without `words` these are what stands between white space.
     """
-    tokens = sentence.nats[: len(sentence.ids)]
-    if options.by == "token":
-        for (start, end), nats in zip(sentence.spans, tokens, strict=True):
-            yield sentence.text[start:end], (start, end), float(nats)
-    elif len(tokens):
-        if words is None:
-            words = alignment.word_spans(sentence.text, options.punctuation) or [(0, len(sentence.text))]
-            words = alignment.join_words(sentence.spans, words)
-        owner = np.array(alignment.owners(sentence.spans, words))
-        for number, (start, end) in enumerate(words):
-            yield sentence.text[start:end], (start, end), sum_nats(tokens[owner == number])
-    if options.eos and sentence.has_end:
-        length = len(sentence.text)
-        yield END, (length, length), float(sentence.nats[-1])
+    nats = nats[: len(tokens)]
+    if options.by == "token" or not tokens:
+        return list(zip(tokens, nats.tolist(), strict=True))
+    if words is None:
+        spans = alignment.word_spans(text, options.punctuation) or [(0, len(text))]
+        spans = alignment.join_words(tokens, spans)
+    else:
+        ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
+        spans = [(end - len(word), end) for word, end in zip(words, ends, strict=True)]
+        if joined := set(alignment.join_words(tokens, spans)) - set(spans):
+            start, end = min(joined)
+            raise InputError(
+                f"{text[start:end]!r}: a token stands in more than one of these words; give them as one word"
+            )
+    owner = np.array(alignment.owners(tokens, spans))
+    sums = sum_log_probs(nats[owner == number] for number in range(len(spans)))
+    return list(zip(spans, sums.tolist(), strict=True))

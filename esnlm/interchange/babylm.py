@@ -1,4 +1,4 @@
-"""The sets of BabyLM's zero-shot evaluation, and the pipeline's predictions and scores from a run's own scorer.
+"""BabyLM's zero-shot evaluation of a run: the pipeline's files of predictions, from a run's own scorer.
 
 Formats and rules are those of babylm-org/babylm-eval, folder strict/ (the same as babylm/evaluation-pipeline-2025):
 sentence_zero_shot, reading and AoA_word. A sentence is encoded as Hugging Face's GPT-2 encodes it: nothing is put before it,
@@ -6,18 +6,28 @@ so its first token is only a condition (the scoring convention `babylm`). With `
 is scored too. Of equal sums the pipeline takes the first sentence, which is the right one.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from esnlm.errors import InputError
+from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
-from esnlm.loaded_run import Run
+from esnlm.interchange.revisions import revision_names, words_of_checkpoints
+from esnlm.io.atomic import write_files, writing
+from esnlm.io.console import say, tell, working
+from esnlm.io.json_file import json_text
+from esnlm.io.remote import run_copy
+from esnlm.io.screen import Screen
+from esnlm.loaded_run import Run, Step, load
+from esnlm.provenance import provenance
+from esnlm.runs.directory import RunDirectory
 
 # The pipeline's task of each folder of sentences.
 FOLDERS = dict.fromkeys(("blimp_filtered", "supplement_filtered", "blimp_fast", "supplement_fast"), "blimp")
@@ -29,10 +39,135 @@ READING, AOA = "reading", "aoa"
 EYE_TRACKING = ["RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound"]
 SELF_PACED = "self_paced_reading_time"
 PROPERTIES = ["Subtlex_log10", "length", "context_length"]
+MAIN = "main"  # the revision of the newest checkpoint
+SCORING = {
+    False: "babylm: the sentence alone, without BOS, EOS or leading space; its first token is not scored",
+    True: "BOS and the text; every token after BOS can be scored",
+}
+TIES = "of equal sentences the first is chosen, which is right"
 
 
-@dataclass(frozen=True)
-class Item:
+def evaluate_babylm(
+    run: str | Path,
+    data: str | Path,
+    out: str | Path | None = None,
+    model_name: str | None = None,
+    sets: Sequence[str] | None = None,
+    step: Step = None,
+    checkpoints: bool = False,
+    bos: bool = False,
+    overwrite: bool = False,
+    command: str | None = None,
+) -> list[dict]:
+    """Scores sets of the pipeline's data, writes the files of predictions and prints the scores.
+
+    All data is read before anything is scored. Returns the content of each scores.json.
+
+    Args:
+        run: the run directory.
+        data: the pipeline's folder full_eval or fast_eval.
+        out, model_name: the folder of results, and that of the model in it; None: RUN/evaluation/babylm, and the run's name.
+        sets: names of sets; None: all in the data.
+        step: the checkpoint of this step, under the name of its revision; None: the newest, as `main`.
+        checkpoints: whether to score every kept checkpoint at one of BabyLM's numbers of words. Surprisals for the age of
+            acquisition are computed only then.
+        bos: whether BOS stands before every text, as with a tokenizer that adds it.
+        overwrite: whether to replace predictions.
+        command: recorded in the files of scores.
+    """
+    newest, steps = _checkpoints(run, step, checkpoints)
+    places = find_sets(Path(data), sets)
+    if AOA in places and not checkpoints:
+        if sets:
+            raise InputError(f"set {AOA!r} needs the checkpoints of a training: give --checkpoints")
+        tell(f"{AOA}: left out; it needs the checkpoints of a training (--checkpoints)")
+        del places[AOA]
+    sources = {name: read(name, place) for name, place in places.items()}
+
+    model = (Path(out) if out else RunDirectory(newest.directory).evaluation / "babylm") / (model_name or newest.name)
+    files = [_file(model, revision, name) for revision in steps for name in places]
+    if there := [file for file in files if file.exists() and not overwrite]:
+        raise InputError(f"{there[0]}: exists: name another folder with --out, or replace it with --overwrite")
+    for file in files:
+        with writing(file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
+
+    about: dict = {"model": model.name, "run": newest.name, "config_sha256": config_sha256(newest)}
+    about |= {"scoring": f"{SCORING[bos]}; {TIES}", "provenance": provenance(command)}
+    results: list[dict] = []
+
+    def write(revision: str, its_step: int, name: str, predictions: str, scores: dict) -> None:
+        content = b"".join(file.read_bytes() for file in files_of(places[name]))
+        known = {
+            "revision": revision,
+            "step": its_step,
+            "set": name,
+            "data_sha256": hashlib.sha256(content).hexdigest(),
+        }
+        results.append(about | known | scores)
+        file = _file(model, revision, name)
+        write_files({file.with_name("scores.json"): json_text(results[-1]), file: predictions})
+
+    surprisals: list[dict] = []
+    for revision, its_step in steps.items():
+        loaded = newest if its_step == newest.step else load(run, step=its_step)
+        for name, source in sources.items():
+            say(f"{revision}: {name}")
+            if name == AOA:
+                surprisals += acquisition(loaded, revision, source, bos)
+            else:
+                predictions, scores = score(loaded, name, source, bos)
+                write(revision, its_step, name, json.dumps(predictions), scores)
+    if AOA in places:
+        counts = {"total_steps": len(steps), "completed_steps": len(steps)}
+        content = {"metadata": {"model_name": model.name, "use_bos_only": False} | counts, "results": surprisals}
+        scores = {"items": len(surprisals), "revisions": steps, "scores": {}}
+        write(MAIN, newest.step, AOA, json.dumps(content, indent=2), scores)
+    print(f"{newest.name}: BabyLM's sets, scoring {SCORING[bos]}; {TIES}")
+    if not bos:
+        say("the pipeline reads BOS before each text with a model that esnlm export wrote: --bos predicts as it does")
+    _show(results)
+    print(f"written: {len(results)} sets below {model}")
+    return results
+
+
+def _checkpoints(run: str | Path, step: Step, every: bool) -> tuple[Run, dict[str, int]]:
+    """Returns a run at the asked or newest step, and the steps to score by the names of their revisions."""
+    if every or step is not None:
+        run = run_copy(run, every_step=True)
+    with working(f"loading {run}"):
+        loaded = load(run, step=step)
+    if not every and step is None:
+        return loaded, {MAIN: loaded.step}
+    names = revision_names(words_of_checkpoints(RunDirectory(loaded.directory)))
+    if not every:
+        return loaded, {names.get(loaded.step, f"step_{loaded.step}"): loaded.step}
+    steps = {name: its_step for its_step, name in names.items() if name.startswith("chck_")}
+    if not steps:
+        raise InputError(f"{run}: no checkpoint at 1M, 2M, ... words: save them with training.checkpoint_words")
+    return loaded, steps
+
+
+def _file(model: Path, revision: str, name: str) -> Path:
+    """Returns the file of a set's predictions, where the pipeline looks for it."""
+    if name == AOA:
+        return model / MAIN / "zero_shot" / "causal" / "AoA_word" / "surprisal.json"
+    causal = model / revision / "zero_shot" / "causal"
+    return (causal / READING if name == READING else causal / FOLDERS[name] / name) / "predictions.json"
+
+
+def _show(results: list[dict]) -> None:
+    """Prints a table of the scores."""
+    rows = []
+    for its in results:
+        for metric, value in its["scores"].items() or [("", "")]:
+            shown = "not defined" if value is None else value if isinstance(value, str) else f"{value:.2f}"
+            items, ties = f"{its['items']:,}", str(its.get("ties", ""))
+            rows.append([its["revision"], its["set"], metric.replace("_", " "), shown, items, ties])
+    Screen().table(["revision", "set", "score", "value", "items", "ties"], rows, edge=True)
+
+
+class Item(NamedTuple):
     """A choice between sentences; the first one is right."""
 
     uid: str  # its subset
@@ -43,11 +178,7 @@ class Item:
 
 
 def find_sets(data: Path, asked: Sequence[str] | None = None) -> dict[str, Path]:
-    """Returns the place of each set in the pipeline's folder full_eval or fast_eval, by the set's name.
-
-    Raises:
-        InputError: a set that is asked for is not there, or none is.
-    """
+    """Returns the place of each set in the pipeline's folder full_eval or fast_eval, by the set's name."""
     places = {name: data / name for name in FOLDERS} | {READING: data / "reading" / "reading_data.csv"}
     aoa = data / "aoa" / "cdi_childes.json"
     places[AOA] = aoa if aoa.exists() else data / "cdi_childes" / "cdi_childes.json"  # the pipeline names both
@@ -61,19 +192,13 @@ def find_sets(data: Path, asked: Sequence[str] | None = None) -> dict[str, Path]
 
 def files_of(place: Path) -> list[Path]:
     """Returns the files of a set in the order of their names."""
-    return (
-        sorted(file for file in place.glob("*.jsonl") if not file.name.startswith(".")) if place.is_dir() else [place]
-    )
+    return sorted(place.glob("[!.]*.jsonl")) if place.is_dir() else [place]
 
 
 def read(name: str, place: Path) -> Any:
-    """Reads a set.
+    """Reads a set: a list of items; of AOA the contexts of each word; of READING a data frame.
 
-    Returns:
-        A list of items; of AOA the contexts of each word; of READING a data frame.
-
-    Raises:
-        InputError: a file is not in the pipeline's format, or pandas is not installed.
+    Raises InputError if a file is not in the pipeline's format, or pandas is not installed.
     """
     items: list[Item] = []
     for file in files_of(place):
@@ -129,14 +254,7 @@ def _read_reading(file: Path) -> Any:
 def score(run: Run, name: str, source: Any, bos: bool) -> tuple[dict, dict]:
     """Returns the content of predictions.json of a set, and its numbers of items and ties and its scores.
 
-    Args:
-        run: as from `esnlm.load`.
-        name: of the set; any but AOA.
-        source: the set, from `read`.
-        bos: whether BOS stands before every text.
-
-    Raises:
-        InputError: a text is too long for the model, or a log-probability is not a number.
+    `source` is the set from `read`, any but AOA. With `bos`, BOS stands before every text.
     """
     if name == READING:
         return _score_reading(run, source, bos)
@@ -150,28 +268,25 @@ def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dic
     The accuracy is the mean over subsets, in percent, and of entity tracking that over three splits. The WUG sets have
     Spearman's rho between the probability of the first sentence among the two and the share of people who chose it.
     """
-    from scipy.stats import spearmanr
-
     predictions: dict[str, dict[str, list[dict]]] = {}
     right: dict[str, list[bool]] = {}
     probs, ties = [], 0
-    for item, own in zip(
-        items, np.split(log_probs, np.cumsum([len(item.sentences) for item in items])[:-1]), strict=True
-    ):
+    ends = np.cumsum([len(item.sentences) for item in items])
+    for item, own in zip(items, np.split(log_probs, ends[:-1]), strict=True):
         chosen = int(own.argmax())  # the first of equal ones
         ties += int((own == own.max()).sum() > 1)
         probs.append(float(np.exp(own[0] - own.max()) / np.exp(own - own.max()).sum()))
         entries = predictions.setdefault(item.uid, {"predictions": []})["predictions"]
-        entry = {"id": f"{item.uid}_{len(entries)}", "pred": item.shown[chosen]}
-        entries.append(entry | ({"prob": probs[-1]} if task.startswith("wug") else {}))
+        entries.append({"id": f"{item.uid}_{len(entries)}", "pred": item.shown[chosen]})
+        if task.startswith("wug"):
+            entries[-1]["prob"] = probs[-1]
         right.setdefault(item.uid, []).append(chosen == 0)
     found = {"items": len(items), "ties": ties}
     if task.startswith("wug"):
         people = [item.ratio for item in items]
         is_constant = len(set(probs)) < 2 or len(set(people)) < 2
-        return predictions, found | {
-            "scores": {"spearman": None if is_constant else float(spearmanr(probs, people)[0])}
-        }
+        rho = None if is_constant else float(spearmanr(probs, people)[0])
+        return predictions, found | {"scores": {"spearman": rho}}
     subsets = {uid: 100 * sum(its) / len(its) for uid, its in right.items()}
     groups = [list(subsets.values())]
     if task == "entity_tracking":
@@ -182,28 +297,21 @@ def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dic
 
 
 def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) -> np.ndarray:
-    """Returns log p(completion | text before it) in nats, (n,) float64.
+    """Returns log p(completion | text before it) in nats, (n,) float64, of whole texts and their ends, the completions.
 
     A token with characters of the completion belongs to it, even if it has others too.
-
-    Args:
-        run: as from `esnlm.load`.
-        texts: a whole text and its end, the completion, each.
-        bos: whether BOS stands before the text.
     """
     before = [run.tokenizer.bos] if bos else []
     encoded = run.tokenizer.encode_batch([text for text, _ in texts])
-    first = [_first_token(run.tokenizer, *text, ids) for text, ids in zip(texts, encoded, strict=True)]
     scored = _token_log_probs(run, [[*before, *ids] for ids in encoded])
-    # A token's log-probability has the number before the token's own, since nothing predicts the first one.
-    return sum_log_probs(found[max(start + len(before), 1) - 1 :] for start, found in zip(first, scored, strict=True))
-
-
-def _first_token(tokenizer: Any, text: str, completion: str, ids: list[int]) -> int:
-    """Returns the number of the first token with characters of the completion, at the end of a text."""
-    start = len(text) - len(completion)
-    ends = np.cumsum([len(tokenizer.decode_bytes([token])) for token in ids])  # (T,) bytes up to the end of each token
-    return int(np.searchsorted(ends, len(text[:start].encode()), side="right")) if start else 0
+    scored_ends = []
+    for (text, completion), ids, log_probs in zip(texts, encoded, scored, strict=True):
+        context = len(text.encode()) - len(completion.encode())
+        ends = np.cumsum([len(run.tokenizer.decode_bytes([token])) for token in ids])  # (T,) in bytes
+        first = int(np.searchsorted(ends, context, side="right")) if context else 0
+        # A token's log-probability has the number before the token's own, since nothing predicts the first one.
+        scored_ends.append(log_probs[max(first + len(before), 1) - 1 :])
+    return sum_log_probs(scored_ends)
 
 
 def _token_log_probs(run: Run, sequences: Iterable[list[int]]) -> list[np.ndarray]:
@@ -228,10 +336,10 @@ def word_surprisals(run: Run, words: Sequence[tuple[str, str]], bos: bool) -> np
             sequences.append([*before, *tokenizer.encode(text), target])
             owners.append(number)
             text += piece
-    parts: list[list[np.ndarray]] = [[np.empty(0)] for _ in words]
+    parts: list[list[float]] = [[] for _ in words]
     for number, found in zip(owners, _token_log_probs(run, sequences), strict=True):
-        parts[number].append(found[-1:])
-    return -sum_log_probs(np.concatenate(part) for part in parts)
+        parts[number] += found[-1:].tolist()
+    return -sum_log_probs(map(np.array, parts))
 
 
 def _score_reading(run: Run, table: Any, bos: bool) -> tuple[dict, dict]:
@@ -247,32 +355,31 @@ def _score_reading(run: Run, table: Any, bos: bool) -> tuple[dict, dict]:
 
 
 def reading_scores(table: Any, surprisals: np.ndarray, previous: np.ndarray) -> dict[str, float | None]:
-    """Returns how much better surprisal predicts reading times than the words' properties do, in percent.
+    """Returns how much of the variance of reading times surprisal explains that the words' properties leave over, in percent.
 
-    It is the part of the variance that the properties leave over, explained by adding surprisal to a linear regression:
-    (R^2 - R^2_0) / (1 - R^2_0). For eye tracking it is the mean of four measures. For self-paced reading the word before is
-    among the properties, with its surprisal.
+    For eye tracking it is the mean of four measures. For self-paced reading the word before is among the properties, with its
+    surprisal.
     """
     properties = [table[name].to_numpy() for name in PROPERTIES]
     spillover = [*properties, table["prev_length"].to_numpy(), previous]
     eyes = [_gain(table[name].to_numpy(), properties, surprisals) for name in EYE_TRACKING]
-    known = [gain for gain in eyes if gain is not None]
-    return {
-        "eye_tracking": sum(known) / len(known) if len(known) == len(eyes) else None,
+    found = {
+        "eye_tracking": sum(eyes) / len(eyes),
         "self_paced_reading": _gain(table[SELF_PACED].to_numpy(), spillover, surprisals),
     }
+    return {name: None if math.isnan(gain) else gain for name, gain in found.items()}
 
 
-def _gain(times: np.ndarray, properties: list[np.ndarray], surprisals: np.ndarray) -> float | None:
-    """Returns (R^2 - R^2_0) / (1 - R^2_0) in percent, or None with too few words for the regression."""
+def _gain(times: np.ndarray, properties: list[np.ndarray], surprisals: np.ndarray) -> float:
+    """Returns (R^2 - R^2_0) / (1 - R^2_0) in percent, NaN with too few words for the regression."""
     columns = [np.ones_like(times), *properties]
     columns += [a * b for i, a in enumerate(properties) for b in properties[i + 1 :]]
     known = np.isfinite(np.column_stack([times, *properties])).all(axis=1)
     if known.sum() <= len(columns) + 1:
-        return None
+        return math.nan
     y, x = times[known], np.column_stack(columns)[known]
     before, after = _r_squared(y, x), _r_squared(y, np.column_stack([x, surprisals[known]]))
-    return None if math.isclose(before, 1) else 100 * (after - before) / (1 - before)
+    return math.nan if math.isclose(before, 1) else 100 * (after - before) / (1 - before)
 
 
 def _r_squared(y: np.ndarray, x: np.ndarray) -> float:

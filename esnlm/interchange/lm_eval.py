@@ -1,13 +1,6 @@
-"""A run as the model `esnlm` of lm-evaluation-harness, and the harness's command line with that model.
+"""A run as the model `esnlm` of lm-evaluation-harness (0.4.13), and the harness's command line with that model.
 
-The harness (0.4.13) knows a model once the module that registers it is imported.
-
-Example:
-    import lm_eval
-    from esnlm.interchange.lm_eval import EsnLM
-
-    lm_eval.simple_evaluate(model=EsnLM("runs/first"), tasks=["blimp"])
-    lm_eval.simple_evaluate(model="esnlm", model_args="run=runs/first,step=500", tasks=["lambada_openai"])
+The harness knows the model once this module is imported (docs/evaluation_elsewhere.md).
 """
 
 import re
@@ -31,13 +24,9 @@ from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 SLOTS = 64  # continuations generated side by side
-# Settings of a generation that are used, and those without effect: always (there are no beams), or in greedy decoding.
-USED = {"until", "max_gen_toks", "do_sample", "temperature", "top_k"}
-NO_EFFECT = {"use_cache", "pad_token_id", "length_penalty", "early_stopping"}
-NO_EFFECT_IF_GREEDY = {"top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed"}
-# Any other setting is accepted with the value that changes nothing.
-NEUTRAL = dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences", "repetition_penalty", "top_p"), 1)
-NEUTRAL |= dict.fromkeys(("min_p", "no_repeat_ngram_size", "presence_penalty", "frequency_penalty", "min_length"), 0)
+# Settings of a task that would choose other tokens, and the values of them that do not. The second ones matter in sampling only.
+NEUTRAL = {"num_beams": 1, "repetition_penalty": 1, "no_repeat_ngram_size": 0, "min_length": 0}
+NEUTRAL_IN_SAMPLING = {"top_p": 1, "min_p": 0, "typical_p": 1}
 
 
 @register_model("esnlm")
@@ -46,6 +35,16 @@ class EsnLM(TemplateLM):
 
     Text is encoded as the harness's own model `hf` encodes it for GPT-2: an empty context is BOS, and nothing is put before
     any other context.
+
+    Args:
+        run: a run directory, or the result of `esnlm.load`.
+        step, untrained: which weights to load, as in `esnlm.load`.
+        add_bos_token: whether to put BOS before every context, as before every sentence in training.
+        max_length: the most tokens that the model reads; longer contexts lose their beginning. None: as many as the
+            model, or the memory for its states, allows.
+        max_gen_toks: the most tokens of a generated text, unless the task sets it.
+        seed: of tasks that sample.
+        batch_size, max_batch_size, device: of the harness, without effect: one call on JAX's device scores all requests.
     """
 
     def __init__(
@@ -61,22 +60,6 @@ class EsnLM(TemplateLM):
         max_batch_size: int | None = None,
         device: str | None = None,
     ) -> None:
-        """Takes a run, or loads one.
-
-        Args:
-            run: a run directory, or the result of `esnlm.load`.
-            step, untrained: which weights to load, as in `esnlm.load`.
-            add_bos_token: whether to put BOS before every context, as before every sentence in training.
-            max_length: the most tokens that the model reads; longer contexts lose their beginning. None: as many as the
-                model, or the memory for its states, allows.
-            max_gen_toks: the most tokens of a generated text, unless the task sets it.
-            seed: of tasks that sample.
-            batch_size, max_batch_size, device: from the harness, without effect: all requests are scored in one call on JAX's
-                device.
-
-        Raises:
-            InputError: the run cannot be loaded.
-        """
         super().__init__()
         if run is None:
             raise InputError("no run is given: name it with --model_args run=DIR")
@@ -87,24 +70,20 @@ class EsnLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """The id of `<|endoftext|>`, which is BOS and EOS."""
         return self.run.tokenizer.bos
 
     @property
     def tokenizer_name(self) -> str:
-        """Identifies the tokenizer in the harness's cache of requests."""
         return f"{self.run.tokenizer.name}-{self.run.tokenizer.sha256[:8]}"
 
     def get_model_info(self) -> dict[str, Any]:
-        """Returns the entries on the model in the harness's results."""
         return {"run": str(self.run.directory), "step": self.run.step, "tokenizer_sha256": self.run.tokenizer.sha256}
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """Returns a description of `apply_chat_template` for the harness's results."""
         return "{Role}:\\n{content}\\n\\n" if chat_template else None
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Returns a chat as plain text: each role and its message on lines of their own. A run has no template of its own."""
+        """Returns a chat as plain text, since a run has no template: each role and its message on lines of their own."""
         turns = [f"{turn['role'].capitalize()}:\n{turn['content']}" for turn in chat_history]
         return "\n\n".join([*turns, "Assistant:\n"] if add_generation_prompt else turns)
 
@@ -120,10 +99,8 @@ class EsnLM(TemplateLM):
         """Scores all requests in one call. A context that is too long loses its beginning."""
         sequences = []
         for (_, text), context, continuation in requests:
-            if len(continuation) > self.max_length:
-                raise InputError(
-                    f"a continuation has {len(continuation)} tokens, and this model reads at most {self.max_length}: {text[:40]!r}..."
-                )
+            if (size := len(continuation)) > self.max_length:
+                raise InputError(f"{text[:40]!r}... has {size} tokens, and this model reads at most {self.max_length}")
             # The harness takes a context of white space only for an empty one, and gives it no tokens.
             ids = (context or [self.prefix_token_id]) + continuation
             sequences.append(np.array(ids[-self.max_length - 1 :], np.int32))
@@ -148,7 +125,7 @@ class EsnLM(TemplateLM):
         parts: list[list[np.ndarray]] = [[np.empty(0)] for _ in requests]
         for number, length, found in zip(owners, lengths, scored, strict=True):
             parts[number].append(found[len(found) - length :])
-        return sum_log_probs(np.concatenate(part) for part in parts).tolist()
+        return sum_log_probs(map(np.concatenate, parts)).tolist()
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:
         """Returns a continuation of each context: up to EOS, to one of the texts `until`, or to `max_gen_toks` tokens.
@@ -171,19 +148,14 @@ class EsnLM(TemplateLM):
     def generation_settings(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Returns a task's `generation_kwargs` with defaults. Raises InputError for settings that a run does not have."""
         settings: dict[str, Any] = dict(normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1)))
-        known = USED | NO_EFFECT | (set() if settings.get("do_sample") else NO_EFFECT_IF_GREEDY)
-        unknown = [
-            name for name in sorted(settings) if name not in known and settings[name] not in (None, NEUTRAL.get(name))
-        ]
-        if unknown:
-            raise InputError(f"a task generates with {', '.join(unknown)}: a run has {', '.join(sorted(USED))} only")
+        neutral = NEUTRAL | (NEUTRAL_IN_SAMPLING if settings.get("do_sample") else {})
+        if unknown := [name for name, value in neutral.items() if settings.get(name) not in (None, value)]:
+            raise InputError(f"a task generates with {', '.join(unknown)}, which a run does not have")
         if settings.get("do_sample") and not settings.get("temperature"):
+            raise InputError("a task samples without a temperature: give one, as with --gen_kwargs temperature=1")
+        if (length := settings["max_gen_toks"]) >= self.max_length:
             raise InputError(
-                "a task samples without a temperature: give one above 0, as with --gen_kwargs temperature=1"
-            )
-        if settings["max_gen_toks"] >= self.max_length:
-            raise InputError(
-                f"max_gen_toks is {settings['max_gen_toks']}: it must be below the {self.max_length} tokens that this model reads"
+                f"max_gen_toks is {length}: it must be below the {self.max_length} tokens that this model reads"
             )
         return settings
 
@@ -211,11 +183,7 @@ class EsnLM(TemplateLM):
 
 
 def run_command_line(words: Sequence[str]) -> None:
-    """Runs the harness's own command line, `lm-eval WORDS`, with `esnlm` as its default model.
-
-    Raises:
-        InputError: the run, a task or another argument is wrong.
-    """
+    """Runs the harness's own command line, `lm-eval WORDS`, with `esnlm` as its default model."""
     words = list(words)
     if words and words[0] not in ("run", "ls", "validate"):
         words.insert(0, "run")

@@ -1,8 +1,7 @@
-"""Names of a run's kept checkpoints, as BabyLM names the branches of a model: `chck_1M`, ..., `chck_10M`, `chck_20M`, ...
+"""Names of a run's kept checkpoints, as BabyLM names the branches of a model (babylm-org/babylm-eval, strict/README.md).
 
-BabyLM's pipeline asks for a checkpoint after every million words up to ten, after every ten million up to a hundred, and
-after every hundred million up to a thousand (babylm-org/babylm-eval, strict/README.md, "Checkpoints"). Words are counted over
-all epochs. `training.checkpoint_words` saves such checkpoints.
+There is one after every million words up to ten, every ten million up to a hundred, and every hundred million up to a
+thousand, counted over all epochs. `training.checkpoint_words` saves such checkpoints.
 """
 
 from collections.abc import Mapping
@@ -20,8 +19,7 @@ SURPLUS = 0.01
 def revision_names(words: Mapping[int, int]) -> dict[int, str]:
     """Returns the name of each checkpoint: `chck_NM` for the first one at N million words, and `step_N` for any other.
 
-    Args:
-        words: how many words of training text each checkpoint has read, by step.
+    `words` is how many words of training text each checkpoint has read, by step.
 
     Example:
         >>> revision_names({10: 400_000, 25: 1_000_200, 50: 2_000_100, 60: 2_500_000})
@@ -38,11 +36,8 @@ def revision_names(words: Mapping[int, int]) -> dict[int, str]:
 def words_of_checkpoints(directory: RunDirectory, kept: bool = False) -> dict[int, int]:
     """Returns how many words of training text the saved checkpoints of a run have read, by step.
 
-    A checkpoint without this number, such as that of an imported model, is left out.
-
-    Args:
-        directory: the run.
-        kept: whether to take only checkpoints that were kept for good, as `training.checkpoint_words` asks for.
+    A checkpoint without this number, such as that of an imported model, is left out. With `kept`, so are those that were not
+    kept for good, as `training.checkpoint_words` asks for.
     """
     found = {}
     for step in checkpoint.all_steps(directory.checkpoints):

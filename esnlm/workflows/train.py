@@ -64,7 +64,6 @@ def train_run(
     """
     if ends_process and _has_large_arrays(experiment):
         share_one_heap()
-    parent.require_another_directory(experiment)
     settings = flatten(as_dict(experiment)) | {"--allow-change": allowed, "--profile": traced}
     group.require_same({name: str(value) for name, value in settings.items()})
 

@@ -97,16 +97,9 @@ def test_memory_capacity_with_fewer_samples_than_units():
     assert found.by_delay[:3].min() > 0.9 > 0.3 > found.by_delay[-10:].mean()
 
 
-@pytest.mark.parametrize(
-    "settings, line",
-    [
-        ({"samples": 8}, "8 samples and 100 delays; give at least 64 and 1"),
-        ({"input_scale": 0.0}, "ridge 1e-06 times the states' mean square is 0"),
-    ],
-)
-def test_a_memory_that_cannot_be_measured(settings, line):
-    with pytest.raises(InputError, match=line):
-        capacity.memory_capacity(prepare(reservoir()), **settings)
+def test_a_memory_that_cannot_be_measured():
+    with pytest.raises(InputError, match="ridge 1e-06 times the states' mean square is 0"):
+        capacity.memory_capacity(prepare(reservoir()), input_scale=0.0)
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.6])

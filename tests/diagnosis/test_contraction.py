@@ -137,7 +137,7 @@ def test_a_relu_network_that_overflows_is_still_reported():
 
 def test_histories_that_are_the_same_are_refused():
     same = text(5, 2)
-    with pytest.raises(InputError, match="slot 0: the two states to be compared are the same"):
+    with pytest.raises(InputError, match="the two states to be compared are the same"):
         contraction.input_forgetting(prepare(reservoir()), same, same, text(3, 2))
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib import resources
 
 import pytest
 
@@ -18,12 +17,6 @@ def test_an_unknown_convention_is_named():
     with pytest.raises(InputError) as error:
         conventions.get("blimp")
     assert str(error.value) == "scoring 'blimp' is not known: choose one of paper, no-eos, lm-eval, babylm"
-
-
-def test_every_file_of_the_folder_is_registered():
-    folder = resources.files(conventions)
-    files = {file.name.removesuffix(".py") for file in folder.iterdir() if file.name.endswith(".py")}
-    assert files - {"__init__", "base"} == set(conventions.MODULES)
 
 
 def test_a_command_line_that_offers_the_conventions_waits_for_neither_jax_nor_numpy():

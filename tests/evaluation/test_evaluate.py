@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.evaluation.sequences import encode
@@ -56,11 +55,6 @@ def test_sentences_of_one_token_that_babylm_does_not_score_are_told_of(tmp_path)
         "1 of 3 sentences are empty or one token, which babylm does not score: their log-probability is 0, above that of any other; choose another"
         " scoring"
     ]
-
-
-def test_no_pairs_are_refused(tmp_path):
-    with pytest.raises(InputError, match="^no pairs to score"):
-        evaluate(fake_run(tmp_path, says({})), [])
 
 
 def test_each_distinct_sentence_is_scored_once(tmp_path):
@@ -162,13 +156,6 @@ def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
     assert {entry["run_above"] for entry in result["baselines"].values()} == {None}
 
 
-def test_pairs_of_one_sentence_each_are_no_fault_of_the_model(tmp_path):
-    uniform = fake_run(tmp_path, lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences])
-    result = evaluate(uniform, [pair("x", "ab", "ab"), pair("x", "abc", "abc")]).result
-    assert (result["status"], result["overall"]["accuracy"]) == ("collapsed", None)
-    assert result["warnings"] == ["each pair is twice the same sentence, so that no accuracy is given"]
-
-
 @pytest.mark.slow
 def test_length_alone_on_blimp(blimp_dir, data):
     from esnlm.data.tokenizer import load_tokenizer
@@ -232,8 +219,3 @@ def test_a_set_whose_right_sentence_is_among_the_wrong_ones_is_identical(tmp_pat
     assert (overall["right"], overall["wrong"], overall["ties"], overall["identical"]) == (1, 1, 0, 2)
     assert (overall["accuracy"], overall["accuracy_without_identical"]) == (25, 50)
     assert result["data"]["identical_pairs"] == 2
-
-
-def test_a_report_of_pairs_alone_has_no_more_keys_than_before(tmp_path):
-    result = evaluate(fake_run(tmp_path, says({"a": -1.0, "b": -2.0})), [pair("x", "a", "b")]).result
-    assert "chance" not in result and "kinds" not in result["data"]

@@ -28,27 +28,6 @@ def test_a_folder_is_read_in_order_of_paradigms(tmp_path):
     ]
 
 
-def test_what_a_report_left_in_the_folder_of_its_data_is_no_data(tmp_path):
-    """`--out DATA/report.json` writes lines of JSON there, and the folder stays one of text files."""
-    (tmp_path / "case-pronoun.txt").write_text("Him left.\nHe left.\n")
-    write(tmp_path / "report.pairs.jsonl", GOOD | {"log_prob_good": -20.5, "right": True})
-    (tmp_path / "report.json").write_text("{}")
-    write(tmp_path / "tasks.samples.jsonl", GOOD)
-    (tmp_path / "tasks.json").write_text("{}")
-    assert [pair.uid for pair in minimal_pairs.load(tmp_path)] == ["case-pronoun"]
-    # A file of that kind of name without a report beside it is one of somebody's own.
-    write(tmp_path / "own.pairs.jsonl", GOOD)
-    assert [pair.uid for pair in minimal_pairs.load(tmp_path)] == ["case"]
-
-
-def test_white_space_at_the_ends_of_all_sentences_of_a_pair_stays(tmp_path):
-    """It adds the same tokens to all of them."""
-    [pair] = minimal_pairs.load(
-        write(tmp_path / "a.jsonl", {"sentence_good": " He left. ", "sentence_bad": " Him left. "})
-    )
-    assert (pair.good, pair.bad) == (" He left. ", " Him left. ")
-
-
 def test_the_digest_does_not_depend_on_how_pairs_are_spread_over_files(tmp_path):
     case, other = GOOD, GOOD | {"UID": "another"}
     one = minimal_pairs.load(write(tmp_path / "one.jsonl", case, other))
@@ -64,65 +43,9 @@ def test_only_a_newline_ends_a_line(tmp_path):
     assert found.good == sentence
 
 
-@pytest.mark.parametrize(
-    "lines, message",
-    [
-        ([""], "a.jsonl: the file is empty: one JSON object a line is needed"),
-        ([GOOD, "good, bad"], "a.jsonl:2: not JSON in UTF-8 (Expecting value"),
-        (["[1]\n"], "a.jsonl:1: a JSON list, not an object with sentence_good, sentence_bad"),
-        ([{"sentence_good": "a"}], "a.jsonl:1: field 'sentence_bad' is missing or empty"),
-        ([{"sentence_good": "a", "sentence_bad": []}], "a.jsonl:1: field 'sentence_bad' is missing or empty"),
-        ([GOOD | {"sentence_good": 3}], "a.jsonl:1: field 'sentence_good' is 3, not a string"),
-        ([GOOD | {"sentence_good": " "}], "a.jsonl:1: field 'sentence_good' is empty: give a sentence"),
-        ([GOOD | {"UID": "\ud800"}], "a.jsonl:1: field 'UID' has half a surrogate pair, which is no text"),
-        (
-            [GOOD, GOOD | {"sentence_good": "He left. "}],
-            "a.jsonl:2: 'Him left.' and 'He left. ' have other white space",
-        ),
-        (
-            [GOOD | {"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}],
-            "a.jsonl:1: 'Das Cafe\u0301.' and 'Das Caf\u00e9.' are the same text in two forms of Unicode: write both in NFC",
-        ),
-        ([GOOD | {"log_prob_good": -20.5, "right": True}], "a.jsonl:1: a line of a report on a pair"),
-        (
-            [GOOD, GOOD | {"linguistics_term": "binding"}],
-            "a.jsonl:2: field 'linguistics_term' is 'binding', and 'unknown' earlier for the same UID 'case'",
-        ),
-    ],
-)
-def test_what_is_no_pair_is_named_by_line_and_field(tmp_path, lines, message):
-    write(tmp_path / "a.jsonl", *lines)
-    with pytest.raises(InputError) as error:
-        minimal_pairs.load(tmp_path)
-    assert str(error.value).startswith(f"{tmp_path}/{message}")
-
-
-def test_marks_and_decomposed_letters_are_told_of_once(tmp_path, capsys):
-    zorro = tmp_path / "island-a.txt"
-    zorro.write_text("Der Ka\u0308fers.\nDer Ka\u0308fer. <|endoftext|>\n")
-    minimal_pairs.load(zorro)
-    marks, form = capsys.readouterr().err.splitlines()
-    assert marks.startswith(f"warning: {zorro}: '<|endoftext|>' stands in the text 1 time:")
-    assert form.startswith(f"warning: {zorro}: not in Unicode's form NFC")
-
-
 def test_a_byte_order_mark_and_capitals_of_an_ending_are_no_matter(tmp_path):
     (tmp_path / "A.JSONL").write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
     assert len(minimal_pairs.load(tmp_path)) == 1
-    (tmp_path / "b.jsonl.gz").write_bytes(b"")
-    with pytest.raises(InputError, match="b.jsonl.gz: compressed: decompress it first"):
-        minimal_pairs.load(tmp_path / "b.jsonl.gz")
-
-
-def test_pairs_that_stand_twice_are_counted(tmp_path):
-    again = GOOD | {"pairID": "7"}
-    pairs = minimal_pairs.load(
-        write(tmp_path / "a.jsonl", GOOD, again, GOOD | {"UID": "other"}, GOOD | {"sentence_bad": "He go."})
-    )
-    assert minimal_pairs.describe_repeated(pairs).startswith(
-        "1 of 4 pairs stand in their paradigm already: each counts"
-    )
-    assert minimal_pairs.describe_repeated(pairs[1:]) is None
 
 
 def test_a_paradigm_in_two_files_is_refused(tmp_path):
@@ -134,7 +57,7 @@ def test_a_paradigm_in_two_files_is_refused(tmp_path):
 
 
 def test_nothing_to_read_is_named(tmp_path):
-    with pytest.raises(InputError, match="no file of pairs in this folder .*: give the folder that holds them"):
+    with pytest.raises(InputError, match="no such file or folder of minimal pairs"):
         minimal_pairs.load(tmp_path)
     with pytest.raises(InputError, match="none: no such file or folder of minimal pairs"):
         minimal_pairs.load(tmp_path / "none")
@@ -145,7 +68,7 @@ def test_a_bare_name_is_no_part_of_the_working_directory(tmp_path, monkeypatch):
     write(tmp_path / "notes.jsonl", '{"text": "no pairs"}')
     with pytest.raises(InputError) as caught:
         minimal_pairs.load("none")
-    assert str(caught.value) == "none: no such file or folder of minimal pairs"
+    assert str(caught.value).startswith("none: no such file or folder of minimal pairs")
 
 
 @pytest.fixture(scope="module")
@@ -225,30 +148,46 @@ def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
     # What another folder has of this name is no excuse.
     (tmp_path / "other").mkdir()
     write(tmp_path / "other" / "x.jsonl", GOOD | {"UID": "x"})
-    with pytest.raises(InputError, match="other/NPI: no such file or folder of minimal pairs, and no paradigm"):
+    with pytest.raises(InputError, match="other/NPI: no paradigm, phenomenon or field"):
         uids("NPI", "other/NPI")
-    with pytest.raises(InputError) as error:
-        uids("npi_3")
-    assert str(error.value) == (
-        f"{tmp_path}/npi_3: no such file or folder of minimal pairs, and no paradigm, phenomenon or field in {tmp_path} has "
-        "this name: name one of those in its files"
-    )
+
+
+def lines(*records):
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 @pytest.mark.parametrize(
     "name, text, line",
     [
-        ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good': choose from good, sentence_bad"),
-        ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID' is empty: name the paradigm"),
-        ("a.jsonl", '{"sentence_good": "a", "sentence_bad": ["b", 3]}', ":1: field 'sentence_bad' is 3, not a string"),
-        ("a.txt", "a\nb\nc\n", ": 3 lines: two lines a pair are needed, the ungrammatical sentence first"),
-        ("a.txt", "a\nb\n\nd\n", ":3: a blank line in a pair: each has two sentences, the ungrammatical one first"),
-        ("a.txt", "", ": 0 lines: two lines a pair are needed, the ungrammatical sentence first"),
+        ("a.jsonl", "\n", ": the file is empty: one JSON object a line is needed"),
+        ("a.jsonl", lines(GOOD) + "good, bad", ":2: not JSON (Expecting value"),
+        ("a.jsonl", "[1]\n", ":1: no JSON object: one a line is needed"),
+        ("a.jsonl", lines({"sentence_good": "a"}), ":1: field 'sentence_bad' is missing"),
         (
-            "a.json",
-            '[{"sentence_good": "a", "sentence_bad": "b"}]',
-            ": JSON over several lines: write pairs as one object",
+            "a.jsonl",
+            lines({"sentence_good": "a", "sentence_bad": ["b", 3]}),
+            ":1: field 'sentence_bad' is 3: give a text",
         ),
+        ("a.jsonl", lines(GOOD | {"sentence_good": " "}), ":1: field 'sentence_good' is \" \": give a text"),
+        (
+            "a.jsonl",
+            lines(GOOD, GOOD | {"sentence_good": "He left. "}),
+            ":2: 'Him left.' and 'He left. ' have other white",
+        ),
+        (
+            "a.jsonl",
+            lines({"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}),
+            ":1: 'Das Cafe\u0301.' and 'Das Caf\u00e9.' are the same text in two forms of Unicode: write both in NFC",
+        ),
+        (
+            "a.jsonl",
+            lines(GOOD, GOOD | {"linguistics_term": "x"}),
+            ":2: linguistics_term is 'x', and 'unknown' earlier",
+        ),
+        ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good': choose from good, sentence_bad"),
+        ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID' is \"\": give a text"),
+        ("a.txt", "a\nb\nc\n", ": two lines a pair are needed, the ungrammatical sentence first"),
+        ("a.txt", "a\nb\n\nd\n", ": two lines a pair are needed, the ungrammatical sentence first"),
     ],
 )
 def test_what_is_no_pair_is_named_by_line(tmp_path, name, text, line):
@@ -258,22 +197,10 @@ def test_what_is_no_pair_is_named_by_line(tmp_path, name, text, line):
     assert str(error.value).startswith(f"{tmp_path / name}{line}")
 
 
-@pytest.mark.parametrize("indent", [None, 1])
-def test_a_suite_of_syntaxgym_is_refused_by_the_name_of_the_example(tmp_path, indent):
-    suite = {"meta": {"name": "number"}, "predictions": [{"formula": "(1;%a%) > 0"}], "items": []}
-    (tmp_path / "number.json").write_text(json.dumps(suite, indent=indent))
-    with pytest.raises(InputError, match=r"examples/syntaxgym\.py"):
-        minimal_pairs.load(tmp_path / "number.json")
-
-
 def test_a_group_that_is_named_must_be_there(tmp_path):
     columns = minimal_pairs.Columns(group="kind")
     with pytest.raises(InputError, match="field 'kind' is missing$"):
         minimal_pairs.load(write(tmp_path / "a.jsonl", GOOD), columns)
-    # As a spreadsheet has it that names a group in its first row only.
-    (tmp_path / "a.csv").write_text("kind,sentence_good,sentence_bad\nagreement,a,b\n,c,d\n")
-    with pytest.raises(InputError, match="a.csv:3: field 'kind' is empty: name the paradigm in every row$"):
-        minimal_pairs.load(tmp_path / "a.csv", columns)
 
 
 def test_what_is_empty_beside_the_paradigm_is_unknown(tmp_path):
@@ -281,8 +208,3 @@ def test_what_is_empty_beside_the_paradigm_is_unknown(tmp_path):
         write(tmp_path / "a.jsonl", GOOD | {"linguistics_term": "", "field": " ", "pairID": None})
     )
     assert (pair.phenomenon, pair.field, pair.pair_id) == ("unknown", "unknown", "0")
-
-
-def test_blimp_s_names_resolve_in_its_folder(blimp_dir):
-    size = {name: len(minimal_pairs.load(blimp_dir / name)) for name in ("NPI", "S-V AGR", "wh_island", "morphology")}
-    assert size == {"NPI": 7000, "S-V AGR": 6000, "wh_island": 1000, "morphology": 18000}

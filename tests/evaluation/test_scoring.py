@@ -100,14 +100,6 @@ def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
     assert sum(window.eos_nats for window in windows) == pytest.approx(of_last, rel=TOLERANCE)
 
 
-def test_progress_is_reported_to_the_end(model, sequences):
-    stream, seen = FeatureStream(model.reservoir.for_device("csr"), slots=16, capacity=32), []
-    scoring.token_log_probs(
-        stream, model.params["readout"], sequences, "float32", 32, lambda done, total: seen.append((done, total))
-    )
-    assert seen[-1][0] == seen[-1][1] and [done for done, _ in seen] == sorted(done for done, _ in seen)
-
-
 def test_the_likeliest_token_is_marked_beside_the_same_log_probabilities(model, sequences):
     stream = FeatureStream(model.reservoir.for_device("csr"), slots=16, capacity=32)
     params, dense = model.params["readout"], (model.reservoir.w_rec.todense(), model.reservoir.w_in.todense())

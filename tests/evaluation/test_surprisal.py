@@ -76,15 +76,12 @@ def test_words_that_cannot_have_a_row_each_are_refused(run):
     ranks = {bytes([byte]): byte for byte in range(256)} | {b" cats sleep": 256}
     joined = small_run.small_run(tokenizer=Tokenizer("joined", r" cats sleep| ?\S+|\s+", ranks))
     assert column(joined.surprisal(["The cats sleep run"], eos=False), "word") == ["The", "cats sleep", "run"]
-    for sentence, options, line in (
-        ((["The", "cats", "sleep", "run"]), {}, "'cats sleep': a token stands in more than one of these words"),
-        ((["The", " "]), {}, r"the sentence \['The', ' '\] is no text, or a list with an empty word"),
-        ((["The"]), {"punctuation": "separate"}, "punctuation is 'separate': the words of a sentence are given"),
-        ((["The", 1.5]), {}, r"the sentence \['The', 1.5\] is no text, or a list with an empty word"),
-        (None, {}, "the sentence None is no text, or a list with an empty word"),
+    for sentence, line in (
+        (["The", "cats", "sleep", "run"], "'cats sleep': a token stands in more than one of these words"),
+        (["The", " "], r"the sentence \['The', ' '\] has an empty word"),
     ):
         with pytest.raises(InputError, match=line):
-            joined.surprisal([sentence], **options)
+            joined.surprisal([sentence])
     tokens = column(joined.surprisal([["The", "cats", "sleep"]], by="token", eos=False), "token")
     assert tokens == ["T", "h", "e", " cats sleep"]
 
@@ -199,19 +196,6 @@ def test_an_unknown_argument_is_refused(run, options, line):
     with pytest.raises(InputError) as error:
         run.surprisal(["The cats"], **options)
     assert str(error.value) == line
-
-
-def test_sentences_and_words_may_come_one_by_one(run):
-    expected = run.surprisal([["The", "cats"], ["sleep"]])
-    assert run.surprisal(words.split() for words in ("The cats", "sleep")) == expected
-    assert run.surprisal([(word for word in ("The", "cats")), ("sleep",)]) == expected
-    np.testing.assert_array_equal(run.log_probs(iter(["The cats", "sleep"])), run.log_probs(["The cats", "sleep"]))
-
-
-def test_one_text_is_not_taken_apart(run):
-    for ask in (run.surprisal, run.log_probs, run.token_log_probs, run.states):
-        with pytest.raises(InputError, match="sentences is one text: give a list of texts"):
-            ask("The cats")
 
 
 def test_a_surprisal_that_is_no_number_is_warned_of(run):

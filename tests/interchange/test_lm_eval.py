@@ -82,7 +82,7 @@ def test_a_context_that_is_too_long_loses_its_beginning(run):
     context, continuation = [5, 6, 7, 8, 9], [10, 11]
     ((found, _),) = short._loglikelihood_tokens([(("", ""), context, continuation)])
     np.testing.assert_allclose(found, answer(run, [8, 9, 10, 11], 2)[0], rtol=TOLERANCE)
-    with pytest.raises(InputError, match="a continuation has 4 tokens, and this model reads at most 3"):
+    with pytest.raises(InputError, match="has 4 tokens, and this model reads at most 3"):
         short._loglikelihood_tokens([(("", "long"), [1], [2, 3, 4, 5])])
     assert short.generation_settings({"until": ["."]})["max_gen_toks"] == 2
     with pytest.raises(InputError, match="max_gen_toks is 9: it must be below the 3 tokens that this model reads"):
@@ -121,7 +121,7 @@ def test_sampling_depends_on_seed_and_temperature(run):
     ask = requests(*[("the", {"do_sample": True, "temperature": 2.0, "max_gen_toks": 8, "until": ["\n"]})] * 4)
     first, again, other = (EsnLM(run, seed=seed).generate_until(ask) for seed in (0, 0, 1))
     assert first == again != other and len(set(first)) > 1
-    with pytest.raises(InputError, match="a task samples without a temperature: give one above 0"):
+    with pytest.raises(InputError, match="a task samples without a temperature: give one"):
         EsnLM(run).generate_until(requests(("the", {"do_sample": True, "until": ["."]})))
 
 
@@ -137,23 +137,13 @@ def test_a_request_that_samples_has_the_choices_of_its_number(run, monkeypatch):
 
 @pytest.mark.parametrize(
     "asked, unknown",
-    [
-        ({"num_beams": 10}, "num_beams"),
-        ({"repetition_penalty": 1.3, "no_repeat_ngram_size": 2}, "no_repeat_ngram_size, repetition_penalty"),
-        ({"do_sample": False, "bad_words_ids": [[1]], "top_p": 0.9}, "bad_words_ids"),
-        ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "top_p"),
-    ],
+    [({"num_beams": 10}, "num_beams"), ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "top_p")],
 )
 def test_a_task_that_would_choose_other_tokens_is_refused(adapter, asked, unknown):
-    with pytest.raises(InputError, match=f"a task generates with {unknown}: a run has do_sample, "):
+    with pytest.raises(InputError, match=f"a task generates with {unknown}, which a run does not have"):
         adapter.generate_until(requests(("the", {"until": ["."], **asked})))
-
-
-def test_settings_without_effect_are_taken(adapter):
-    greedy = {"do_sample": False, "temperature": 0.7, "top_k": 50, "top_p": 0.9, "num_beams": 1, "min_length": None}
-    assert adapter.generation_settings({"until": ["."], "max_new_tokens": 7, **greedy})["max_gen_toks"] == 7
-    sampled = {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "num_beams": 1, "length_penalty": 0.5}
-    assert adapter.generation_settings({"until": ["."], **sampled})["temperature"] == 0.7
+    greedy = {"do_sample": False, "temperature": 0.7, "top_p": 0.9, "num_beams": 1, "max_new_tokens": 7}
+    assert adapter.generation_settings({"until": ["."], **greedy})["max_gen_toks"] == 7
 
 
 def test_a_context_of_white_space_is_an_empty_one(run, adapter):
@@ -236,6 +226,7 @@ def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks, capsys):
     assert f"esnlm ({{'run': '{run.directory}'}})" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_official_pairs_have_the_answers_of_esnlm(run, own_tasks, blimp_dir):
     lines = [
         json.loads(line) for file in sorted(blimp_dir.glob("*.jsonl")) for line in file.read_text().splitlines()[::250]

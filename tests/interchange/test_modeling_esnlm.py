@@ -50,17 +50,7 @@ MODELS = {
     ],
     "continuous time": ["--model.reservoir.continuous", "{decay: 0.5, step: 0.8, time_constant: 2}"],
     "dense W_in": ["--model.reservoir.input_connectivity", "1"],
-    **{
-        kind: ["--model.reservoir.topology.kind", kind, *settings]
-        for kind, settings in {
-            "fixed_in_degree": ["--model.reservoir.topology.degree", "4"],
-            "ring": [],
-            "small_world": ["--model.reservoir.topology.degree", "4"],
-            "scale_free": ["--model.reservoir.topology.edges", "2"],
-            "block_diagonal": ["--model.reservoir.topology.blocks", "3", "--model.reservoir.topology.mean_degree", "4"],
-            "orthogonal": ["--model.reservoir.topology.degree", "4"],
-        }.items()
-    },
+    "scale_free": ["--model.reservoir.topology.kind", "scale_free", "--model.reservoir.topology.edges", "2"],
     "ESN+i": ["--model.train_input", "true"],
     "ESN+i, half of W_in": ["--model.train_input", "true", "--model.reservoir.input_connectivity", "0.5"],
     "ESN+i, dense, two layers": [*DENSE, "--model.train_input", "true", "--model.reservoir.layers", "2"]
@@ -89,6 +79,9 @@ MODELS = {
     ],
     "GPT-2": ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"],
 }
+
+
+FEW = ["two layers", "ESN+i", "LSTM", "Jaeger", "deep readout", "GPT-2"]
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +149,7 @@ def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
             np.testing.assert_allclose(row[mask].numpy(), expected, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FEW)
 def test_generate_is_greedy_as_esnlm_is(name, exported):
     run, _, model, fast = exported(name)
     prompt = fast("The cats", return_tensors="pt")
@@ -244,20 +237,16 @@ def test_a_mask_of_each_token_is_taken_where_it_is_causal(exported):
     assert torch.equal(
         model(batch["input_ids"], attention_mask=nothing_pads).logits[mask.bool()], expected[mask.bool()]
     )
-    causal[:, 2, 0] = 0
-    with pytest.raises(ValueError, match="does not let each token see those up to it"):
-        model(batch["input_ids"], attention_mask=causal)
 
 
-@pytest.mark.parametrize("name", ["two layers", "ESN+i", "LSTM", "Jaeger", "deep readout"])
-@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
-def test_the_states_are_float32_s_where_products_are_cast(name, kind, exported):
-    """As a Trainer with bf16=True or fp16=True has it."""
+@pytest.mark.parametrize("name", FEW[:-1])
+def test_the_states_are_float32_s_where_products_are_cast(name, exported):
+    """As a Trainer with bf16=True has it."""
     import torch
 
     _, _, model, fast = exported(name)
     batch = batch_of(fast)
-    with torch.no_grad(), torch.autocast("cpu", dtype=getattr(torch, kind)):
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         found = model.model(**batch).last_hidden_state
     assert torch.equal(found, model.model(**batch).last_hidden_state)
 
@@ -265,7 +254,7 @@ def test_the_states_are_float32_s_where_products_are_cast(name, kind, exported):
 LEARNING = ["LSTM", "Jaeger", "deep readout", "deep readout, tied"]
 
 
-@pytest.mark.parametrize("name", ["two layers", *(name for name in MODELS if "ESN+i" in name), *LEARNING])
+@pytest.mark.parametrize("name", ["two layers", "ESN+i", "ESN+i, half of W_in", *LEARNING])
 def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path):
     """The loss is that of the predictions; its gradient reaches every parameter; all is saved and loaded again."""
     import torch
@@ -313,24 +302,21 @@ def test_the_vocabulary_keeps_its_size(exported):
     _, _, model, fast = exported("one layer")
     model.resize_token_embeddings(len(fast), mean_resizing=False)
     model.resize_token_embeddings()
-    for size, multiple in ((len(fast) + 1, None), (len(fast), 1000)):
-        with pytest.raises(ValueError, match=f"the vocabulary has {len(fast)} tokens"):
-            model.resize_token_embeddings(size, pad_to_multiple_of=multiple)
+    with pytest.raises(ValueError, match=f"the vocabulary has {len(fast)} tokens"):
+        model.resize_token_embeddings(len(fast) + 1)
 
 
-@pytest.mark.parametrize("name", ["two layers", "ESN+i", *LEARNING])
-@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
-def test_other_types_are_near(name, kind, exported):
+@pytest.mark.parametrize("name", ["ESN+i", *LEARNING])
+def test_another_type_is_near(name, exported):
     import torch
 
     run, folder, model, fast = exported(name)
-    other = type(model).from_pretrained(folder).eval().to(getattr(torch, kind))
+    other = type(model).from_pretrained(folder).eval().to(torch.bfloat16)
     batch = batch_of(fast)
     with torch.no_grad():
         logits, expected = other(**batch).logits, model(**batch).logits
-    assert logits.dtype == getattr(torch, kind)
-    assert float((logits.double() - expected.double()).abs().max()) < {"float64": TOLERANCE}.get(kind, 0.2)
-    assert other.generate(**batch, max_new_tokens=3, do_sample=False).shape[1] == batch["input_ids"].shape[1] + 3
+    assert logits.dtype == torch.bfloat16
+    assert float((logits.double() - expected.double()).abs().max()) < 0.2
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,4 @@
-"""Writes a run as a folder that transformers loads, also where esnlm is not installed.
-
-docs/export.md lists its files. The weights have the frozen reservoir, too; modeling_*.py beside them is the model in PyTorch,
-except for a GPT-2, which transformers has.
-"""
+"""Writes a run as a folder that transformers loads, also where esnlm is not installed (docs/export.md)."""
 
 import json
 from collections.abc import Iterator
@@ -33,14 +29,7 @@ LAST = "main"  # the newest checkpoint beside the kept ones
 def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool = False) -> Run:
     """Writes the folder of one checkpoint, whole or not at all, and returns its run.
 
-    Args:
-        run: the run directory.
-        out: the folder to make.
-        step: the checkpoint, as in `esnlm.load`.
-        overwrite: whether to replace an earlier export.
-
-    Raises:
-        InputError: the run cannot be loaded or exported, or `out` is taken.
+    `step` is as in `esnlm.load`. Raises InputError if the run cannot be loaded or exported, or `out` is taken.
     """
     with _new_folder(Path(out), overwrite) as folder:
         loaded = _load(run, step)
@@ -52,20 +41,14 @@ def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool 
 def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False) -> dict[str, int]:
     """Writes a folder for each kept checkpoint, named as BabyLM names a model's branches, and `main` for the newest one.
 
-    Returns:
-        The step of each folder, by its name: `chck_1M`, ..., or `step_N` for a checkpoint at none of BabyLM's word counts.
-
-    Raises:
-        InputError: the run cannot be loaded or exported, no checkpoint was kept, or `out` is taken.
+    Returns the step of each folder, by its name: `chck_1M`, ..., or `step_N` for a checkpoint at none of BabyLM's word counts.
     """
     with _new_folder(Path(out), overwrite) as folder:
         run = run_copy(run, every_step=True)
         newest = _load(run, None)
         words = words_of_checkpoints(RunDirectory(newest.directory), kept=True)
         if not words:
-            raise InputError(
-                f"{newest.directory}: no checkpoint was kept, as training.checkpoint_words asks for; leave --checkpoints out"
-            )
+            raise InputError(f"{newest.directory}: no checkpoint was kept, as training.checkpoint_words asks for")
         _tell_of_precision(newest)
         steps = {name: step for step, name in revision_names(words).items()} | {LAST: newest.step}
         for name, step in steps.items():
@@ -83,23 +66,19 @@ def _tell_of_precision(run: Run) -> None:
     """Warns if the exported model, which computes in float32, differs from the run by more than rounding."""
     # The settings as trained: a CPU, which has no tf32, takes float32 in its place.
     compute = config_io.read_begun(RunDirectory(run.directory).config).compute
-    if compute.state_precision != "float32":
-        tell("this run rounds its states to bf16, and the export does not: their log-probabilities differ by that")
-    if compute.precision != "float32":
-        tell(
-            f"this run multiplies in {compute.precision}, and the export in float32: their log-probabilities differ by that"
-        )
+    for what, precision in (("multiplies", compute.precision), ("rounds its states", compute.state_precision)):
+        if precision != "float32":
+            tell(f"this run {what} in {precision}, and the export in float32: their log-probabilities differ by that")
 
 
 @contextmanager
 def _new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
     """Yields a hidden folder that takes the name `out` at the end of the block, unless the block ends in an error."""
-    if out.is_dir() and any(out.iterdir()):
-        if not overwrite:
-            raise InputError(f"{out}: exists; name another folder with --out, or replace it with --overwrite")
-        strange = [file for file in out.rglob("*") if file.is_file() and file.name not in FILES]
-        if strange:
-            raise InputError(f"{strange[0]}: no export wrote it; name another folder with --out, or empty this one")
+    files = [file for file in out.rglob("*") if file.is_file()]
+    if files and not overwrite:
+        raise InputError(f"{out}: exists; name another folder with --out, or replace it with --overwrite")
+    if strange := [file for file in files if file.name not in FILES]:
+        raise InputError(f"{strange[0]}: no export wrote it; name another folder with --out, or empty this one")
     with writing(out), NewFolder(out) as new:
         yield new.path
         new.commit(replace=overwrite)
@@ -124,7 +103,7 @@ def _write(run: Run, folder: Path) -> None:
     contents = {
         CONFIG: json.dumps(config | special, indent=2) + "\n",
         "generation_config.json": json.dumps(special, indent=2) + "\n",
-        "README.md": card(run, own_code=bool(code)),
+        "README.md": card(run),
         **tokenizer_files(tokenizer, pad_is_eos=not code),
         **{file.name: file.read_text(encoding="utf-8") for file in code},
     }
@@ -133,6 +112,6 @@ def _write(run: Run, folder: Path) -> None:
     try:
         safetensors.numpy.save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
-        raise InputError(f"{folder / WEIGHTS}: cannot be written: {error}; choose another folder with --out") from None
+        raise InputError(f"{folder / WEIGHTS}: cannot be written: {error}") from None
     # safetensors lets only the owner read its file. Give it the rights of the others.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)

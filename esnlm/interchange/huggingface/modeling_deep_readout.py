@@ -1,7 +1,6 @@
-"""The family deep_readout of esnlm in PyTorch: frozen cells side by side under a trained feed-forward network.
+"""The family deep_readout of esnlm in PyTorch: frozen cells, which are buffers, under a trained feed-forward network.
 
-`esnlm export` puts this file and modeling_esnlm.py beside the weights of such a model. The frozen cells are buffers, and what was
-trained are parameters. Frozen cells read token w:
+`esnlm export` puts this file and modeling_esnlm.py beside the weights of such a model. Frozen cells read token w:
 
     reservoir  as in modeling_esnlm.py
     diagonal   s' = s + (1 - exp(-f(w) / tau)) * (c(w) - s), which is given times sqrt((2 - k) / k), k = 1 - exp(-1 / tau)
@@ -15,9 +14,10 @@ h is all they give, one below the other, and e(w) an embedding, or sqrt(r) times
     o = A z + b_out
 
 m(h) is h, or h less its mean and divided by its deviation where `normalize` is set. n(z) is z / sqrt(mean(z^2) + 1e-6) times
-trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c is `ngram_multiplier`.
+trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c is `ngrams.multiplier`.
 """
 
+import itertools
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch import nn
 from torch.nn import functional
 
 from .modeling_esnlm import (
+    Cell,
     EsnlmConfig,
     EsnlmForCausalLM,
     EsnlmModel,
@@ -40,8 +41,6 @@ LOW_BITS = 0xFFFFFFFF  # of a product, as 32 bits keep them
 
 
 class DeepReadoutConfig(EsnlmConfig):
-    """The settings that the weights of a deep readout leave open, beside those of its reservoirs."""
-
     model_type = "esnlm_deep_readout"
 
     reservoirs: int = 1
@@ -49,26 +48,13 @@ class DeepReadoutConfig(EsnlmConfig):
     diagonal: int = 0  # D, diagonal linear units
     diagonal_by_token: bool = False  # whether their rates depend on the token
     gru: int = 0  # G, units of the frozen GRU
-    heads: int = 0  # of the attention to past states
-    key_window: int = 16  # L
-    key_width: int = 32
-    sharpness: float = 8.0
     history: int = 0  # the last tokens that are remembered
-    normalize: bool = False  # whether a token's h is normed
-    tokens: int = 0  # the last tokens whose embeddings z sees
-    token_width: int = 256
-    tied: bool = False  # whether A holds these embeddings
-    decays: list | None = None  # of the sums of embeddings
-    window: int = 16  # the tokens in such a sum
-    ngram_orders: list | None = None
-    ngram_buckets: int = 65536
-    ngram_width: int = 64
-    ngram_multiplier: float = 1.0
-    mlp_blocks: int = 0
-    mlp_width: int = 1024
+    # The sections model.attention and model.readout of the run's settings, as dicts.
+    attention: Any = None
+    trunk: Any = None
 
 
-class Diagonal(nn.Module):
+class Diagonal(Cell):
     """Diagonal linear units. The state is all averages, (D, B)."""
 
     def __init__(self, config: DeepReadoutConfig) -> None:
@@ -94,7 +80,7 @@ class Diagonal(nn.Module):
         return [state[0] * ((2 - rates) / rates).sqrt()[:, None]]
 
 
-class Gru(nn.Module):
+class Gru(Cell):
     """A frozen GRU, called `name` in the cell. The state is h, (G, B)."""
 
     def __init__(self, config: DeepReadoutConfig, name: str) -> None:
@@ -118,11 +104,8 @@ class Gru(nn.Module):
 
         return step
 
-    def outputs(self, state: State) -> list[torch.Tensor]:
-        return [state[0]]
 
-
-class TokenHistory(nn.Module):
+class TokenHistory(Cell):
     """The last tokens, the newest first, (K, B): each an id plus 1, and 0 before the first token."""
 
     def __init__(self, count: int) -> None:
@@ -131,9 +114,6 @@ class TokenHistory(nn.Module):
 
     def stepper(self) -> Step:
         return lambda state, tokens: (torch.cat([(tokens + 1).to(state[0].dtype)[None], state[0][:-1]]),)
-
-    def outputs(self, state: State) -> list[torch.Tensor]:
-        return [state[0]]
 
 
 class GatedBlock(nn.Module):
@@ -156,47 +136,46 @@ class Trunk(nn.Module):
 
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
-        rank, self.config = config.hidden_size, config
+        rank, self.normalize, self.attention = config.hidden_size, config.trunk["normalize"], config.attention
+        self.recent, self.ngrams, mlp = (config.trunk[name] for name in ("recent_tokens", "ngrams", "gated_mlp"))
         self.b = nn.Parameter(torch.zeros(rank, config.frozen_size))
-        vectors = config.tokens + len(config.decays or []) + config.heads
-        if vectors:
-            self.token_weights = nn.Parameter(torch.zeros(rank, vectors * config.token_width))
-            if not config.tied:
-                self.embedding = nn.Parameter(torch.zeros(config.num_tokens, config.token_width))
-        if config.ngram_orders:
-            orders = len(config.ngram_orders)
-            self.tables = nn.Parameter(torch.zeros(orders, config.ngram_buckets, config.ngram_width))
-            self.ngram_weights = nn.Parameter(torch.zeros(rank, orders * config.ngram_width))
-        self.blocks = nn.ModuleList(GatedBlock(rank, config.mlp_width) for _ in range(config.mlp_blocks))
-        self.gains = nn.Parameter(torch.ones(rank)) if config.mlp_blocks else None
+        self.vectors = self.recent["count"] + len(self.recent["decays"]) + self.attention["heads"]
+        if self.vectors:
+            self.token_weights = nn.Parameter(torch.zeros(rank, self.vectors * self.recent["width"]))
+            if not self.recent["tied"]:
+                self.embedding = nn.Parameter(torch.zeros(config.num_tokens, self.recent["width"]))
+        if orders := len(self.ngrams["orders"]):
+            self.tables = nn.Parameter(torch.zeros(orders, self.ngrams["buckets"], self.ngrams["width"]))
+            self.ngram_weights = nn.Parameter(torch.zeros(rank, orders * self.ngrams["width"]))
+        self.blocks = nn.ModuleList(GatedBlock(rank, mlp["width"]) for _ in range(mlp["blocks"]))
+        self.gains = nn.Parameter(torch.ones(rank)) if mlp["blocks"] else None
 
     def forward(self, h: torch.Tensor, ids: torch.Tensor, attention: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        config = self.config
-        if config.normalize:
+        if self.normalize:
             h = functional.layer_norm(h, h.shape[1:], eps=1e-6)
         z = h @ in_float32(self.b).T
-        if config.tokens or config.decays or config.heads:
+        if self.vectors:
             z = z + self._last_tokens(ids, attention, a)
-        if config.ngram_orders:
-            rows = [self.tables[i][self._bucket(ids[:, :n])] for i, n in enumerate(config.ngram_orders)]
-            z = z + config.ngram_multiplier * in_float32(torch.cat(rows, 1)) @ in_float32(self.ngram_weights).T
+        if orders := self.ngrams["orders"]:
+            rows = [self.tables[i][self._bucket(ids[:, :n])] for i, n in enumerate(orders)]
+            z = z + self.ngrams["multiplier"] * in_float32(torch.cat(rows, 1)) @ in_float32(self.ngram_weights).T
         for block in self.blocks:
             z = block(z)
         return z if self.gains is None else _normed(z, self.gains)
 
     def _last_tokens(self, ids: torch.Tensor, attention: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        config = self.config
+        recent = self.recent
         # Only the rows that are looked up become float32: a whole table at every token would take far longer.
-        found = in_float32((a if config.tied else self.embedding)[ids.clamp(0)])
-        found = found * config.token_width**0.5 if config.tied else found
+        found = in_float32((a if recent["tied"] else self.embedding)[ids.clamp(0)])
+        found = found * recent["width"] ** 0.5 if recent["tied"] else found
         found = found.masked_fill(ids[..., None] < 0, 0)  # (B, K, e)
-        vectors = [found[:, : config.tokens]]
-        for decay in config.decays or ():
-            powers = decay ** torch.arange(config.window, device=found.device, dtype=found.dtype)
-            seen = found[:, : config.window]
+        vectors = [found[:, : recent["count"]]]
+        for decay in recent["decays"]:
+            powers = decay ** torch.arange(recent["window"], device=found.device, dtype=found.dtype)
+            seen = found[:, : recent["window"]]
             vectors.append((powers / powers.norm() @ seen)[:, None])
-        if config.heads:
-            vectors.append(attention @ found[:, : config.key_window])
+        if self.attention["heads"]:
+            vectors.append(attention @ found[:, : self.attention["window"]])
         return torch.cat(vectors, 1).flatten(1) @ in_float32(self.token_weights).T
 
     def _bucket(self, ids: torch.Tensor) -> torch.Tensor:
@@ -206,10 +185,10 @@ class Trunk(nn.Module):
             mixed = mixed ^ (mixed >> 15)
         mixed = (mixed * 0x85EBCA6B) & LOW_BITS
         mixed = mixed ^ (mixed >> 13)
-        return mixed % self.config.ngram_buckets
+        return mixed % self.ngrams["buckets"]
 
 
-class DeepReadout(nn.Module):
+class DeepReadout(Cell):
     """The cell: its state has the parts of all frozen cells, and its output is z.
 
     With heads of attention two more parts follow: the keys of the last states, the newest first, and how many tokens were read.
@@ -228,15 +207,16 @@ class DeepReadout(nn.Module):
         sizes: list[Any] = [cell.sizes for cell in self.cells]
         self.parts = [len(its) for its in sizes]
         self.sizes: list[int] = [size for its in sizes for size in its]
-        keys = config.heads * config.key_width
-        if config.heads:
+        self.heads, self.window, self.width = (config.attention[name] for name in ("heads", "window", "width"))
+        keys = self.heads * self.width
+        if self.heads:
             self.projection = nn.Buffer(torch.zeros(keys, config.frozen_size))
-            self.sizes += [(config.key_window + 1) * keys, 1]
+            self.sizes += [(self.window + 1) * keys, 1]
         self.trunk = Trunk(config)
 
     def stepper(self) -> Step:
         steps = [cell.stepper() for cell in self.cells]
-        heads, width = self.config.heads, self.config.key_width
+        heads, width = self.heads, self.width
 
         def step(state: State, tokens: torch.Tensor) -> State:
             *own, rest = self._by_cell(state)
@@ -252,18 +232,14 @@ class DeepReadout(nn.Module):
         return step
 
     def outputs(self, state: State) -> list[torch.Tensor]:
-        config, features = self.config, self._features(state)
-        ids = features[config.frozen_size :].T.long() - 1  # (B, K)
-        h = features[: config.frozen_size].T
+        h, ids = self._features(state).T.split([self.config.frozen_size, self.config.history], 1)
+        ids = ids.long() - 1  # (B, K)
         return [self.trunk(h, ids, self._attention(state), self.last_layer[0].a.weight).T]
 
     def _by_cell(self, state: State) -> list[State]:
         """Returns the parts of each cell, and those of attention at the end."""
-        found, first = [], 0
-        for count in self.parts:
-            found.append(state[first : first + count])
-            first += count
-        return [*found, state[first:]]
+        ends = list(itertools.accumulate(self.parts, initial=0))
+        return [state[first:end] for first, end in itertools.pairwise([*ends, len(state)])]
 
     def _features(self, state: State) -> torch.Tensor:
         """Returns the outputs of the frozen cells, one below the other, (F, B)."""
@@ -272,16 +248,15 @@ class DeepReadout(nn.Module):
 
     def _attention(self, state: State) -> torch.Tensor:
         """Returns the weights of each head on the last tokens, (B, heads, L)."""
-        config = self.config
-        if not config.heads:
+        if not self.heads:
             return state[0].new_zeros(state[0].shape[1], 0, 0)
         keys, read = state[-2:]
-        keys = keys.reshape(config.key_window + 1, config.heads, config.key_width, -1)
+        keys = keys.reshape(self.window + 1, self.heads, self.width, -1)
         likeness = (keys[:1] * keys[1:]).sum(2)  # (L, heads, B)
-        past = torch.arange(1, config.key_window + 1, device=read.device)[:, None, None] < read
+        past = torch.arange(1, self.window + 1, device=read.device)[:, None, None] < read
         likeness = likeness.masked_fill(~past, -torch.inf)
         most = likeness.amax(0).clamp(min=-1)
-        weights = torch.exp(config.sharpness * (likeness - most)).masked_fill(~past, 0)
+        weights = torch.exp(self.config.attention["sharpness"] * (likeness - most)).masked_fill(~past, 0)
         return (weights / weights.sum(0).clamp(min=1)).permute(2, 1, 0)
 
 

@@ -9,11 +9,9 @@ or later) and nothing else. Nothing in esnlm imports it.
     lstm    the equations of torch.nn.LSTM
     o = W_out h + b_out, or o = A B h + b_out                            the readout of all of them
 
-W_rec, W_in and the leaks of a reservoir are buffers: they are saved with the model and no optimizer trains them. W_in of an
-ESN+i is a parameter. Padding on either side changes no number: a token whose `attention_mask` is 0 leaves the state as it was.
-
-The vocabulary is that of the tokenizer: V tokens of text, and after them the token that pads. That one has a logit too,
-PAD_LOGIT, with which its probability is 0, since programs look up the targets that pad before they leave them out.
+W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is a parameter. A token whose
+`attention_mask` is 0 leaves the state as it was. The vocabulary has V tokens of text, and after them the token that pads, whose
+logit, PAD_LOGIT, makes its probability 0: programs look up the targets that pad before they leave them out.
 """
 
 import warnings
@@ -25,6 +23,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.utils import can_return_tuple
 
 # transformers' name for the carried state: `cache` since 5.24, `past_key_values` before.
 CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelOutputWithPast.__dataclass_fields__)
@@ -39,8 +38,6 @@ Step = Callable[[State, torch.Tensor], State]  # from a state and tokens (B,) to
 
 
 class EsnlmConfig(PretrainedConfig):
-    """The settings that the weights leave open."""
-
     model_type = "esnlm"
     keys_to_ignore_at_inference = ["past_key_values", "cache"]
 
@@ -61,36 +58,36 @@ class EsnlmConfig(PretrainedConfig):
     use_cache: bool = True
 
     @property
-    def num_tokens(self) -> int:
-        """V, without the token that pads."""
+    def num_tokens(self) -> int:  # V, without the token that pads
         return self.vocab_size - 1
 
     def sparse(self, name: str) -> int | None:
-        """The nonzeros of a matrix of the cell; None if it is dense."""
         return (self.nonzeros or {}).get(name)
 
 
 class CarriedState:
-    """The state after the tokens read so far: the cache of a recurrent network. Its size does not grow.
-
-    Args:
-        parts: tensors (units, B).
-        length: how many tokens were read, those that pad among them.
-    """
+    """The state after the tokens read so far: the cache of a recurrent network. Its size does not grow."""
 
     # transformers asks its caches for these two.
     is_compileable = False
     is_linear = (True,)
 
     def __init__(self, parts: State, length: int) -> None:
-        self.parts, self.length = parts, length
+        self.parts, self.length = parts, length  # tensors (units, B), and the tokens read, those that pad among them
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Takes the states of these columns, for beam search."""
         self.parts = tuple(part.index_select(1, beam_idx.to(part.device)) for part in self.parts)
+
+
+class Cell(nn.Module):
+    """What reads tokens: `sizes` of the parts of its state, and `stepper`, the function from a state and tokens to the next state."""
+
+    def outputs(self, state: State) -> list[torch.Tensor]:
+        """Returns the features of each layer, (N, B)."""
+        return [state[0]]
 
 
 class Matrix(nn.Module):
@@ -115,11 +112,7 @@ class Matrix(nn.Module):
 
 
 class TokenInput(nn.Module):
-    """W_in (N, V), by its columns, one a token.
-
-    `values` (V, K) are the connections of a token and `units` (V, K) the units that they reach, N for a place without one. For
-    a dense W_in, `values` is its transpose.
-    """
+    """W_in (N, V), by its columns: `values` (V, K) reach the `units` (V, K), N for none. Of a dense W_in, its transpose."""
 
     def __init__(self, units: int, tokens: int, connections: int | None, is_trained: bool = False) -> None:
         super().__init__()
@@ -130,7 +123,6 @@ class TokenInput(nn.Module):
             self.units = nn.Buffer(torch.zeros(values.shape, dtype=torch.int32))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Returns W_in u, (N, B), of tokens (B,)."""
         values = in_float32(self.values[tokens]).T  # (K, B)
         if not self.is_sparse:
             return values
@@ -145,7 +137,7 @@ class Layer(nn.Module):
         super().__init__()
         size, width = config.state_size, config.embedding if is_first else config.state_size
         self.decay, self.f = config.decay, ACTIVATIONS[config.activation]
-        self.leak_is_outside = {"leaky_output": True, "leaky_membrane": False}[config.update_rule]
+        self.leak_is_outside = config.update_rule == "leaky_output"  # or leaky_membrane
         self.recurrent = Matrix(size, size, config.sparse(f"{name}.recurrent"))
         self.leak = nn.Buffer(torch.zeros(size))
         nonzeros = config.sparse(f"{name}.input")
@@ -155,16 +147,14 @@ class Layer(nn.Module):
             self.input = Matrix(size, width, nonzeros)
 
     def output(self, state: torch.Tensor) -> torch.Tensor:
-        """Returns the part of the state that feeds back and that the readout and the layer above see, (N, B)."""
         return state if self.leak_is_outside else self.f(state)
 
-    def advance(self, state: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:
-        """Returns the new state, given W_rec h + W_in u, all (N, B)."""
+    def advance(self, state: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:  # drive is W_rec h + W_in u, (N, B)
         a = in_float32(self.leak)[:, None]
         return (1 - self.decay * a) * state + a * (self.f(drive) if self.leak_is_outside else drive)
 
 
-class Reservoir(nn.Module):
+class Reservoir(Cell):
     """The cell of the family esn, or a part of another cell under the name `prefix`. Its state has one part a layer."""
 
     def __init__(self, config: EsnlmConfig, prefix: str = "") -> None:
@@ -193,15 +183,13 @@ class Reservoir(nn.Module):
         return step
 
     def outputs(self, state: State) -> list[torch.Tensor]:
-        """Returns the features of each layer, (N, B)."""
         return [layer.output(part) for layer, part in zip(self.layers, state, strict=True)]
 
 
-class Jaeger(nn.Module):
+class Jaeger(Cell):
     """The cell of the family jaeger: a reservoir, its own prediction p, and z = B h + B_u u + B_y p.
 
-    The state has the parts of the reservoir, z (r, B), and whether there was a prediction (1, B). No gradient flows through
-    time.
+    The state has the parts of the reservoir, z (r, B), and whether there was a prediction (1, B).
     """
 
     def __init__(self, config: EsnlmConfig, readout: nn.Module) -> None:
@@ -234,7 +222,7 @@ class Jaeger(nn.Module):
         return [state[-2]]
 
 
-class Lstm(nn.Module):
+class Lstm(Cell):
     """The cell of the family lstm. Its state is h and c, each (H, B)."""
 
     def __init__(self, config: EsnlmConfig) -> None:
@@ -253,9 +241,6 @@ class Lstm(nn.Module):
             return h.T, c.T
 
         return step
-
-    def outputs(self, state: State) -> list[torch.Tensor]:
-        return [state[0]]
 
 
 class Readout(nn.Module):
@@ -280,13 +265,10 @@ class EsnlmPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Leaves the weights as they are: they come from an export."""
 
-    def resize_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> Any:
-        """Accepts the size that the vocabulary has, which training scripts ask for. Raises ValueError for any other."""
-        size = self.config.vocab_size
-        if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
-            raise ValueError(f"the vocabulary has {size} tokens, those of its own tokenizer, and cannot be resized")
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Accepts the size that the vocabulary has, which training scripts ask for."""
+        if new_num_tokens not in (None, self.config.vocab_size):
+            raise ValueError(f"the vocabulary has {self.config.vocab_size} tokens and cannot be resized")
 
 
 class EsnlmModel(EsnlmPreTrainedModel):
@@ -301,8 +283,9 @@ class EsnlmModel(EsnlmPreTrainedModel):
     def _cell(self, config: EsnlmConfig) -> nn.Module:
         if config.family == "jaeger":
             return Jaeger(config, self.readout)
-        return {"esn": Reservoir, "lstm": Lstm}[config.family](config)
+        return Lstm(config) if config.family == "lstm" else Reservoir(config)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -310,30 +293,16 @@ class EsnlmModel(EsnlmPreTrainedModel):
         past_key_values: Any = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         cache: Any = None,
     ) -> Any:
-        """Reads tokens.
+        """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState by transformers' name for it.
 
-        Args:
-            input_ids: (B, T), T at least 1; those that follow the tokens that `past_key_values` has read.
-            attention_mask: (B, T) or longer, of which the last T count: 0 for a token that pads, on either side. A mask (B, T, T)
-                must say the same, each token seeing those up to it.
-            past_key_values: the CarriedState that an earlier call returned; None: the state before any token.
-            use_cache: whether to return a CarriedState.
-            output_hidden_states: whether to return the output of each layer, and if there are several all of them side by side.
-            return_dict: whether to return an output of transformers, and not a tuple.
-            cache: `past_key_values` by its name in transformers 5.24 and later.
-
-        Returns:
-            `last_hidden_state` (B, T, F), the CarriedState by transformers' name for it, and `hidden_states`.
-
-        Raises:
-            ValueError: there is no token to read, or the mask is not causal.
+        `attention_mask` is (B, T) or longer, of which the last T count: 0 for a token that pads, on either side; or a causal mask
+        (B, T, T). `past_key_values`, or `cache`, is the CarriedState that an earlier call returned. `hidden_states` has the
+        output of each layer, and if there are several all of them side by side.
         """
-        if input_ids.shape[1] == 0:
-            raise ValueError("input_ids has no token to read: give one at least, such as BOS")
-        tokens, reads = input_ids.masked_fill(self._pads(input_ids), 0), self.mask_of(input_ids, attention_mask)
+        reads = self.mask_of(input_ids, attention_mask)
+        tokens = input_ids.masked_fill(input_ids == self.config.num_tokens, 0)
         before = past_key_values if cache is None else cache
         if not isinstance(before, CarriedState):
             like = in_float32(self.readout.a.bias)
@@ -348,27 +317,24 @@ class EsnlmModel(EsnlmPreTrainedModel):
         layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]  # (T, N, B)
         layers = [each.permute(2, 0, 1).contiguous() for each in layers]  # (B, T, N)
         features = layers[0] if len(layers) == 1 else torch.cat(layers, -1)
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
-        keeps = use_cache if use_cache is not None else self.config.use_cache and not self.training
-        carried: Any = CarriedState(state, before.length + tokens.shape[1]) if keeps else None
-        output = BaseModelOutputWithPast(
-            last_hidden_state=features, hidden_states=hidden if output_hidden_states else None, **{CACHE: carried}
-        )
-        return output if _is_dict(self.config, return_dict) else output.to_tuple()
+        hidden: Any = None
+        if output_hidden_states:
+            hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
+        carried: Any = CarriedState(state, before.length + tokens.shape[1]) if use_cache else None
+        return BaseModelOutputWithPast(last_hidden_state=features, hidden_states=hidden, **{CACHE: carried})
 
     def mask_of(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns which tokens are to be read, (B, T) bool."""
-        reads = ~self._pads(input_ids)
+        reads = input_ids != self.config.num_tokens
         if attention_mask is None:
             return reads
-        if attention_mask.dim() == 3:
-            attention_mask = _of_each_token(attention_mask.bool())
+        if attention_mask.dim() == 3:  # BabyLM's fine-tuning gives a mask (B, T, T) to a causal model
+            attention_mask = attention_mask.diagonal(dim1=1, dim2=2)
         return reads & attention_mask[:, -input_ids.shape[1] :].bool()
-
-    def _pads(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return input_ids == self.config.num_tokens
 
 
 class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
@@ -381,32 +347,23 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         self.model = self.model_class(config)
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         past_key_values: Any = None,
         labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         logits_to_keep: int = 0,
         cache: Any = None,
+        **kwargs: Any,
     ) -> Any:
-        """Reads tokens and predicts the next ones.
+        """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels` the mean loss in nats.
 
-        Args:
-            input_ids, attention_mask, past_key_values, use_cache, output_hidden_states, return_dict, cache: as in EsnlmModel.
-            labels: (B, T), the tokens again; -100, or the token that pads, is no target. Nor is a token whose `attention_mask`, or
-                that of the token before it, is 0.
-            logits_to_keep: how many of the last tokens to compute logits for; 0: all.
-
-        Returns:
-            `loss` with labels (the mean over targets, nats), `logits` (B, T, V + 1), the CarriedState, `hidden_states`.
+        The labels are the tokens again; -100, or the token that pads, is no target. Nor is a token whose `attention_mask`, or
+        that of the token before it, is 0. `logits_to_keep` asks for the logits of the last tokens only.
         """
-        before = past_key_values if cache is None else cache
-        given = {"use_cache": use_cache, "output_hidden_states": output_hidden_states}
-        read = self.model(input_ids, attention_mask=attention_mask, cache=before, return_dict=True, **given)
+        read = self.model(input_ids, attention_mask, past_key_values, cache=cache, return_dict=True, **kwargs)
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
         loss = None
         if labels is not None:
@@ -414,16 +371,11 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
             pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, 1:] | ~mask[:, :-1]
             targets = labels[:, 1:].masked_fill(pads, -100)
             loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
-        output = CausalLMOutputWithPast(
-            loss=loss,
-            logits=functional.pad(logits, (0, 1), value=PAD_LOGIT),
-            hidden_states=read.hidden_states,
-            **{CACHE: read.get(CACHE)},
-        )
-        return output if _is_dict(self.config, return_dict) else output.to_tuple()
+        logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)
+        more = {"hidden_states": read.hidden_states, CACHE: read.get(CACHE)}
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **more)
 
     def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Returns the arguments of `forward` for the tokens that were not read yet."""
         carried = kwargs.get(CACHE)
         unread = carried.length if isinstance(carried, CarriedState) else 0
         names = ("attention_mask", CACHE, "use_cache", "output_hidden_states", "logits_to_keep")
@@ -432,23 +384,9 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """Tells transformers that it has no cache of its own for this model."""
         return False
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor in the type that the recurrence is computed in, which is at least float32."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def _of_each_token(mask: torch.Tensor) -> torch.Tensor:
-    """Returns the mask (B, T) that a causal mask (B, T, T) is made of: whether each token sees itself."""
-    reads = mask.diagonal(dim1=1, dim2=2)
-    causal = torch.ones_like(mask[0]).tril() & reads[:, None]
-    if not torch.equal(causal[reads], mask[reads]):
-        raise ValueError("attention_mask (B, T, T) does not let each token see those up to it: give a mask (B, T)")
-    return reads
-
-
-def _is_dict(config: EsnlmConfig, asked: bool | None) -> bool:
-    return getattr(config, "return_dict", True) if asked is None else asked

@@ -4,6 +4,7 @@ modeling_esnlm.py of this folder reads those of an echo state network, Jaeger's 
 those of a deep readout. A GPT-2 is exported as transformers' own GPT2LMHeadModel.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from esnlm.models.jaeger import Jaeger
 from esnlm.models.lstm import Lstm, embedding_scale
 from esnlm.readout import linear
 from esnlm.reservoir import sparse
-from esnlm.reservoir.arrays import Matrix
+from esnlm.reservoir.arrays import Matrix, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack, TrainedInput
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -40,9 +41,9 @@ CELL = "model.cell."  # prefix of the tensors of the cell
 def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings]:
     """Returns the tensors by name, and the content of config.json without the ids of special tokens.
 
-    Raises:
-        InputError: PyTorch's side does not have this family, or a setting of it.
+    Raises InputError if PyTorch's side does not have this family, or a setting of it.
     """
+    settings: Settings = {}
     match model:
         case GPT2():
             return _gpt2(model, vocab_size)
@@ -50,22 +51,31 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
             cell, settings = _reservoir(model.reservoir, model.config.reservoir, model.config.train_input)
             readout = _readout(model.readout)
         case Jaeger():
-            cell, settings = _jaeger(model)
+            cell, settings = _reservoir(model.reservoir, model.config.reservoir, train_input=False, prefix="reservoir.")
+            cell |= _matrix(model.w_back, "feedback.") | _arrays(b=model.readout.b, b_u=model.b_u, b_y=model.b_y)
             readout = _readout(model.readout)
             del readout["b.weight"]  # which is in the cell
         case Lstm():
-            cell, settings = _lstm(model), {}
+            if orders := list(model.config.ngrams.orders):
+                raise _not_exported("model.ngrams.orders", orders)
+            names = ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")
+            cell = _arrays(**{name: getattr(model, name) for name in names})
+            # A tied embedding is exported as a matrix of its own.
+            cell["embedding"] = np.float32(embedding_scale(model.config)) * cell["embedding"]
             readout = _readout(linear.from_arrays(model.readout_arrays(model.params)))
         case DeepReadout():
             cell, settings = _deep_readout(model)
             readout = _readout(model.readout)
         case _:
-            raise _not_exported("model.family", model.config.family, "esn, jaeger, lstm, gpt2 and deep_readout")
+            raise _not_exported("model.family", model.config.family)
     is_deep = isinstance(model, DeepReadout)
     module, name = ("modeling_deep_readout", "DeepReadout") if is_deep else ("modeling_esnlm", "Esnlm")
     classes = {"AutoConfig": f"{name}Config", "AutoModel": f"{name}Model", "AutoModelForCausalLM": f"{name}ForCausalLM"}
-    nonzeros = {key[: -len(".columns")]: len(array) for key, array in cell.items() if key.endswith(".columns")}
-    nonzeros |= {key[: -len(".units")]: array.shape[1] for key, array in cell.items() if key.endswith(".units")}
+    nonzeros = {}
+    for key, array in cell.items():
+        matrix, _, part = key.rpartition(".")
+        if part in ("columns", "units"):
+            nonzeros[matrix] = array.shape[-1]
     known = {
         "architectures": [classes["AutoModelForCausalLM"]],
         "auto_map": {kind: f"{module}.{its}" for kind, its in classes.items()},
@@ -81,28 +91,14 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
     return named | {f"model.readout.{key}": array for key, array in readout.items()}, known | settings
 
 
-def _not_exported(setting: str, value: Any, others: str) -> InputError:
-    return InputError(f"{setting} is {value}: it cannot be exported yet; {others} can")
-
-
-def _jaeger(model: Jaeger) -> tuple[Tensors, Settings]:
-    tensors, settings = _reservoir(model.reservoir, model.config.reservoir, train_input=False, prefix="reservoir.")
-    trained = _arrays(b=model.readout.b, b_u=model.b_u, b_y=model.b_y)
-    return tensors | _matrix(model.w_back, "feedback.") | trained, settings
-
-
-def _lstm(model: Lstm) -> Tensors:
-    if orders := list(model.config.ngrams.orders):
-        raise _not_exported("model.ngrams.orders", orders, "an LSTM without n-grams, []")
-    tensors = _arrays(**{name: getattr(model, name) for name in ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")})
-    # A tied embedding is exported as a matrix of its own.
-    return tensors | {"embedding": np.float32(embedding_scale(model.config)) * tensors["embedding"]}
+def _not_exported(setting: str, value: Any) -> InputError:
+    return InputError(f"{setting} is {value}: it cannot be exported yet")
 
 
 def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
     config, layers = model.config, model.layers
     if config.readout.is_counted:
-        raise _not_exported("model.readout.counted", config.readout.counted, "none")
+        raise _not_exported("model.readout.counted", config.readout.counted)
     cells = model.frozen.cells if isinstance(model.frozen, SideBySide) else model.frozen.cells.cells
     tensors: Tensors = {}
     settings: Settings = {"reservoirs": 0, "frozen_size": frozen_size(config), "history": history(config)}
@@ -123,22 +119,15 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
             case TokenHistory():
                 continue
             case _:
-                raise InputError(f"{type(cell).__name__}: a deep readout with such a cell cannot be exported yet")
+                raise _not_exported("a cell of the deep readout", type(cell).__name__)
         tensors |= own
     if isinstance(model.frozen, Attention):
         tensors |= _arrays(projection=model.frozen.projection)
-    attention, tokens, ngrams = config.attention, config.readout.recent_tokens, config.readout.ngrams
-    settings |= {"heads": attention.heads, "key_window": attention.window, "key_width": attention.width}
-    settings |= {"sharpness": attention.sharpness, "normalize": config.readout.normalize}
-    settings |= {"tokens": tokens.count, "token_width": tokens.width, "tied": tokens.tied}
-    settings |= {"decays": list(tokens.decays), "window": tokens.window}
-    settings |= {"ngram_orders": list(ngrams.orders), "ngram_buckets": ngrams.buckets}
-    settings |= {"ngram_width": ngrams.width, "ngram_multiplier": ngrams.multiplier}
-    settings |= {"mlp_blocks": config.readout.gated_mlp.blocks, "mlp_width": config.readout.gated_mlp.width}
+    settings |= {"attention": asdict(config.attention), "trunk": asdict(config.readout)}
     trunk: dict[str, Any] = {"b": layers.b}
     if layers.recent_tokens is not None:
         trunk |= {"token_weights": layers.recent_tokens.weights}
-        trunk |= {"embedding": None if tokens.tied else layers.recent_tokens.embedding}
+        trunk |= {"embedding": None if config.readout.recent_tokens.tied else layers.recent_tokens.embedding}
     if layers.ngrams is not None:
         trunk |= {"tables": layers.ngrams.tables, "ngram_weights": layers.ngrams.weights}
     if layers.gated_mlp is not None:
@@ -153,9 +142,9 @@ def _reservoir(
     reservoir: Reservoir | Stack, config: ReservoirConfig, train_input: bool, prefix: str = ""
 ) -> tuple[Tensors, Settings]:
     if config.update_rule not in UPDATE_RULES:
-        raise _not_exported("model.reservoir.update_rule", config.update_rule, " and ".join(UPDATE_RULES))
+        raise _not_exported("model.reservoir.update_rule", config.update_rule)
     if config.activation not in ACTIVATIONS:
-        raise _not_exported("model.reservoir.activation", config.activation, " and ".join(ACTIVATIONS))
+        raise _not_exported("model.reservoir.activation", config.activation)
     first, tensors = reservoir.layers[0], Tensors()
     for i, layer in enumerate(reservoir.layers):
         inner = f"{prefix}layers.{i}."
@@ -176,21 +165,13 @@ def _reservoir(
 
 
 def _token_input(layer: Reservoir, prefix: str) -> Tensors:
-    """Returns W_in by its columns.
-
-    A trained W_in that is stored dense, but has unconnected entries, is exported sparse: these stay 0 in further training.
-    """
+    """Returns W_in by its columns. Of a trained one that is stored dense, entries that are no connections are left out."""
     w_in: Matrix = layer.stored_w_in
-    if not isinstance(layer.input, TrainedInput) or layer.input.rows is not None:
-        return _columns(w_in, prefix)
-    connected = np.asarray(layer.input.connected[...])  # (V, N)
-    if connected.all():
-        return _columns(w_in, prefix)
-    order = np.argsort(~connected, axis=1, kind="stable")[:, : connected.sum(axis=1).max()]  # connected units first
-    is_used = np.take_along_axis(connected, order, axis=1)
-    values = np.take_along_axis(np.asarray(w_in, np.float32).T, order, axis=1)
-    units = np.where(is_used, order, layer.state_size).astype(np.int32)
-    return {f"{prefix}values": np.where(is_used, values, np.float32(0)), f"{prefix}units": units}
+    if isinstance(layer.input, TrainedInput) and layer.input.rows is None:
+        unit, token = np.nonzero(np.asarray(layer.input.connected[...]).T)
+        if len(unit) < w_in.size:
+            w_in = bcoo(np.asarray(w_in)[unit, token], np.stack([unit, token], axis=1), w_in.shape)
+    return _columns(w_in, prefix)
 
 
 def _columns(w_in: Matrix, prefix: str) -> Tensors:

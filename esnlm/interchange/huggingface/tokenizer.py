@@ -15,9 +15,6 @@ def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
 
     With special tokens it puts BOS first, before each text of a pair too. It pads on the right: with EOS, or with a token of its
     own, whose id is the size of the run's vocabulary.
-
-    Raises:
-        InputError: a word of the tokenizer is spelt as a special token.
     """
     pad = ENDOFTEXT if pad_is_eos else PAD
     config = {
@@ -58,14 +55,11 @@ def _fast(tokenizer: Tokenizer, pad: str) -> Any:
     # After the ranks, so that <|endoftext|> gets the last id of the vocabulary and a token that pads the one after it.
     for token in dict.fromkeys((ENDOFTEXT, pad)):
         if token.encode() in tokenizer.ranks:
-            raise InputError(
-                f"tokenizer {tokenizer.name}: {token!r} is one of its words, which transformers would take for a special token: it"
-                " cannot be exported; make a tokenizer of text without it"
-            )
+            raise InputError(f"tokenizer {tokenizer.name}: cannot be exported, since {token!r} is one of its words")
         fast.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-    fast.post_processor = processors.TemplateProcessing(
-        single=f"{ENDOFTEXT} $A", pair=f"{ENDOFTEXT} $A {ENDOFTEXT} $B", special_tokens=[(ENDOFTEXT, tokenizer.bos)]
-    )
+    single, pair = f"{ENDOFTEXT} $A", f"{ENDOFTEXT} $A {ENDOFTEXT} $B"
+    bos = [(ENDOFTEXT, tokenizer.bos)]
+    fast.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=bos)
     return fast
 
 

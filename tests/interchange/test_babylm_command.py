@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from esnlm import commands
+from esnlm.interchange.babylm import evaluate_babylm
 from esnlm.runs import checkpoint
-from esnlm.workflows.babylm import evaluate_babylm
 from tests.interchange.babylm_files import write_data
 from tests.interchange.small_run import small_run
 
@@ -102,22 +102,6 @@ def test_with_bos_the_first_token_counts(here):
     assert without[0]["scoring"].startswith("babylm: ") and with_bos[0]["scoring"].startswith("BOS and the text")
     without, with_bos = (file.read_text() for file in sorted(here.glob("results-*/run/main/**/predictions.json")))
     assert without != with_bos
-
-
-def test_the_sets_of_a_submission_are_of_one_model(here, capsys):
-    """A run that was trained on, another run of the name, or another convention: one table would be of two models."""
-    ask = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--sets"]
-    assert commands.main([*ask, "comps"]) == 0
-    capsys.readouterr()
-    assert commands.main([*ask, "blimp_filtered", "--bos"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "results/run/main/zero_shot/causal/comps/comps/scores.json: scoring is 'babylm: " in line
-    assert not (here / "results" / "run" / "main" / "zero_shot" / "causal" / "blimp").exists()
-    assert commands.main([*ask, "blimp_filtered"]) == 0
-    save_at(here / "run", 1000, 5000)
-    assert commands.main([*ask, "wug_past_tense"]) == 2
-    assert "scores.json: step is " in capsys.readouterr().err
-    assert commands.main([*ask, "wug_past_tense", "--overwrite"]) == 0
 
 
 def test_nothing_is_written_if_a_file_is_damaged_or_predictions_are_there(here, capsys):

@@ -1,0 +1,77 @@
+"""The scoring conventions: how a sentence becomes a sequence of ids, and what a tie is worth.
+
+A score means little without the name of its convention. To add one, add it to the list. Command lines offer these names, so this
+file imports neither JAX nor NumPy.
+"""
+
+from dataclasses import dataclass
+
+from esnlm.errors import InputError
+
+
+@dataclass(frozen=True)
+class Convention:
+    """One way in use to turn a sentence into a log-probability.
+
+    In every convention the first id of the sequence is only a condition. log p(s) is the sum over all ids after it, in
+    nats and without normalization by length.
+    """
+
+    name: str  # as --scoring takes it
+    description: str  # as reports show it
+    bos: bool  # BOS stands first; without it the first token of the sentence is the condition
+    space: bool  # a space is put before the sentence, so that its first word is encoded as inside a text
+    eos: bool  # EOS stands last and is scored
+    tie_is_right: bool  # whether a pair of equal log-probabilities counts as right
+
+
+_LIST = [
+    # The whole sentence with both of its ends. Ueda et al. 2025a only name BLiMP: that EOS is scored, and that a tie is wrong,
+    # are [ours].
+    Convention(
+        name="paper",
+        description="BOS, the sentence, EOS; no leading space; every token after BOS is scored, EOS included; a tie is wrong",
+        bos=True,
+        space=False,
+        eos=True,
+        tie_is_right=False,
+    ),
+    # For prefixes such as "The keys to the cabinet are", after which EOS is improbable however good the prefix is.
+    Convention(
+        name="no-eos",
+        description="BOS, the sentence or its beginning; no leading space, no EOS; every token after BOS is scored; a tie is "
+        "wrong",
+        bos=True,
+        space=False,
+        eos=False,
+        tie_is_right=False,
+    ),
+    # A continuation of BOS and a space.
+    Convention(
+        name="lm-eval",
+        description="BOS, a space, the sentence; no EOS; every token after BOS is scored; argmax over (good, bad), so that "
+        "a tie is right (lm-evaluation-harness)",
+        bos=True,
+        space=True,
+        eos=False,
+        tie_is_right=True,
+    ),
+    # The BabyLM pipeline adds no BOS, and neither does GPT-2's tokenizer.
+    Convention(
+        name="babylm",
+        description="the sentence alone, without BOS, EOS or leading space; its first token only conditions and is not "
+        "scored; a tie is wrong (BabyLM 2025's own code leaves ties to argmax)",
+        bos=False,
+        space=False,
+        eos=False,
+        tie_is_right=False,
+    ),
+]
+CONVENTIONS = {convention.name: convention for convention in _LIST}
+
+
+def get(scoring: str) -> Convention:
+    """Returns the convention of this name. Raises InputError for an unknown name."""
+    if scoring not in CONVENTIONS:
+        raise InputError(f"scoring {scoring!r} is not known: choose one of {', '.join(CONVENTIONS)}")
+    return CONVENTIONS[scoring]
