@@ -101,7 +101,9 @@ class _ReservoirEstimator(BaseEstimator):
             )
         if self._of_steps and self.washout >= (longest := max(map(len, sequences))):
             raise InputError(f"washout is {self.washout}: it must leave some of the {longest} steps")
-        inputs = sequences[0].shape[1]
+        inputs, density = sequences[0].shape[1], dict[str, Any]()
+        if self.mean_degree is not None:
+            density["mean_degree"] = min(self.mean_degree, self.state_size)
         drawn = Reservoir.draw(
             self.state_size,
             inputs=inputs + 1,  # the last one is a constant 1
@@ -111,7 +113,7 @@ class _ReservoirEstimator(BaseEstimator):
             activation=self.activation,
             update_rule=self.update_rule,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            **({} if self.mean_degree is None else {"mean_degree": min(self.mean_degree, self.state_size)}),
+            **density,
         )
         self.reservoir_ = drawn.replace(w_in=drawn.w_in * np.append(np.full(inputs, self.input_scale), self.bias_scale))
         self._end = None

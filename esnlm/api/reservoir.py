@@ -183,11 +183,11 @@ class Reservoir:
             reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no inhibition
         """
         old, config = self._one_layer(), self.settings
-        changes: dict[str, Any] = _named(activation or config.activation, update_rule or config.update_rule)
+        changes = _named(activation or config.activation, update_rule or config.update_rule)
         recurrent, into, a = old.stored_w_rec, old.stored_w_in, np.asarray(old.leak[...])
         if w_rec is not None:
             recurrent = _matrix("w_rec", w_rec, old.state_size, old.state_size)
-            changes |= {"topology": Given(nonzeros=np.count_nonzero(_entries(recurrent))), "connectivity": None}
+            changes |= {"topology": Given(nonzeros=int(np.count_nonzero(_entries(recurrent)))), "connectivity": None}
             changes["input_connectivity"] = config.input_gamma
         if w_rec is not None or spectral_radius is not None:
             recurrent, changes["spectral_radius"] = _scaled(recurrent, spectral_radius)
@@ -385,7 +385,7 @@ class Reservoir:
         return self.cell
 
 
-def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str, str]:
+def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str, Any]:
     """Returns the settings that name these functions."""
     given = {"activation": activation, "update_rule": update_rule}
     return {kind: functions.name_of(kind, each) for kind, each in given.items()}
