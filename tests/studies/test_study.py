@@ -135,7 +135,7 @@ def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp
 def test_settings_and_lists_of_the_command_line(write):
     file = write(TWO)
     study = read_study(file)
-    others = take_lists(study, ["--seed=[3, 4]", "--model.reservoir.spectral_radius=[0.90, 1]", "--data.pairs=4"])
+    others = take_lists(study, ["--seed=[3, 4]", "--model.reservoir.spectral_radius=[0.90, 1.0]", "--data.pairs=4"])
     runs = make_runs(study, file, Path("out"), others)
     assert [run.name for run in runs] == [f"spectral_radius={r}-seed{s}" for r in ("0.9", "1.0") for s in (3, 4)]
     assert {run.experiment.data.pairs for run in runs} == {4} and runs[3].experiment.seed == 4
