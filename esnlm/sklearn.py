@@ -11,33 +11,35 @@ Example:
 """
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 
 from esnlm.api.reservoir import Reservoir
-from esnlm.errors import InputError, whole_number
+from esnlm.errors import InputError
 from esnlm.regression.solvers import solve_centred
-from esnlm.reservoir.topology import TOPOLOGIES
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.metrics import accuracy_score, r2_score
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_random_state, check_scalar
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+    from sklearn.utils.validation import (
+        check_array,
+        check_consistent_length,
+        check_is_fitted,
+        column_or_1d,
+        validate_data,
+    )
 except ImportError:
     raise ImportError("esnlm.sklearn needs scikit-learn 1.6 or newer: pip install 'esnlm[sklearn]'") from None
 
-Sequences = list[np.ndarray]
-
 
 class _ReservoirEstimator(BaseEstimator):
-    """What the two estimators share. Their arguments are described at ReservoirRegressor.
+    """The reservoir, and the ridge regression on its states. The arguments are described at ReservoirRegressor."""
 
-    scikit-learn reads names and defaults from the signature of each estimator's own `__init__`, so ReservoirClassifier, which
-    has one other default, names them all again.
-    """
+    _default = "steps"  # of `predicts`
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class _ReservoirEstimator(BaseEstimator):
         update_rule: str | Callable = "leaky_output",
         ridge: float = 1e-8,
         washout: int = 0,
-        predicts: str = "steps",
+        predicts: str | None = None,
         carry_state: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -72,161 +74,110 @@ class _ReservoirEstimator(BaseEstimator):
         self.carry_state = carry_state
         self.random_state = random_state
 
+    @property
+    def _of_steps(self) -> bool:
+        """Whether a target belongs to each step, and not to a whole sequence."""
+        return (self.predicts or self._default) == "steps"
+
     def states(self, X: Any) -> Any:
-        """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for a list of sequences.
-
-        Raises:
-            NotFittedError: it is not fitted.
-        """
+        """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for several sequences."""
         check_is_fitted(self)
-        sequences, alone = self._sequences(X, reset=False)
-        found = self._states(sequences, self._end)
-        return found[0] if alone else found
+        sequences, several, _ = self._read(X)
+        found = self._states(sequences)
+        return found if several or not self._of_steps else found[0]
 
-    def _fit(self, sequences: Sequences, targets: Sequences) -> None:
-        """Draws the reservoir and fits the readout to targets (T, L), or (1, L) of a whole sequence."""
-        whole_number("state_size", self.state_size)
-        whole_number("washout", self.washout, "give a whole number of time steps")
-        for name in ("mean_degree", "input_scale", "bias_scale", "ridge"):
-            value = getattr(self, name)
-            number = np.asarray(value).dtype.kind in "fiub" or (value is None and name == "mean_degree")
-            if not number:
-                raise InputError(f"{name} is {value!r}: give a number")
-        if not (self.ridge >= 0):
-            raise InputError(f"ridge is {self.ridge}: it must not be negative")
-        if self.washout < 0:
-            raise InputError(f"washout is {self.washout}: it must not be negative")
-        idle = "of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'"
-        if self.predicts != "steps" and self.washout:
-            raise InputError(f"washout is {self.washout}: {idle}")
-        apart = "each sequence begins with the state 0; leave it out, or choose predicts='steps'"
-        if self.predicts != "steps" and self.carry_state:
-            raise InputError(f"carry_state is {self.carry_state}: {apart}")
-        longest = max(len(each) for each in sequences)
-        too_long = f"washout is {self.washout}: it must leave some of the {longest} steps"
-        if self.predicts == "steps" and self.washout >= longest:
-            raise InputError(too_long)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        inputs = sequences[0].shape[1]
-        size = self.state_size
-        density: dict[str, Any] = {}
-        if self.mean_degree is not None and _reads_degree(self.topology):
-            density["mean_degree"] = min(self.mean_degree, size)
+    def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray]) -> None:
+        """Draws the reservoir and fits the readout to targets (T, L) of each sequence, or [(n, L)] of n whole sequences."""
+        if self.predicts not in (None, "steps", "sequences"):
+            raise InputError(f"predicts is {self.predicts!r}: choose steps, sequences")
+        check_scalar(self.state_size, "state_size", Integral, min_val=1)
+        check_scalar(self.washout, "washout", Integral, min_val=0)
+        check_scalar(self.ridge, "ridge", Real, min_val=0)
+        for name in ("input_scale", "bias_scale"):
+            check_scalar(getattr(self, name), name, Real)
+        if not self._of_steps and (self.washout or self.carry_state):
+            raise InputError(
+                "washout and carry_state are for predicts='steps': a whole sequence is read by its last state"
+            )
+        if self._of_steps and self.washout >= (longest := max(map(len, sequences))):
+            raise InputError(f"washout is {self.washout}: it must leave some of the {longest} steps")
+        inputs, density = sequences[0].shape[1], dict[str, Any]()
+        if self.mean_degree is not None:
+            density["mean_degree"] = min(self.mean_degree, self.state_size)
         drawn = Reservoir.draw(
-            size,
-            inputs=inputs + 1,
+            self.state_size,
+            inputs=inputs + 1,  # the last one is a constant 1
             spectral_radius=self.spectral_radius,
             leak=self.leak,
-            **density,
             topology=self.topology,
             activation=self.activation,
             update_rule=self.update_rule,
-            seed=seed,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            **density,
         )
-        scale = np.append(np.full(inputs, self.input_scale), self.bias_scale)  # a constant 1 is the last input
-        self.reservoir_ = drawn.replace(w_in=_dense(drawn.w_in) * scale)
+        self.reservoir_ = drawn.replace(w_in=drawn.w_in * np.append(np.full(inputs, self.input_scale), self.bias_scale))
         self._end = None
-        states = self._states(sequences)
-        kept = slice(self.washout, None) if self.predicts == "steps" else slice(-1, None)
-        x = [np.hstack([u, state])[kept] for u, state in zip(sequences, states, strict=True)]
-        y = [each[kept] if self.predicts == "steps" else each for each in targets]
+        kept = slice(self.washout, None) if self._of_steps else slice(-1, None)
+        x = [each[kept] for each in self._inputs_and_states(sequences)]
+        y = [each[kept] for each in targets] if self._of_steps else targets
         self.coef_, self.intercept_ = solve_centred(np.concatenate(x), np.concatenate(y), self.ridge)
         if self.carry_state:
             self._end = self.reservoir_.run(_with_bias(sequences[-1]))[1]
 
-    def _outputs(self, sequences: Sequences) -> Sequences:
-        """Returns the readout's outputs, (T, L) or (1, L) a sequence."""
-        kept = slice(None) if self.predicts == "steps" else slice(-1, None)
-        states = self._states(sequences, self._end)
-        return [
-            np.hstack([u, x])[kept] @ self.coef_.T + self.intercept_ for u, x in zip(sequences, states, strict=True)
-        ]
+    def _outputs(self, X: Any) -> Any:
+        """Returns W (u, x) + b: (T, L) of one sequence or a list of such, or (n, L) of n whole sequences."""
+        check_is_fitted(self)
+        sequences, several, _ = self._read(X)
+        kept = slice(None) if self._of_steps else slice(-1, None)
+        found = [each[kept] @ self.coef_.T + self.intercept_ for each in self._inputs_and_states(sequences)]
+        if not self._of_steps:
+            return np.concatenate(found)
+        return found if several else found[0]
 
     def _counted(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Returns what a score counts: targets, predictions and weights, without the washout of each sequence.
-
-        Until a state has forgotten that it began with 0, it is none of those that the readout was fitted to. A state that
-        goes on where the fit ended has nothing to forget.
-        """
+        """Returns targets, predictions and weights of all steps that a score counts: without the washout of the fit."""
         found = self.predict(X)
-        skipped = 0 if self.carry_state else self.washout
-        several = isinstance(found, list)
-        if self.predicts != "steps" or not (several or skipped):
-            return y, found, sample_weight
-        found, y = (found, list(_of_each(y, found))) if several else ([found], [y])
-        lengths = [len(each) for each in found]
-        fits = [np.shape(each)[:1] for each in y] == [(length,) for length in lengths]
-        if not fits:
-            raise InputError("y must have a target for each step of each sequence of X")
-        if skipped >= max(lengths):
-            raise InputError(f"washout is {skipped}: it must leave some of the {max(lengths)} steps to score")
-        if sample_weight is not None:
-            listed = several and np.ndim(next(iter(sample_weight), 0)) > 0
-            flat = np.concatenate([np.atleast_1d(each) for each in (sample_weight if listed else [sample_weight])])
-            fits = flat.shape == (sum(lengths),)
-            if not fits:
-                raise InputError(
-                    f"sample_weight has the shape {flat.shape}: give a weight for each of the {sum(lengths)} steps"
-                )
-            parts = np.split(flat, np.cumsum(lengths)[:-1])
-            sample_weight = np.concatenate([each[skipped:] for each in parts])
-        y, found = (np.concatenate([np.asarray(each)[skipped:] for each in arrays]) for arrays in (y, found))
-        return y, found, sample_weight
+        several, skipped = isinstance(found, list), 0 if self.carry_state else self.washout
 
-    def _states(self, sequences: Sequences, start: Any = None) -> Sequences:
+        def cut(given: Any) -> np.ndarray:
+            return np.concatenate([np.asarray(each)[skipped:] for each in (_by_row(given) if several else [given])])
+
+        return cut(y), cut(found), None if sample_weight is None else cut(sample_weight)
+
+    def _states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
         inputs = [_with_bias(u) for u in sequences]
-        if start is not None:
-            return [self.reservoir_.run(u, start)[0] for u in inputs]
+        if self._end is not None:
+            return [self.reservoir_.run(u, self._end)[0] for u in inputs]
         return self.reservoir_.states(inputs)
 
-    def _sequences(self, X: Any, reset: bool, y: Any = "no_validation", **options: Any) -> Any:
-        """Returns sequences (T, D), whether X was one sequence alone, and the checked y where it is given."""
-        if self.predicts not in ("steps", "sequences"):
-            raise InputError(f"predicts is {self.predicts!r}: choose steps, sequences")
-        if _is_several(X):
-            if any(map(np.iscomplexobj, X)):
-                raise InputError("X holds complex numbers: give real ones")
-            sequences = [np.asarray(each, np.float64) for each in X]
-            widths = {each.shape[1] if each.ndim == 2 else -1 for each in sequences}
-            lone = min(widths) if len(widths) == 1 else -1
-            if not (lone >= 1 and min(map(len, sequences)) >= 1):
-                raise InputError("X is several sequences: give each as (T, D), of one D")
-            finite = all(np.isfinite(each).all() for each in sequences)
-            if not finite:
-                raise InputError("X holds a number that is not finite")
+    def _inputs_and_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.hstack([u, x]) for u, x in zip(sequences, self._states(sequences), strict=True)]
+
+    def _read(self, X: Any, reset: bool = False, y: Any = None, **checks: Any) -> tuple[list[np.ndarray], bool, Any]:
+        """Returns the sequences (T, D) of X, whether they are several, and y; in a fit, which resets, with scikit-learn's checks."""
+        if self._is_several(X):
+            sequences = [check_array(each, dtype=np.float64) for each in X]
             if reset:
-                self.n_features_in_ = lone
+                check_consistent_length(sequences, y)
+                self.n_features_in_ = sequences[0].shape[1]
                 self.__dict__.pop("feature_names_in_", None)  # of an earlier fit to one table, whose columns had names
-            self._require_width(lone, reset)
-            return sequences, False
-        flat = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 1
-        if self.predicts != "sequences" and flat:
-            raise InputError("X is a list of arrays of one axis: give each sequence as (T, 1) for steps")
-        unequal = flat and len({np.shape(each) for each in X}) > 1
-        if unequal:
-            raise InputError("X is a list of arrays of one axis and unequal lengths: give each sequence as (T, 1)")
-        alone = self.predicts == "steps"
-        if not isinstance(y, str):
-            checked, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **options)
-        elif not alone and self.n_features_in_ == self._known_width() == 1:  # It was fitted to (T, 1): any T will do.
-            checked = check_array(X, dtype=np.float64)
-        else:
-            checked = validate_data(self, X, reset=reset, dtype=np.float64)
-        self._require_width(checked.shape[1] if alone else 1, reset)
-        sequences = [checked] if alone else [row[:, None] for row in checked]
-        return (sequences, alone) if isinstance(y, str) else (sequences, alone, y)
-
-    def _require_width(self, width: int, reset: bool) -> None:
-        """Keeps D, the numbers of a step, in a fit, and raises ValueError where another D is given later."""
+            for each in sequences:
+                if each.shape[1] != self.n_features_in_:
+                    raise InputError(f"X has {each.shape[1]} features at a step, and the fit has {self.n_features_in_}")
+            return sequences, True, _by_row(y)
         if reset:
-            self._width = width
-        name, known = type(self).__name__, self._known_width()
-        if known != width:
-            raise InputError(f"X has {width} features at each step, but {name} was fitted with {known}")
+            X, y = validate_data(self, X, y, dtype=np.float64, **checks)
+        else:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        return [X] if self._of_steps else [row[:, None] for row in X], False, y
 
-    def _known_width(self) -> int:
-        """Returns D of the fit. A pickle of an earlier version does not have it: there it follows from the columns of X."""
-        return getattr(self, "_width", self.n_features_in_ if self.predicts == "steps" else 1)
+    def _is_several(self, X: Any) -> bool:
+        """Returns whether X is several sequences of vectors, and not one array of two axes."""
+        if not isinstance(X, list | tuple) or not X:
+            return isinstance(X, np.ndarray) and X.ndim == 3
+        if self._of_steps and isinstance(X[0], np.ndarray) and X[0].ndim == 1:
+            raise InputError("X is a list of arrays of one axis: give each sequence as (T, 1)")
+        return np.ndim(X[0]) == 2
 
 
 class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
@@ -236,22 +187,20 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         state_size: N, units of the reservoir.
         spectral_radius: of W_rec.
         leak: a, one number, or the interval that each unit's is drawn from.
-        mean_degree: nonzeros of a row of an erdos_renyi W_rec; None: 32. Other topologies do not read it: their own settings,
-            as in {"kind": "fixed_in_degree", "degree": 10}, decide.
-        topology: as in `esnlm.Reservoir.draw`.
+        mean_degree: nonzeros of a row of an erdos_renyi W_rec; None: 32. Other topologies have their own settings, as in
+            {"kind": "fixed_in_degree", "degree": 10}.
+        topology, activation, update_rule: as in `esnlm.Reservoir.draw`. A pickle needs functions that are registered.
         input_scale: standard deviation of W_in. Bring the inputs to a size near 1 before (StandardScaler).
         bias_scale: the same of the weights of a constant input 1.
-        activation, update_rule: as in `esnlm.Reservoir.draw`. A pickle needs functions that are registered.
         ridge: the penalty, relative to the mean eigenvalue of the covariance of (u, x).
-        washout: first steps of each sequence that the fit leaves out, where it predicts "steps", and `score`, too, unless
-            carry_state is on. Predictions are made for all steps.
-        predicts: "steps": a target belongs to each step. X (n, D) is one sequence of n steps in the order of time, and y is
-            (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its last state. X (n, T)
-            is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be (n, T, D) or a
-            list of n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
-        carry_state: whether predictions go on from the state in which the last sequence of the fit ended, as where a series
-            is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0. It is for
-            "steps" alone.
+        washout: first steps of each sequence that the fit leaves out, and `score`, too, unless carry_state is on. Predictions
+            are made for all steps.
+        predicts: "steps" (of None, in a regressor): a target belongs to each step. X (n, D) is one sequence of n steps in the
+            order of time, and y is (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its
+            last state. X (n, T) is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be
+            (n, T, D) or a list of n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
+        carry_state: whether predictions of "steps" go on from the state in which the last sequence of the fit ended, as if a
+            series is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0.
         random_state: of the reservoir; an int gives the same one each time.
 
     Attributes:
@@ -263,69 +212,32 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits it, and returns it.
-
-        Raises:
-            ValueError: X or y has the wrong shape, or holds a number that is not finite.
-        """
-        if _is_several(X):
-            sequences, _ = self._sequences(X, reset=True)
-            targets = self._targets(y, sequences)
-        else:
-            sequences, alone, y = self._sequences(X, True, y, multi_output=True, y_numeric=True)
-            y = np.asarray(y, np.float64)
-            self._flat = y.ndim == 1
-            y = y.reshape(len(y), -1)
-            targets = [y] if alone else list(y[:, None])
-        self._fit(sequences, targets)
+        """Fits it, and returns it. Raises ValueError if X or y has the wrong shape, or a number that is not finite."""
+        sequences, several, y = self._read(X, True, y, multi_output=True, y_numeric=True)
+        parts = y if several and self._of_steps else [y]
+        targets = [check_array(each, ensure_2d=False, dtype=np.float64) for each in parts]
+        if self._of_steps:
+            _check_lengths(sequences, targets)
+        self._flat = targets[0].ndim == 1
+        self._fit(sequences, [each.reshape(len(each), -1) for each in targets])
         return self
 
     def predict(self, X: Any) -> Any:
-        """Returns the predictions in the shape of the y that it was fitted with, (n,) or (n, L) float64, or a list of such.
-
-        Raises:
-            NotFittedError: it is not fitted.
-        """
-        check_is_fitted(self)
-        sequences, alone = self._sequences(X, reset=False)
-        found = self._outputs(sequences)
-        if self.predicts == "sequences":
-            found, alone = [np.concatenate(found)], True
-        found = [each[:, 0] if self._flat else each for each in found]
-        return found[0] if alone else found
+        """Returns the predictions in the shape of the y that it was fitted with, (n,) or (n, L) float64, or a list of such."""
+        return _each(self._outputs(X), lambda found: found[:, 0] if self._flat else found)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns R^2 over the steps of all sequences; 1 is perfect, and predicting the mean scores 0.
 
-        Where it predicts "steps" without carry_state, the first `washout` steps of each sequence are not counted: the fit
-        leaves them out, too. scikit-learn's `scoring=None` calls this method. `scoring="r2"` calls `predict` and counts all.
+        The first `washout` steps of each sequence are not counted, as in the fit, unless carry_state is on. scikit-learn's
+        `scoring=None` calls this method; `scoring="r2"` calls `predict` and counts all.
 
         Args:
             X, y: as for `fit`.
-            sample_weight: of each step, (n,) over all sequences one after another, or a list of arrays (T,) as y is; of
-                "sequences" (n,).
-
-        Raises:
-            NotFittedError: it is not fitted.
-            ValueError: a shape does not fit, or no sequence is longer than `washout`.
+            sample_weight: of each target, in the form of y.
         """
         y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(r2_score(y, found, sample_weight=sample_weight))
-
-    def _targets(self, y: Any, sequences: Sequences) -> Sequences:
-        arrays = [np.asarray(each, np.float64) for each in _of_each(y, sequences)]
-        if not all(np.isfinite(each).all() for each in arrays):
-            raise InputError("y holds a number that is not finite")
-        steps = self.predicts == "steps"
-        self._flat = arrays[0].ndim == (1 if steps else 0)
-        found = [each.reshape(len(each) if steps else 1, -1) for each in map(np.atleast_1d, arrays)]
-        for i, (u, each) in enumerate(zip(sequences, found, strict=True)):
-            fits = each.shape == (len(u) if steps else 1, found[0].shape[1])
-            if not fits:
-                raise InputError(
-                    f"y of sequence {i} has the shape {arrays[i].shape}: it must fit the {len(u)} steps of X"
-                )
-        return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -345,125 +257,53 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         ReservoirClassifier(random_state=0).fit([a_series, another], ["rising", "falling"])    # each (T, D)
     """
 
-    def __init__(
-        self,
-        state_size: int = 200,
-        *,
-        spectral_radius: float = 0.9,
-        leak: float | tuple[float, float] = 1.0,
-        mean_degree: float | None = 10.0,
-        topology: Any = "erdos_renyi",
-        input_scale: float = 0.5,
-        bias_scale: float = 0.2,
-        activation: str | Callable = "tanh",
-        update_rule: str | Callable = "leaky_output",
-        ridge: float = 1e-8,
-        washout: int = 0,
-        predicts: str = "sequences",
-        carry_state: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            state_size,
-            spectral_radius=spectral_radius,
-            leak=leak,
-            mean_degree=mean_degree,
-            topology=topology,
-            input_scale=input_scale,
-            bias_scale=bias_scale,
-            activation=activation,
-            update_rule=update_rule,
-            ridge=ridge,
-            washout=washout,
-            predicts=predicts,
-            carry_state=carry_state,
-            random_state=random_state,
-        )
+    _default = "sequences"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits it to classes of any type, and returns it.
-
-        Raises:
-            ValueError: X or y has the wrong shape, or holds a number that is not finite.
-        """
-        ends: Any = []  # of the steps of each sequence but the last
-        if _is_several(X):
-            sequences, _ = self._sequences(X, reset=True)
-            y = _of_each(y, sequences)
-            steps = self.predicts == "steps"
-            fits = not steps or all(np.shape(each) == (len(u),) for u, each in zip(sequences, y, strict=True))
-            if not fits:
-                raise InputError(
-                    "y must have a class for each step of each sequence of X; predicts='sequences' takes one a sequence"
-                )
-            labels = np.concatenate([np.asarray(each) for each in y]) if steps else column_or_1d(y)
-            ends = np.cumsum([len(each) for each in y])[:-1] if steps else []
-        else:
-            sequences, _, labels = self._sequences(X, True, y)
+        """Fits it to classes of any type, and returns it. Raises ValueError as ReservoirRegressor does."""
+        sequences, several, y = self._read(X, True, y)
+        parts = [column_or_1d(each) for each in (y if several and self._of_steps else [y])]
+        if self._of_steps:
+            _check_lengths(sequences, parts)
+        labels = np.concatenate(parts)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
-        one_hot = np.eye(len(self.classes_))[numbers]
-        targets = list(one_hot[:, None]) if self.predicts == "sequences" else np.split(one_hot, ends)
-        self._fit(sequences, targets)
+        one_hot, ends = np.eye(len(self.classes_))[numbers], np.cumsum([len(each) for each in parts])
+        self._fit(sequences, np.split(one_hot, ends[:-1]))
         return self
 
     def decision_function(self, X: Any) -> Any:
         """Returns a score for each class, (n, classes) float64, or of two classes the difference, (n,); or a list."""
-        check_is_fitted(self)
-        sequences, alone = self._sequences(X, reset=False)
-        found = self._outputs(sequences)
-        if self.predicts == "sequences":
-            found, alone = [np.concatenate(found)], True
-        if len(self.classes_) == 2:
-            found = [each[:, 1] - each[:, 0] for each in found]
-        return found[0] if alone else found
+        found = self._outputs(X)
+        return _each(found, lambda scores: scores[:, 1] - scores[:, 0]) if len(self.classes_) == 2 else found
 
     def predict(self, X: Any) -> Any:
         """Returns the class of the highest score, (n,), or a list of such."""
-        scores = self.decision_function(X)
-        found = [self._classes_of(each) for each in (scores if isinstance(scores, list) else [scores])]
-        return found if isinstance(scores, list) else found[0]
+
+        def best(scores: np.ndarray) -> np.ndarray:
+            return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+        return _each(self.decision_function(X), best)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Returns the share of classes that are right, counted as by `ReservoirRegressor.score`.
-
-        So `scoring=None` of scikit-learn leaves out the first `washout` steps, and `scoring="accuracy"` counts them.
-
-        Raises:
-            NotFittedError: it is not fitted.
-            ValueError: a shape does not fit, or no sequence is longer than `washout`.
-        """
+        """Returns the share of classes that are right, counted as by `ReservoirRegressor.score`."""
         y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
-    def _classes_of(self, scores: np.ndarray) -> np.ndarray:
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+def _check_lengths(sequences: list[np.ndarray], targets: list[np.ndarray]) -> None:
+    for u, y in zip(sequences, targets, strict=True):
+        check_consistent_length(u, y)
 
 
-def _reads_degree(topology: Any) -> bool:
-    """Returns whether a topology has no density of its own."""
-    kind = topology.get("kind") if isinstance(topology, dict) else topology
-    known = TOPOLOGIES.get(kind) if isinstance(kind, str) else topology
-    return not getattr(known, "has_own_density", True)
-
-
-def _is_several(X: Any) -> bool:
-    """Returns whether X is several sequences of vectors, and not one array of two axes."""
-    if isinstance(X, list | tuple):
-        return len(X) > 0 and np.ndim(X[0]) == 2
-    return isinstance(X, np.ndarray) and X.ndim == 3
-
-
-def _of_each(y: Any, sequences: Sequences) -> Any:
-    """Returns y, whose entry i belongs to sequence i. Of a table these are the rows; whoever iterates it gets its columns."""
-    if y is None or len(y) != len(sequences):
-        raise InputError(f"y must have a target for each of the {len(sequences)} sequences of X")
+def _by_row(y: Any) -> Any:
+    """Returns y, whose rows belong to sequences. A table that is iterated gives its columns."""
     return y.to_numpy() if hasattr(y, "to_numpy") else y
+
+
+def _each(found: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    return [function(each) for each in found] if isinstance(found, list) else function(found)
 
 
 def _with_bias(u: np.ndarray) -> np.ndarray:
     return np.hstack([u, np.ones((len(u), 1))])
-
-
-def _dense(matrix: Any) -> np.ndarray:
-    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()

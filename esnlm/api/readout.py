@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
 from esnlm.api import readout_fits
 from esnlm.compute import in_float32
@@ -36,14 +37,13 @@ class Readout:
     Args:
         kind: "ridge", "rls", "lms" or "gradient".
         rank: r, for ids with ridge or gradient; None: full rank.
-        classes: V, how many ids there are; None: one more than the largest that is given to `fit`. It says that the targets
-            are ids, so that `fit` then refuses numbers.
+        classes: V, how many ids there are; None: one more than the largest that is given to `fit`. With it, `fit` refuses
+            targets that are numbers.
         seed: of the rows or sequences that are held out, and of the first weights and the order under "gradient".
         settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), epochs=3, ... A batch is
             batch_size rows, or batch_size sequences if a list of sequences is given.
 
-    Raises:
-        InputError: a setting is unknown, is one of runs, or cannot be used.
+    A setting, and states or targets, that cannot be used raise an InputError that names them.
 
     Example:
         esnlm.Readout("gradient", rank=32, epochs=5, learning_rate=0.01)
@@ -65,9 +65,7 @@ class Readout:
         self.rule: TrainingConfig | Fitter = build(TRAINING[kind], settings, f"readout {kind}: ")
         makes_low_rank = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
         if rank is not None and not (makes_low_rank and rank >= 1):
-            raise InputError(
-                f"rank is {rank}: {kind} makes {'a rank of at least 1' if makes_low_rank else 'full rank'}"
-            )
+            raise InputError(f"rank is {rank}: give at least 1, with ridge or gradient, or None for full rank")
         check_seed(seed)
         self.rank, self.classes, self.seed = rank, classes, seed
         self.arrays: dict[str, np.ndarray] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
@@ -77,20 +75,16 @@ class Readout:
     def fit(self, states: Any, targets: Any) -> "Readout":
         """Fits it anew, and returns it.
 
-        About a tenth of the rows is held out: for ids to calibrate the log-probabilities by, for ridge to choose the penalty
-        by. For numbers ridge then takes all rows.
-
-        Of a list of sequences whole ones are held out, at least one. A sequence whose ids hardly occur in the others stays in
-        the fit. Of one array rows are held out. Neighbouring rows of one series are alike, so that a penalty which is chosen
-        by rows beside those of the fit is too small: give a list of sequences, or one penalty, regularizations=(1e-4,).
+        About a tenth is held out, to calibrate the log-probabilities of ids and to choose ridge's penalty: rows of an array,
+        whole sequences of a list. Rows of one series are like their neighbours, which makes the penalty too small: give several
+        series as a list, or one penalty, regularizations=(1e-4,).
 
         Args:
             states: features (n, F), or a list of sequences of them, (T, F) each.
             targets: ids (n,) of int, or numbers (n,) or (n, L) of float; a list of such if states are a list.
 
         Raises:
-            InputError: the shapes do not fit, the targets are numbers and `classes` says that they are ids, an entry is not
-                finite, or the fit diverged.
+            InputError: states or targets cannot be used, or the fit diverged.
 
         Example:
             esnlm.Readout("rls").fit(reservoir.states(u), y)
@@ -100,52 +94,38 @@ class Readout:
         if of_ids:
             classes = int(y.max()) + 1 if self.classes is None else self.classes
             _require_ids(y, classes)
-            if self.rank is not None and self.rule.kind == "ridge" and self.rank > h.shape[1]:
-                raise InputError(f"rank is {self.rank}: ridge makes at most the {h.shape[1]} of the features; lower it")
+            if self.rule.kind == "ridge" and self.rank is not None and self.rank > h.shape[1]:
+                raise InputError(f"rank is {self.rank}: it must be at most the {h.shape[1]} features")
             fitted = readout_fits.fit_ids(self.rule, h, y.astype(np.int32), lengths, classes, self.rank, self.seed)
+        elif self.classes is not None or self.rank is not None:
+            line = f"targets are {y.dtype}: classes and rank are for ids, whole numbers; y.astype(int) makes them"
+            raise InputError(line)
+        elif y.dtype.kind != "f" or y.ndim > 2 or not np.isfinite(y).all():
+            line = f"targets of shape {y.shape} and type {y.dtype}: give ids, or finite numbers (n,) or (n, L)"
+            raise InputError(line)
         else:
-            if self.classes is not None or self.rank is not None:
-                raise InputError(
-                    f"targets are {y.dtype}: classes and rank are for ids, whole numbers; y.astype(int) makes them"
-                )
-            if y.dtype.kind != "f" or y.ndim > 2 or not np.isfinite(y).all():
-                raise InputError(
-                    f"targets of shape {y.shape} and type {y.dtype}: give ids, or finite numbers (n,) or (n, L)"
-                )
-            y_2d = y.reshape(len(y), -1).astype(np.float64)
-            fitted = readout_fits.fit_numbers(self.rule, h, y_2d, lengths, self.seed)
-        if not all(np.isfinite(array).all() for array in fitted.values()):
-            advice = (
-                "lower learning_rate" if hasattr(self.rule, "learning_rate") else "bring the states to a size near 1"
+            fitted = readout_fits.fit_numbers(
+                self.rule, h, y.reshape(len(y), -1).astype(np.float64), lengths, self.seed
             )
-            raise InputError(f"the fit diverged: readout {self.rule.kind} has weights that are not finite; {advice}")
+        if not all(np.isfinite(array).all() for array in fitted.values()):
+            kind = self.rule.kind
+            advice = "lower learning_rate" if kind in ("lms", "gradient") else "bring the states to a size near 1"
+            raise InputError(f"the fit diverged: readout {kind} has weights that are not finite; {advice}")
         self.arrays, self._of_ids, self._flat = fitted, of_ids, y.ndim == 1
         return self
 
     def predict(self, states: Any) -> Any:
-        """Returns the most probable ids, (n,) int64, or numbers in the shape of the targets; a list for a list.
-
-        Raises:
-            InputError: it is not fitted, or the states have another width.
-        """
+        """Returns the most probable ids, (n,) int64, or numbers in the shape of the targets; a list for a list."""
         return self._each(states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h))
 
     def log_probs(self, states: Any) -> Any:
-        """Returns log p of every id, (n, V) float64 in nats, or a list of such.
-
-        Raises:
-            InputError: it is not fitted, was fitted to numbers, or the states do not fit.
-        """
+        """Returns log p of every id, (n, V) float64 in nats, or a list of such."""
         if self.arrays and not self._of_ids:
             raise InputError("this readout was fitted to numbers, which have no probabilities")
         return self._each(states, self._log_probs)
 
     def score(self, states: Any, targets: Any) -> float:
-        """Returns the mean log p of the ids, in nats, or R^2 of the numbers, over all columns: more is better.
-
-        Raises:
-            InputError: it is not fitted, the targets have another shape than those of the fit, or an id is none of its classes.
-        """
+        """Returns the mean log p of the ids, in nats, or R^2 of the numbers, over all columns: more is better."""
         h, y, _ = _rows(states, targets)
         self._require_fitted(h)
         outputs = len(self.arrays["bias"])
@@ -155,20 +135,15 @@ class Readout:
         shape = (len(h),) if self._flat else (len(h), outputs)
         if y.shape != shape:
             raise InputError(f"targets have the shape {y.shape}: it must be {shape}, as in the fit")
-        variation = np.sum((y - y.mean(axis=0)) ** 2)
-        if not variation > 0:
-            raise InputError(
-                "targets do not vary: R^2 is the share of their variance that is explained, and there is none"
-            )
-        return float(1 - np.sum((y - self._numbers(h)) ** 2) / variation)
+        unexplained = np.sum((y - self._numbers(h)) ** 2)
+        return float(1 - unexplained / np.sum((y - y.mean(axis=0)) ** 2))
 
     def _each(self, states: Any, compute: Callable[[np.ndarray], np.ndarray]) -> Any:
         several = isinstance(states, list | tuple)
-        found = []
-        for each in states if several else [states]:
-            h = _numbers(each)
+        arrays = [_numbers(each) for each in states] if several else [_numbers(states)]
+        for h in arrays:
             self._require_fitted(h)
-            found.append(compute(h))
+        found = [compute(h) for h in arrays]
         return found if several else found[0]
 
     def _outputs(self, h: np.ndarray) -> np.ndarray:
@@ -182,9 +157,7 @@ class Readout:
         return found[:, 0] if self._flat else found
 
     def _log_probs(self, h: np.ndarray) -> np.ndarray:
-        o = self._outputs(h)
-        o -= o.max(axis=1, keepdims=True)
-        return o - np.log(np.exp(o).sum(axis=1, keepdims=True))
+        return log_softmax(self._outputs(h), axis=1)
 
     def _require_fitted(self, h: np.ndarray) -> None:
         if not self.arrays:
@@ -202,10 +175,7 @@ def _require_ids(y: np.ndarray, classes: int) -> None:
 def _numbers(states: Any) -> np.ndarray:
     """Returns states as an array of numbers, also those of a table with mixed columns."""
     h = np.asarray(states)
-    try:
-        return h if h.dtype.kind in "fiub" else h.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"states are of type {h.dtype}: give an array of numbers") from None
+    return h if h.dtype.kind in "fiub" else h.astype(np.float64)
 
 
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
@@ -213,14 +183,12 @@ def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]
     if isinstance(states, list | tuple):
         several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
         lengths = [len(each) if each.ndim == 2 else 0 for each in several]
-        if not lengths or min(lengths) == 0 or lengths != [each.shape[0] if each.ndim else 0 for each in given]:
+        if 0 in lengths or not lengths or lengths != [each.shape[0] if each.ndim else 0 for each in given]:
             raise InputError("states and targets are lists: each sequence must have (T, F) states and T targets")
         h, y = np.concatenate(several), np.concatenate(given)
     else:
         h, y = _numbers(states), np.asarray(targets)
         lengths = [1] * len(h)
-    if h.ndim != 2 or not len(h) or len(y) != len(h):
-        raise InputError(f"states have the shape {h.shape} and targets {y.shape}: give (n, F) and n targets")
-    if not np.isfinite(h).all():
-        raise InputError("states must be finite numbers")
+    if h.ndim != 2 or not len(h) or len(y) != len(h) or not np.isfinite(h).all():
+        raise InputError(f"states of shape {h.shape} and targets {y.shape}: give finite numbers (n, F) and n targets")
     return h, y, lengths

@@ -1,4 +1,7 @@
-"""How a readout is fitted to states in memory: with the fitters of esnlm/regression and the optimizers of training."""
+"""How a readout is fitted to states in memory: with the fitters of esnlm/regression and the optimizers of training.
+
+In all functions h are states (n, F) of sequences that stand one after another, and `lengths` are the lengths of these.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,16 +44,7 @@ def fit_ids(
     rank: int | None,
     seed: int,
 ) -> Arrays:
-    """Fits a readout of log-probabilities.
-
-    Args:
-        rule: how.
-        h: states (n, F).
-        y: ids (n,) int32.
-        lengths: of the sequences that h and y hold one after another.
-        classes: V.
-        rank: r; None: full.
-        seed: of what is held out, or of the weights and the order under gradient.
+    """Fits log-probabilities of ids y (n,) int32.
 
     Returns:
         {"w" (V, F), "bias" (V,)} or {"a" (V, r), "b" (r, F), "bias" (V,)}, float32.
@@ -66,10 +60,10 @@ def fit_ids(
 
         return _descend(rule, params, nll, h, y, lengths, seed)
     held = _held_out(lengths, rule.held_out_tokens, seed, y)
-    rows = [each[~held[each]] for each in _sequences(lengths)]
-    rows = [each for each in rows if len(each)]
+    fitted = [rows[~held[rows]] for rows in _sequences(lengths)]
+    fitted = [rows for rows in fitted if len(rows)]
     accumulators = rule.start(h.shape[1], classes)
-    window = Window(jnp.asarray(h), rows, y[np.concatenate(rows)])
+    window = Window(jnp.asarray(h), fitted, y[np.concatenate(fitted)])
     for _ in range(rule.epochs):
         rule.accumulate(accumulators, window, PRECISION)
     rule.finish(accumulators, PRECISION)
@@ -78,39 +72,37 @@ def fit_ids(
 
 
 def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], seed: int) -> Arrays:
-    """Fits y = W h + b by least squares; the arguments are those of `fit_ids`, with numbers y (n, L) float64.
+    """Fits y = W h + b by least squares to numbers y (n, L) float64.
 
     Returns:
         {"w" (L, F), "bias" (L,)}: float64 of ridge and rls, float32 of lms and gradient.
     """
-    outputs = y.shape[1]
     if isinstance(rule, Ridge):
         w, bias = _best_ridge(rule, h.astype(np.float64), y, lengths, seed)
         return {"w": w, "bias": bias}
     if isinstance(rule, RecursiveLeastSquares):
-        accumulators = rule.start(h.shape[1], outputs)
+        accumulators = rule.start(h.shape[1], y.shape[1])
         rule.accumulate(accumulators, Window(h, _sequences(lengths), y), PRECISION)  # type: ignore[arg-type]
         w, bias = rls.solution(accumulators)
         return {"w": w, "bias": bias}
     if isinstance(rule, LeastMeanSquares):
         return _run_lms(rule, h.astype(np.float32), y, lengths)
-    if not isinstance(rule, TrainingConfig):
-        raise InputError(f"{rule.kind} fits ids and no numbers; choose ridge, rls, lms or gradient")
+    assert isinstance(rule, TrainingConfig)
 
     def half_square(params: dict, h: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
         found = matmul(h, params["readout"]["w"], (1, 1), PRECISION) + params["readout"]["bias"]
         return jnp.sum(weights * jnp.square(y - found).mean(axis=1)) / 2
 
-    zeros = {"w": jnp.zeros((outputs, h.shape[1]), jnp.float32), "bias": jnp.zeros(outputs, jnp.float32)}
+    zeros = {"w": jnp.zeros((y.shape[1], h.shape[1]), jnp.float32), "bias": jnp.zeros(y.shape[1], jnp.float32)}
     return _descend(rule, zeros, half_square, h.astype(np.float32), y.astype(np.float32), lengths, seed)
 
 
 def _best_ridge(
     rule: Ridge, h: np.ndarray, y: np.ndarray, lengths: list[int], seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns W and b of all rows, at the penalty that predicts what is held out best. One penalty alone is not tried."""
+    """Returns W and b of all rows, at the penalty that predicts what is held out best."""
     best = rule.regularizations[0]
-    if len(rule.regularizations) > 1 and len(h) > 1:
+    if len(rule.regularizations) > 1:
         held = _held_out(lengths, rule.held_out_tokens, seed)
         errors = {}
         for penalty in rule.regularizations:
@@ -144,9 +136,8 @@ def _descend(
     lengths: list[int],
     seed: int,
 ) -> Arrays:
-    """Takes the steps of an optimizer on the mean loss of each batch's rows. Returns the arrays, or with `ema` their average."""
-    sequences = _sequences(lengths)
-    size = rule.batch_size
+    """Takes an optimizer's steps on the mean loss of each batch. Returns the arrays, or with `ema` their average."""
+    sequences, size = _sequences(lengths), rule.batch_size
     updates = rule.epochs * -(-len(sequences) // size)
     optimizer, rates = make_optimizer(rule), learning_rates(rule, updates)
 
@@ -163,58 +154,43 @@ def _descend(
             order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(order)
         for first in range(0, len(order), size):
             rows = np.concatenate([sequences[i] for i in order[first : first + size]])
-            padded = 1 << (len(rows) - 1).bit_length()  # few sizes, so few compilations
-            weights = np.zeros(padded, np.float32)
-            weights[: len(rows)] = 1 / len(rows)
-            taken = np.concatenate([rows, np.zeros(padded - len(rows), rows.dtype)])
+            padding = (1 << (len(rows) - 1).bit_length()) - len(rows)  # few sizes, so few compilations
+            weights = np.pad(np.full(len(rows), 1 / len(rows), np.float32), (0, padding))
+            taken = np.pad(rows, (0, padding))
             tree, state = update(tree, state, h[taken], y[taken], weights)
     return {name: np.asarray(array) for name, array in evaluated(tree, state)["readout"].items()}
 
 
 def _sequences(lengths: list[int]) -> list[np.ndarray]:
     """Returns the rows of each sequence."""
-    ends = np.cumsum(lengths)
-    return [np.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+    return np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
 
 
 def _held_out(lengths: list[int], most: int, seed: int, ids: np.ndarray | None = None) -> np.ndarray:
-    """Returns which rows are held out, (n,) bool: at least one, and whole sequences where several are given.
+    """Returns which rows are held out, (n,) bool: at most `most` and a tenth, at least one, of a list whole sequences.
 
-    Where each sequence has ids that hardly occur elsewhere, so that none can be held out, rows are.
-
-    Args:
-        lengths: of the sequences.
-        most: rows.
-        seed: of the choice.
-        ids: of the rows, (n,), where they are ids.
+    The rows of a sequence are alike, so a penalty that is chosen by some of them beside others of the fit is too small. A
+    sequence stays in the fit if most of its ids (n,) would be in no other that does. If none is left, rows are held out.
     """
     rows = sum(lengths)
     if rows < 2:
         raise InputError(f"there is {rows} row: give at least 2, one to hold out")
     most = max(1, min(most, int(MOST_HELD_OUT * rows)))
     held, rng = np.zeros(rows, bool), generator(seed, Stream.HELD_OUT)
-    if len(lengths) > 1 and max(lengths) > 1:
-        order, sequences = rng.permutation(len(lengths)), _sequences(lengths)
-        for here in _sequences_held_out([sequences[i] for i in order], max(most, min(lengths)), ids):
+    if 1 < len(lengths) < rows:
+        sequences, room = _sequences(lengths), max(most, min(lengths))
+        left = None if ids is None else np.bincount(ids)  # how often each id is in the fit
+        for i in rng.permutation(len(lengths)):
+            here = sequences[i]
+            if len(here) > room:
+                continue
+            if ids is not None and left is not None:
+                values, counts = np.unique(ids[here], return_counts=True)
+                if 2 * counts[counts == left[values]].sum() > len(here):
+                    continue
+                left[values] -= counts
             held[here] = True
+            room -= len(here)
     if not held.any():
         held[rng.permutation(rows)[:most]] = True
     return held
-
-
-def _sequences_held_out(sequences: list[np.ndarray], most: int, ids: np.ndarray | None) -> list[np.ndarray]:
-    """Returns the sequences that are held out: in this order, those that fit into `most` rows together.
-
-    The rows of a sequence are alike. What is chosen by some of them, beside others that the fit has seen, is chosen by what
-    the fit has by heart. A sequence stays in the fit where most of its ids would be in no other that does.
-    """
-    found, room = [], most
-    left = np.zeros(0, int) if ids is None else np.bincount(ids)  # how often each id is in the fit
-    for rows in sequences:
-        values, counts = (np.zeros(0, int),) * 2 if ids is None else np.unique(ids[rows], return_counts=True)
-        only_here = counts[counts == left[values]].sum()
-        if len(rows) <= room and 2 * only_here <= len(rows):
-            found.append(rows)
-            room -= len(rows)
-            left[values] -= counts
-    return found

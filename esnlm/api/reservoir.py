@@ -1,6 +1,6 @@
 """A reservoir in the hand: drawn, looked at, changed, and run over tokens or numbers.
 
-What is held is the reservoir that training runs (reservoir/cell.py) and the settings that a run writes down for it
+It holds the reservoir that training runs (reservoir/cell.py) and the settings that a run writes down for it
 (reservoir/weights.py). Nothing is changed in place: `replace` returns another reservoir.
 
 Example:
@@ -25,7 +25,7 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.compute import default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.errors import InputError
+from esnlm.errors import InputError, whole_number
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
@@ -48,7 +48,10 @@ Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from 
 
 @dataclass(frozen=True, eq=False)
 class Reservoir:
-    """W_rec, W_in and the leaks, and the functions that run them. `draw` makes one; `from_matrices` and `of` do, too."""
+    """W_rec, W_in and the leaks, and the functions that run them. `draw`, `from_matrices` and `of` make one.
+
+    A setting, matrix or sequence that cannot be used raises an InputError that names it.
+    """
 
     settings: ReservoirConfig  # what a run's config.yaml says of it
     cell: cells.Reservoir | cells.Stack  # what training runs
@@ -77,58 +80,34 @@ class Reservoir:
             vocabulary: V, token ids that it reads, or a tokenizer that has them. Give this or `inputs`.
             inputs: D, real numbers that it reads at each time step.
             leak: a of every unit, or the ends of the interval that it is drawn from.
-            topology: of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, an object of
-                reservoir/topology, or a function (state_size, rng) -> (N, N), see `esnlm.topology`.
-            activation: f: "tanh", "relu", or a function of an array, see `esnlm.activation`.
-            update_rule: "leaky_output", "leaky_membrane", "euler_state", "residual_shift", or a function (state, drive, leak, f)
-                -> state, see `esnlm.update_rule`.
-            seed: of all that is drawn.
-            settings: any other setting of `model.reservoir` (docs/settings.md): spectral_radius=0.99, mean_degree=32,
-                connectivity, input_connectivity, input_scale, leak_spacing, diffusion, embedding, layers, ... A mean_degree
-                that is not given is 32, or N if that is less, and input_connectivity for numbers is 1.
-
-        Raises:
-            InputError: a setting that cannot be built, in one line.
+            topology: of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, or a function
+                (state_size, rng) -> (N, N), see `esnlm.topology`.
+            activation, update_rule: f and the equation of a time step: names such as "relu" and "leaky_membrane", or
+                functions, see `esnlm.activation` and `esnlm.update_rule`.
+            settings: any other setting of `model.reservoir` (docs/settings.md): spectral_radius=0.99, input_scale, layers, ...
+                Without it mean_degree is at most N, and input_connectivity for numbers is 1.
 
         Example:
             esnlm.Reservoir.draw(1024, vocabulary=8192, topology="ring", leak=0.5)
         """
         if (vocabulary is None) == (inputs is None):
             raise InputError("give vocabulary, for tokens, or inputs, for numbers, and not both")
-        reads_tokens = inputs is None
-        size = (
-            vocabulary.vocab_size
-            if isinstance(vocabulary, Tokenizer)
-            else (inputs if vocabulary is None else vocabulary)
-        )
-        if not isinstance(size, int | np.integer) or size < 1:
-            raise InputError(f"{'vocabulary' if reads_tokens else 'inputs'} is {size!r}: give a whole number above 0")
-        if not reads_tokens and settings.get("embedding") is not None:
-            raise InputError("embedding: only tokens are embedded; leave it out")
+        name = "vocabulary" if inputs is None else "inputs"
+        given = vocabulary.vocab_size if isinstance(vocabulary, Tokenizer) else vocabulary or inputs or 0
+        if (size := whole_number(name, given)) < 1:
+            raise InputError(f"{name} is {size}: give a whole number above 0")
         check_seed(seed)
         low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[arg-type]
-        given = {"state_size": state_size, "leak_min": low, "leak_max": high, **settings}
-        given["activation"] = functions.name_of("activation", activation)
-        given["update_rule"] = functions.name_of("update_rule", update_rule)
-        if "mean_degree" not in given:
-            given["mean_degree"] = float(min(32, max(1, state_size)))
-        if not reads_tokens:
-            given.setdefault("input_connectivity", 1.0)
-        chosen, is_anonymous = _topology(topology)
-        try:
-            config = build(ReservoirConfig, given | {"topology": chosen}, "reservoir.")
-            if "mean_degree" in settings and config.topology.has_own_density and config.input_connectivity is not None:
-                raise InputError(
-                    f"reservoir.mean_degree: topology {config.topology.kind} has a density of its own; leave it out"
-                )
-            cell = weights.initialize_reservoir(config, int(size), seed).reservoir
-        finally:
-            if is_anonymous:
-                TOPOLOGIES.pop(chosen.kind, None)
-        if is_anonymous:  # whoever reads the settings could not call the function: they say that the matrix was given
+        tree: dict[str, Any] = {"state_size": state_size, "leak_min": low, "leak_max": high}
+        tree |= {"mean_degree": float(min(32, max(1, state_size))), **settings, "topology": _topology(topology)}
+        if inputs is not None:
+            tree.setdefault("input_connectivity", 1.0)
+        config = build(ReservoirConfig, tree | _named(activation, update_rule), "reservoir.")
+        cell = weights.initialize_reservoir(config, size, seed).reservoir
+        if functions.is_anonymous(config.topology.kind):  # no other process could draw it
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
             config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
-        return cls(config, cell, reads_tokens)
+        return cls(config, cell, inputs is None)
 
     @classmethod
     def from_matrices(
@@ -150,25 +129,16 @@ class Reservoir:
             reads_tokens: whether it reads tokens, or else vectors of numbers.
             activation, update_rule: as in `draw`.
 
-        Raises:
-            InputError: a shape does not fit, or an entry is not finite.
-
         Example:
             esnlm.Reservoir.from_matrices(0.9 * np.eye(3), np.ones((3, 1)), 0.5, reads_tokens=False)
         """
-        if len(np.shape(w_rec)) != 2 or len(np.shape(w_in)) != 2:
-            raise InputError(
-                f"w_rec has the shape {np.shape(w_rec)} and w_in {np.shape(w_in)}: give (N, N) and (N, columns)"
-            )
-        (size, _), (_, columns) = np.shape(w_rec), np.shape(w_in)
-        config = ReservoirConfig(
-            state_size=size,
-            activation=functions.name_of("activation", activation),
-            update_rule=functions.name_of("update_rule", update_rule),
-            topology=Given(),
-            input_connectivity=1.0,
-        )
-        # They are sparse: dense zeros may be gigabytes where the matrices are not.
+        if np.ndim(w_rec) != 2 or np.ndim(w_in) != 2:
+            shapes = f"w_rec has the shape {np.shape(w_rec)} and w_in {np.shape(w_in)}"
+            raise InputError(f"{shapes}: give (N, N) and (N, columns)")
+        size, columns = np.shape(w_rec)[0], np.shape(w_in)[1]
+        named = _named(activation, update_rule)
+        config = ReservoirConfig(state_size=size, topology=Given(), input_connectivity=1.0, **named)
+        # sparse: dense zeros may be gigabytes where the matrices are not
         entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
         matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
         blank = cls(config, cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics), reads_tokens)
@@ -177,9 +147,6 @@ class Reservoir:
     @classmethod
     def of(cls, run: Run) -> "Reservoir":
         """Returns the reservoir of a run that `esnlm.load` has restored. W_in of an ESN+i is as it was trained, and frozen here.
-
-        Raises:
-            InputError: the model has none.
 
         Example:
             reservoir = esnlm.Reservoir.of(esnlm.load("runs/quickstart"))
@@ -210,27 +177,24 @@ class Reservoir:
             activation, update_rule: as in `draw`.
 
         Raises:
-            InputError: a shape does not fit, an entry is not finite, there are several layers, or a leak is given to a reservoir
-                of continuous time whose decay is not 1.
+            InputError: a matrix or leak cannot be used, or there are several layers.
 
         Example:
             reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no inhibition
         """
         old, config = self._one_layer(), self.settings
-        changes: dict[str, Any] = {}
+        changes = _named(activation or config.activation, update_rule or config.update_rule)
         recurrent, into, a = old.stored_w_rec, old.stored_w_in, np.asarray(old.leak[...])
         if w_rec is not None:
             recurrent = _matrix("w_rec", w_rec, old.state_size, old.state_size)
-            changes |= {"topology": Given(nonzeros=_nonzeros(recurrent)), "connectivity": None}
+            changes |= {"topology": Given(nonzeros=int(np.count_nonzero(_entries(recurrent)))), "connectivity": None}
             changes["input_connectivity"] = config.input_gamma
         if w_rec is not None or spectral_radius is not None:
             recurrent, changes["spectral_radius"] = _scaled(recurrent, spectral_radius)
         if w_in is not None:
             into = _matrix("w_in", w_in, old.state_size, old.input_size)
-            entries = np.asarray(into.data if isinstance(into, BCOO) else into)
+            entries = _entries(into)
             entries = entries[entries != 0]
-            if not len(entries):
-                raise InputError("w_in has no entry but 0: no input would reach the reservoir")
             changes["input_weights"] = "random"
             changes["input_connectivity"] = len(entries) / (old.state_size * old.input_size)
             changes["input_scale"] = float(np.sqrt(np.mean(np.square(entries, dtype=np.float64))))
@@ -243,10 +207,6 @@ class Reservoir:
             a = np.broadcast_to(a, old.state_size).copy()
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max())}
             changes |= {"leak_spacing": "uniform", "continuous": None}
-        if activation is not None:
-            changes["activation"] = functions.name_of("activation", activation)
-        if update_rule is not None:
-            changes["update_rule"] = functions.name_of("update_rule", update_rule)
         config = dataclasses.replace(config, **changes)
         check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
@@ -258,11 +218,6 @@ class Reservoir:
     def state_size(self) -> int:
         """N, the units of a layer."""
         return self.settings.state_size
-
-    @property
-    def features(self) -> int:
-        """F = L N, the numbers of a state: the units of all layers."""
-        return self.cell.output_size
 
     @property
     def input_size(self) -> int:
@@ -289,7 +244,7 @@ class Reservoir:
         return _radius(self._one_layer().stored_w_rec)
 
     def __repr__(self) -> str:
-        of = f"{self.input_size:,} tokens" if self.reads_tokens else f"{self.input_size} numbers"
+        of = f"{self.input_size:,} {'tokens' if self.reads_tokens else 'numbers'}"
         units = f"{self.state_size:,}" if self.settings.layers == 1 else f"{self.settings.layers} x {self.state_size:,}"
         return f"<Reservoir of {units} units, {self.settings.topology.kind}, reads {of}>"
 
@@ -299,26 +254,19 @@ class Reservoir:
         """Returns the states after each time step of one or more sequences, each from the state 0.
 
         Args:
-            inputs: for tokens an int array (T,) of ids, or a list of such. `tokenizer.encode` returns a list of ids: give
-                np.array(ids), or [ids] for a list of one. For numbers an array (T, D), or a list of such, or one array
-                (n, T, D).
+            inputs: an array (T,) of token ids, or (T, D) of numbers; or a list of such, or one array (n, T, D).
             washout: time steps that are left out at the beginning of each sequence.
 
         Returns:
-            (T - washout, F), or a list of such if a list or (n, T, D) was given. They are float32 for tokens, as in
-            training, and float64 for numbers.
-
-        Raises:
-            InputError: a sequence has the wrong shape, an id that is not in the vocabulary, a number that is not finite, or
-                no time step after the washout.
+            (T - washout, F), or a list of such if several sequences were given. F is N, of several layers L N. They are float32
+            for tokens, as in training, and float64 for numbers.
 
         Example:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
         """
-        dimensions = 1 if self.reads_tokens else 2
-        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= dimensions
+        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= (1 if self.reads_tokens else 2)
         sequences = [self._sequence(each) for each in ([inputs] if alone else inputs)]
-        if not sequences or not 0 <= washout < min(map(len, sequences)):
+        if not 0 <= washout < min(map(len, sequences), default=0):
             raise InputError(f"washout is {washout}: it must leave a time step of each sequence, and there must be one")
         found = self._token_states(sequences) if self.reads_tokens else self._number_states(sequences)
         found = [states[washout:] for states in found]
@@ -331,30 +279,22 @@ class Reservoir:
             inputs: (T, D).
             start: what an earlier call returned; None: the state 0.
 
-        Raises:
-            InputError: the reservoir reads tokens, or the sequence has the wrong shape.
-
         Example:
             first, end = reservoir.run(series[:500])
             second, _ = reservoir.run(series[500:], start=end)   # as if the two had been one
         """
         if self.reads_tokens:
             raise InputError("this reservoir reads tokens: call states")
-        sequence = self._sequence(inputs)
-        with jax.enable_x64(True):
-            begin = _zeros(self._double, 1) if start is None else start
-            outputs, end = recurrence.drive(self._double, jnp.asarray(sequence)[:, :, None], begin)
-            # copies: JAX's own arrays cannot be written to
-            return np.array(outputs)[:, 0], jax.tree.map(np.array, end)
+        outputs, end = self._drive(self._sequence(inputs)[:, :, None], start)
+        return outputs[:, 0], jax.tree.map(np.array, end)  # arrays that can be written to
 
     def require_named(self, done: str) -> None:
         """Raises InputError if the reservoir has a function that no other process could find by its name."""
         for kind in ("activation", "update_rule"):
             name = getattr(self.settings, kind)
             if functions.is_anonymous(name):
-                raise InputError(
-                    f"{kind} {name} is not registered: it cannot be {done}; write @esnlm.{kind} above its def"
-                )
+                advice = f"write @esnlm.{kind} above its def"
+                raise InputError(f"{kind} {name} is not registered: it cannot be {done}; {advice}")
 
     def __getstate__(self) -> dict:
         self.require_named("pickled")
@@ -370,7 +310,7 @@ class Reservoir:
 
     @in_float32
     def _token_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        most = max(1, MOST_BYTES // (4 * self.features))  # tokens
+        most = max(1, MOST_BYTES // (4 * self.cell.output_size))  # tokens
         window = np.cumsum([0, *map(len, sequences)])[:-1] // most
         found = []
         for number in np.unique(window):
@@ -381,22 +321,28 @@ class Reservoir:
 
     def _number_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
         """Reads sequences of like lengths side by side, padded to few sizes, so that few programs are compiled."""
-        found: list[Any] = [None] * len(sequences)
+        found = [np.empty(0)] * len(sequences)
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
-        with jax.enable_x64(True):
-            while order:
-                steps = 1 << (len(sequences[order[0]]) - 1).bit_length()
-                most = max(1, MOST_BYTES // (8 * steps * self.features))
-                here = [i for i in order if len(sequences[i]) <= steps][:most]
-                order = order[len(here) :]
-                laid = np.zeros((steps, self.input_size, 1 << (len(here) - 1).bit_length()))
-                for slot, i in enumerate(here):
-                    laid[: len(sequences[i]), :, slot] = sequences[i]
-                outputs, _ = recurrence.drive(self._double, jnp.asarray(laid), _zeros(self._double, laid.shape[2]))
-                host = np.asarray(outputs)  # (T, B, F)
-                for slot, i in enumerate(here):
-                    found[i] = host[: len(sequences[i]), slot].copy()
+        while order:
+            steps = 1 << (len(sequences[order[0]]) - 1).bit_length()
+            most = max(1, MOST_BYTES // (8 * steps * self.cell.output_size))
+            here = [i for i in order if len(sequences[i]) <= steps][:most]
+            order = order[len(here) :]
+            laid = np.zeros((steps, self.input_size, 1 << (len(here) - 1).bit_length()))
+            for slot, i in enumerate(here):
+                laid[: len(sequences[i]), :, slot] = sequences[i]
+            outputs, _ = self._drive(laid)
+            for slot, i in enumerate(here):
+                found[i] = outputs[: len(sequences[i]), slot].copy()
         return found
+
+    def _drive(self, inputs: np.ndarray, start: Any = None) -> tuple[np.ndarray, Any]:
+        """Returns the outputs (T, B, F) and the last state of inputs (T, D, B), in float64."""
+        with jax.enable_x64(True):
+            if start is None:
+                start = jax.tree.map(lambda x: np.zeros(x.shape), self._double.initial_state(inputs.shape[2]))
+            outputs, end = recurrence.drive(self._double, jnp.asarray(inputs), start)
+            return np.array(outputs), end
 
     @cached_property
     def _stream(self) -> FeatureStream:
@@ -407,8 +353,7 @@ class Reservoir:
     def _double(self) -> cells.Reservoir | cells.Stack:
         """The same cell, ready for numbers, with arrays of float64."""
         layers = [layer.for_device(reads_tokens=False) for layer in self.cell.layers]
-        ready: Any = layers[0] if len(layers) == 1 else cells.Stack(layers)
-        graphdef, state = nnx.split(ready)
+        graphdef, state = nnx.split(layers[0] if len(layers) == 1 else cells.Stack(layers))
         with jax.enable_x64(True):
 
             def double(x: Any) -> Any:
@@ -418,24 +363,18 @@ class Reservoir:
 
     def _sequence(self, given: Any) -> np.ndarray:
         """Returns a sequence as an array, (T,) int32 or (T, D) float64."""
-        try:
-            array = np.asarray(given)
-        except ValueError:  # rows of several lengths
-            array = np.zeros(0, object)
+        array = np.asarray(given)
         if self.reads_tokens:
             if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
-                raise InputError(
-                    f"a sequence of shape {array.shape} and type {array.dtype}: give (T,) of token ids, np.array(ids) for one"
-                    " sequence, or [ids]"
-                )
+                rule = "give (T,) of token ids, np.array(ids) for one sequence, or [ids]"
+                raise InputError(f"a sequence of shape {array.shape} and type {array.dtype}: {rule}")
             if array.min() < 0 or array.max() >= self.input_size:
                 raise InputError(f"a sequence has an id outside 0 .. {self.input_size - 1}")
             return array.astype(np.int32)
         if array.ndim != 2 or array.shape[1] != self.input_size or array.dtype.kind not in "fiub" or not len(array):
             hint = "; give u[:, None]" if array.ndim == 1 and self.input_size == 1 else ""
-            raise InputError(
-                f"a sequence of shape {array.shape}: it must be (T, {self.input_size}), of real numbers{hint}"
-            )
+            shape = f"(T, {self.input_size})"
+            raise InputError(f"a sequence of shape {array.shape}: it must be {shape}, of real numbers{hint}")
         if not np.isfinite(array).all():
             raise InputError("a sequence holds a number that is not finite")
         return array.astype(np.float64)
@@ -446,22 +385,26 @@ class Reservoir:
         return self.cell
 
 
-def _topology(given: str | Topology | dict | Callable) -> tuple[Any, bool]:
-    """Returns a topology, or its settings, and whether it is a function that is not registered."""
+def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str, Any]:
+    """Returns the settings that name these functions."""
+    given = {"activation": activation, "update_rule": update_rule}
+    return {kind: functions.name_of(kind, each) for kind, each in given.items()}
+
+
+def _topology(given: str | Topology | dict | Callable) -> Any:
+    """Returns a topology, or its settings. A function that nobody registered makes one under a name in angle brackets."""
     if isinstance(given, str):
-        return {"kind": given}, False
+        return {"kind": given}
     if not callable(given):
-        return given, False
+        return given
     known: Any
-    for kind, known in TOPOLOGIES.items():
-        if getattr(known, "function", None) is given and not functions.is_anonymous(kind):
-            return known(), False
-    own: Any = register(f"<{getattr(given, '__name__', 'function').strip('<>')}>", given)
-    return own(), True
-
-
-def _zeros(cell: Any, slots: int) -> Any:
-    return jax.tree.map(lambda x: np.zeros(x.shape), cell.initial_state(slots))
+    for known in TOPOLOGIES.values():
+        if getattr(known, "function", None) is given:
+            return known()
+    kind = f"<{getattr(given, '__name__', 'function').strip('<>')}>"
+    made: Any = register(kind, given)
+    del TOPOLOGIES[kind]
+    return made()
 
 
 def _matrix(name: str, given: Any, rows: int, columns: int) -> Matrix:
@@ -472,8 +415,8 @@ def _matrix(name: str, given: Any, rows: int, columns: int) -> Matrix:
     return bcoo(found.data, np.stack(found.coords, axis=1).astype(np.int32), (rows, columns))
 
 
-def _nonzeros(matrix: Matrix) -> int:
-    return int(np.count_nonzero(matrix.data if isinstance(matrix, BCOO) else matrix))
+def _entries(matrix: Matrix) -> np.ndarray:
+    return np.asarray(matrix.data if isinstance(matrix, BCOO) else matrix)
 
 
 def _radius(matrix: Matrix) -> float:
@@ -494,8 +437,5 @@ def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
 
 
 def _shown(matrix: Matrix) -> Shown:
-    """Returns a copy of SciPy or NumPy."""
-    if not isinstance(matrix, BCOO):
-        return np.array(matrix)
-    row, column = np.asarray(matrix.indices).T
-    return scipy.sparse.csr_array((np.asarray(matrix.data), (row, column)), shape=matrix.shape)
+    """Returns a copy of SciPy or NumPy, float32."""
+    return as_scipy(matrix).astype(np.float32)

@@ -43,8 +43,7 @@ def train(
         experiment: an Experiment, the same as nested dicts, or a YAML file.
         callbacks: functions of the step and of the metrics logged there, a dict such as {"step": 20, "train_nll": 6.1, ...}
             or {"step": 100, "epoch": 1, "val_nll": 5.2, ...}. If one returns True, the run stops after the updates under
-            way and is saved. A regression has no readout before its end, so that stopping it raises InputError; it is saved,
-            too. What one raises ends the call, and the run can be resumed from its last checkpoint.
+            way and is saved. What one raises ends the call; the run can be resumed from its last checkpoint.
         sentences: texts to train on, instead of the experiment's data. The run directory keeps them as token ids.
         validation: texts to validate on, beside `sentences`.
         tokenizer: of the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
@@ -55,7 +54,8 @@ def train(
         The run, restored from its newest checkpoint.
 
     Raises:
-        InputError: the data, the configuration or the run directory cannot be used, or a callback stopped a regression.
+        InputError: the data, the configuration or the run directory cannot be used, or a callback stopped a regression,
+            which has no readout before its end.
         KeyboardInterrupt: it was interrupted (in a notebook: the stop button). The run is saved by then.
 
     Example:
@@ -78,7 +78,7 @@ def train(
     if sentences is not None:
         lines, held = _texts(sentences), None if validation is None else _texts(validation)
         put_sentences(directory, lines, held, make_tokenizer(tokenizer, lines))
-    if reservoir is not None:
+    if reservoir is not None and not directory.config.exists():  # a run that has begun has its reservoir
         _put_reservoir(directory, reservoir)
     stopped = False
 
@@ -92,9 +92,8 @@ def train(
     if status == INTERRUPTED and not stopped:
         raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
     if status == INTERRUPTED and isinstance(read.training, Fitter) and not checkpoint.all_steps(directory.checkpoints):
-        raise InputError(
-            f"{read.run}: a callback stopped it before the readout was made; the same call without it goes on"
-        )
+        line = "a callback stopped it before the readout was made; the same call without it goes on"
+        raise InputError(f"{read.run}: {line}")
     return loaded_run.load(read.run)
 
 
@@ -117,10 +116,8 @@ def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> To
     if isinstance(spec, Tokenizer):
         return spec
     if spec == "words":
-        pieces = {
-            piece for line in _texts(sentences) for piece in re.findall(WORD_PATTERN, line) if not piece.isspace()
-        }
-        return word_tokenizer(sorted(pieces))
+        pieces = {piece for line in _texts(sentences) for piece in re.findall(WORD_PATTERN, line)}
+        return word_tokenizer(sorted(piece for piece in pieces if not piece.isspace()))
     kind, _, number = str(spec).partition(":")
     if kind == "train" and number.isdecimal():
         return train_bpe(_texts(sentences), int(number))
@@ -162,11 +159,10 @@ def _texts(sentences: Sequence[str]) -> list[str]:
 
 def _put_reservoir(directory: RunDirectory, reservoir: Reservoir) -> None:
     """Saves the reservoir where a run keeps it, so that the training takes it and draws none."""
-    if directory.config.exists():
-        return  # The run has one, and its settings are compared.
     reservoir.require_named("saved")
     directory.claim()
     arrays, layers = reservoir.cell.arrays(), reservoir.cell.layers
     nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)
-    record = {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
-    checkpoint.save(directory.frozen, arrays, record)
+    checkpoint.save(
+        directory.frozen, arrays, {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
+    )

@@ -6,7 +6,7 @@ If the file lists the values of a setting, or seeds, --section.key '[A, B]' and 
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import SEVERAL, accept_settings, find_config
+from esnlm.commands.base import accept_settings, find_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,8 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--jobs", metavar="J", help="runs to train side by side; auto: one a GPU, or one for every two cores")
     part = "train every N-th run only, from number I on, counted from 0: one process of a SLURM array"
     add("--cell", metavar="I/N", help=part)
-    elsewhere = "table.json of this study from other machines: the runs in them count as done"
-    add("--finished", **SEVERAL, type=Path, metavar="TABLE", default=[], help=elsewhere)
     accept_settings(parser)
 
 
@@ -38,5 +36,4 @@ def run(options: argparse.Namespace) -> int:
         command=options.command,
         jobs=options.jobs,
         part=options.cell,
-        finished=options.finished,
     )

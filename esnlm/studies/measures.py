@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm import config_io
-from esnlm.config import Experiment, as_dict, flatten, hash_settings
-from esnlm.data.sources.base import DataSource
+from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.reporting import blimp_report
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import plan, settings
 
 # Title and digits of each. All are in summary.json but blimp, the overall accuracy on minimal pairs in percent.
 MEASURES = {
@@ -33,7 +32,6 @@ class Run(NamedTuple):
     """A run of a study."""
 
     cell: str
-    seed: int
     experiment: Experiment
     base: Path  # its configuration file
     settings: list[str]  # `--key=value` beside the base, without run and seed
@@ -48,10 +46,14 @@ class Run(NamedTuple):
 
     def commands(self, blimp: Path | None) -> list[list[str]]:
         """Returns the words after `esnlm` of the commands that train the run and score it."""
-        own = [f"--run={self.directory}", f"--seed={self.seed}"]
+        own = [f"--run={self.directory}", f"--seed={self.experiment.seed}"]
         train = ["train", "--config", str(self.base), *self.settings, *own]
         score = ["blimp", "--run", str(self.directory), "--data", str(blimp), "--overwrite"]
         return [train] if blimp is None else [train, score]
+
+    def seconds_at_best(self) -> float:
+        """Returns how long its matrix products take on this device."""
+        return plan.flops(self.experiment) / plan.matmul_speed(self.experiment.compute.precision)
 
 
 def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
@@ -71,7 +73,7 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     device, versions = summary["device"], summary["versions"]
     found = {
         "run": run.name,
-        "seed": run.seed,
+        "seed": run.experiment.seed,
         "status": summary["status"],
         "origin": f"{device['kind']} x {device['count']}, {device['cores']} core{'s' * (device['cores'] != 1)}; "
         + ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")),
@@ -79,7 +81,6 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
         "vocab_size": len(np.load(directory.unigram, mmap_mode="r")) if directory.unigram.exists() else None,
         "epochs": summary["epochs"],
         "learning_rate": getattr(run.experiment.training, "learning_rate", None),
-        "settings_sha256": hash_settings(run.experiment),
         "data_sha256": summary.get("data_sha256"),
         "pairs_sha256": None,
     }
@@ -95,26 +96,11 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
 
 def require_same(run: Run) -> None:
     """Raises InputError if the run was begun with other settings, or on other text, than the study has now."""
-    directory = RunDirectory(run.directory)
+    directory, advice = RunDirectory(run.directory), "give the same, or another folder with --out"
     if directory.config.exists():
-        known = (directory.read_summary() or {}).get("data_sha256")
-        begun = config_io.read_begun(directory.config)
-        if other := find_difference(run.experiment, hash_settings(begun), known):
-            before, now = flatten(as_dict(begun)), flatten(as_dict(run.experiment))
-            keys = [key for key, value in now.items() if key.startswith(("data.", "model.", "training."))]
-            changed = "; ".join(f"{key} {before.get(key)} -> {now[key]}" for key in keys if before.get(key) != now[key])
-            advice = "give the same, or another folder with --out"
-            raise InputError(f"{run.directory}: was begun with another {other} than now ({changed}); {advice}")
-
-
-def find_difference(experiment: Experiment, settings: str, data: dict[str, str] | None) -> str | None:
-    """Returns what differs from a run with this hash of its settings and these of its text; None if nothing does."""
-    if hash_settings(experiment) != settings:
-        return "configuration"
-    texts = text_sha256(experiment.data).items()
-    return next((f"{part} text" for part, sha256 in texts if (data or {}).get(part, sha256) != sha256), None)
-
-
-def text_sha256(data: DataSource) -> dict[str, str | None]:
-    """Returns the sha256 of the training and the validation text; empty for a text that the run makes itself."""
-    return data.text_sha256() or {}
+        free = [key for key in settings.MAY_CHANGE if "precision" not in key]
+        settings.require_same(run.experiment, directory, free, advice)
+        known = (directory.read_summary() or {}).get("data_sha256") or {}
+        for part, sha256 in (run.experiment.data.text_sha256() or {}).items():
+            if known.get(part, sha256) != sha256:
+                raise InputError(f"{run.directory}: was begun with another {part} text than now; {advice}")

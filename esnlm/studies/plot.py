@@ -1,150 +1,114 @@
-"""The picture of a grid: losses and minimal pairs along its numeric axis, or by case if there are many."""
+"""The picture of a grid: losses and minimal pairs along its numeric axis, or cell by cell."""
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from esnlm.reporting import plots
 from esnlm.reporting.plots import COLOURS, INK
 from esnlm.studies.measures import MEASURES
-from esnlm.studies.study_file import short_names
-from esnlm.studies.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PANELS = ("train_nll", "val_nll", "perplexity", "blimp")
-WIDE = 16.0  # an axis whose ends have this ratio or a larger one is logarithmic
-FAR = 100.0  # so are losses, as those of runs that diverged
+PANELS = ("train_nll", "val_nll", "blimp")
+FAR = 100.0  # losses whose ratio is larger, as those of runs that diverged, have a logarithmic scale
+
+Tree = Mapping[str, Any]
 
 
-class Point(NamedTuple):
-    """A finite mean and the ends of its bar."""
+def plot_grid(tree: Tree) -> bytes | None:
+    """Returns a PNG of what table.json holds, or None if nothing is measured yet or matplotlib is missing.
 
-    line: str  # "" if nothing but the axis differs
-    x: float | None  # None without a place on the axis
-    mean: float
-    low: float
-    high: float
-    diverged: bool
-
-
-def plot_grid(table: Table) -> bytes | None:
-    """Returns a PNG, or None if nothing is measured yet or matplotlib is missing.
-
-    The axis is the numeric setting with the most values; cells that differ in anything else are on lines of their own. Without
-    such an axis, or with more lines than there are colours, each line is a row, and the axis is shown by colour.
+    The axis has the values of the numeric setting with the most, evenly spaced; cells that differ in anything else are on lines of
+    their own. Without such a setting, or with more lines than there are colours, the cells stand side by side.
     """
-    key = find_axis(table.cells)
-    ours = {name: _points(table, key, name, False) for name in PANELS}
-    published = {name: _points(table, key, name, True) for name in PANELS}
-    lines = list(dict.fromkeys(p.line for name in PANELS for p in (*ours[name], *published[name])))
-    rows = key is None or len(lines) > len(COLOURS)
-    # perplexity says the same as the NLL: it is shown if a paper gives it
-    panels = [name for name in PANELS if ours[name] and (name != "perplexity" or published[name])]
-    panels = [name for name in panels if not rows or name in ("val_nll", "blimp")]
-    size = (2.6 + 4.2 * len(panels), 1.6 + 0.24 * len(lines)) if rows else (min(5.2 * len(panels), 15), 4.6)
-    made = plots.figure(*size, columns=len(panels), sharey=rows) if panels else None
+    cells = tree["cells"]
+    key = find_axis(cells)
+    if len({_line(cell, key) for cell in cells}) > len(COLOURS):
+        key = None
+    values = [cell["cell"] if key is None else to_number(cell["values"].get(key)) for cell in cells]
+    ticks = values if key is None else sorted({value for value in values if value is not None})
+    lines: dict[str, list[tuple[int, Tree]]] = {}  # cells with their places on the axis, -1 for none
+    for cell, value in zip(cells, values, strict=True):
+        lines.setdefault(_line(cell, key), []).append((-1 if value is None else ticks.index(value), cell))
+    panels = [name for name in PANELS if any(_is_finite(cell["means"][name]["mean"]) for cell in cells)]
+    made = plots.figure(min(5.2 * len(panels), 15), 4.6, columns=len(panels)) if panels else None
     if made is None:
         return None
-    figure, axes = made
-    label = (key or "").rpartition(".")[2].replace("_", " ")
-    for name, panel in zip(panels, axes[0], strict=True):
-        means = [point.mean for point in ours[name]]
-        scale = "log" if min(means) > 0 and max(means) / min(means) > FAR else "linear"
-        if rows:
-            _plot_rows(panel, ours[name], lines, label)
-            panel.set(xlabel=MEASURES[name][0], xscale=scale)
-        else:
-            _plot_lines(panel, ours[name], lines, "{}", "this study")
-            _plot_lines(panel, published[name], lines, "{}, published", "published")
-            _scale_axis(panel, sorted({p.x for p in (*ours[name], *published[name]) if p.x is not None}))
-            panel.set(xlabel=label, ylabel=MEASURES[name][0], yscale=scale)
-    handles = {
-        text: handle for panel in axes[0] for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    figure.suptitle(f"{table.title}: means, with 95 % intervals from three seeds on", x=0.02, ha="left", color=INK)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure, (axes,) = made
+    for name, panel in zip(panels, axes, strict=True):
+        for (line, its), colour in zip(lines.items(), COLOURS, strict=False):
+            its = sorted(its, key=lambda pair: pair[0])
+            _draw(panel, its, [_mean(cell, name) for _, cell in its], color=colour, label=line or "this study")
+            published = [_published(tree, cell, name) for _, cell in its]
+            _draw(panel, its, published, color=colour, linestyle="--", markerfacecolor="white")
+        means = [cell["means"][name]["mean"] for cell in cells if _is_finite(cell["means"][name]["mean"])]
+        is_far = min(means) > 0 and max(means) / min(means) > FAR
+        panel.set(ylabel=MEASURES[name][0], yscale="log" if is_far else "linear")
+        panel.set_xlabel("" if key is None else key.rpartition(".")[2].replace("_", " "))
+        labels = ticks if key is None else [f"{value:.6g}" for value in ticks]
+        panel.set_xticks(
+            range(len(ticks)), labels, rotation=90 if len(ticks) > 7 or key is None else 0, parse_math=False
+        )
+    title = "means, with 95 % intervals from three seeds on; dashed: published; x: with diverged runs"
+    figure.suptitle(f"{tree['study']}: {title}", x=0.02, ha="left", color=INK, fontsize=10)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return plots.png(figure)
 
 
-def find_axis(cells: Sequence[dict[str, Any]]) -> str | None:
+def find_axis(cells: Sequence[Tree]) -> str | None:
     """Returns the key with the most values, among those with at least two values that are all numbers."""
     values: dict[str, set[float | None]] = {}
     for cell in cells:
         for key, value in cell["values"].items():
-            values.setdefault(key, set()).add(_to_number(value))
+            values.setdefault(key, set()).add(to_number(value))
     numeric = [key for key, found in values.items() if None not in found and len(found) > 1]
     return max(numeric, key=lambda key: len(values[key]), default=None)
 
 
-def _points(table: Table, key: str | None, measure: str, published: bool) -> list[Point]:
-    """Returns the means of a measure, of this study or as published, in the order of the axis."""
-    found, short = [], short_names(list(dict.fromkeys(name for cell in table.cells for name in cell["values"])))
-    for cell in table.cells:
-        mean, ends = cell["means"][measure]["mean"], cell["means"][measure]["interval"]
-        if published:
-            mean, error = table.published.get(cell["cell"], {}).get(measure) or (None, None)
-            ends = (mean - error, mean + error) if error else None
-        if mean is None or not math.isfinite(mean):
-            continue
-        others = [f"{short[name]} {value}" for name, value in cell["values"].items() if name != key]
-        line = ", ".join(filter(None, [cell["case"], *others])) if key in cell["values"] else cell["cell"]
-        x = _to_number(cell["values"][key]) if key in cell["values"] else None
-        diverged = not published and any(run["status"] == "diverged" for run in cell["runs"])
-        low, high = ends or (mean, mean)
-        found.append(Point(line, x, mean, low, high, diverged))
-    return sorted(found, key=lambda point: (point.x is not None, point.x or 0))
+def _line(cell: Tree, key: str | None) -> str:
+    """Returns the name of the line that a cell is on; "" if nothing but the axis differs."""
+    if key is None:
+        return ""
+    others = [f"{name.rpartition('.')[2]} {value}" for name, value in cell["values"].items() if name != key]
+    return ", ".join(filter(None, [cell["case"], *others])) if key in cell["values"] else str(cell["cell"])
 
 
-def _plot_lines(panel: "Axes", points: list[Point], lines: Sequence[str], label: str, unnamed: str) -> None:
-    """Plots each line, dashed if it is published; a mean without a place on the axis is level."""
-    for number, line in enumerate(lines):
-        its = [point for point in points if point.line == line]
-        ours = "published" not in label
-        style: dict[str, Any] = {"color": COLOURS[number], "linestyle": "-" if ours else "--"}
-        style["label"] = label.format(line) if line else unnamed
-        if its and its[0].x is None:
-            panel.axhline(its[0].mean, linewidth=1.2, **style)
-            panel.axhspan(its[0].low, its[0].high, color=COLOURS[number], alpha=0.12, linewidth=0)
-        elif its:
-            bars = [[p.mean - p.low for p in its], [p.high - p.mean for p in its]]
-            x: list[Any] = [point.x for point in its]
-            marks: dict[str, Any] = {"marker": "o", "markerfacecolor": COLOURS[number] if ours else "white"}
-            panel.errorbar(x, [p.mean for p in its], bars, markersize=5, capsize=2, **marks, **style)
-        _mark_diverged(panel, [(point.x, point.mean) for point in its if point.diverged and point.x is not None])
+def _mean(cell: Tree, measure: str) -> tuple[float, float, float]:
+    """Returns a mean and the ends of its interval, nan if it is not finite."""
+    mean, interval = cell["means"][measure]["mean"], cell["means"][measure]["interval"]
+    return (mean, *(interval or (mean, mean))) if _is_finite(mean) else (math.nan,) * 3
 
 
-def _plot_rows(panel: "Axes", points: list[Point], lines: Sequence[str], label: str) -> None:
-    """Plots a row of dots for each line; the darker, the larger the value on the axis."""
-    values = sorted({point.x for point in points if point.x is not None})
-    for point in points:
-        place = values.index(point.x) / max(1, len(values) - 1) if point.x is not None else 0.5
-        colour = (0.62 * (1 - place), 0.78 - 0.62 * place, 0.9 - 0.5 * place)
-        bar = [[point.mean - point.low], [point.high - point.mean]]
-        style: dict[str, Any] = {"label": None if point.x is None else f"{label} {point.x:.10g}", "color": colour}
-        panel.errorbar(point.mean, lines.index(point.line), xerr=bar, fmt="o", markersize=5, capsize=2, **style)
-        _mark_diverged(panel, [(point.mean, lines.index(point.line))] if point.diverged else [])
-    panel.set_yticks(range(len(lines)), lines, fontsize=9, parse_math=False)
-    panel.set_ylim(len(lines) - 0.4, -0.6)
-    panel.grid(axis="y", linewidth=0.5, alpha=0.5)
+def _published(tree: Tree, cell: Tree, measure: str) -> tuple[float, float, float]:
+    mean, error = tree["reference"]["cells"].get(cell["cell"], {}).get(measure) or (math.nan, None)
+    return mean, mean - (error or 0), mean + (error or 0)
 
 
-def _mark_diverged(panel: "Axes", places: list[tuple[float, float]]) -> None:
-    for place in places:
-        panel.scatter(*place, marker="x", s=90, color=INK, zorder=6, label="with diverged runs")
+def _draw(panel: "Axes", cells: list[tuple[int, Tree]], found: list[tuple[float, float, float]], **style: Any) -> None:
+    """Draws the means of a line with their bars; a cell without a place on the axis is a level line."""
+    means, low, high = np.array(found).T
+    if np.isnan(means).all():
+        return
+    if cells[0][0] < 0:
+        panel.axhline(means[0], linewidth=1.2, color=style["color"], linestyle=style.get("linestyle", "-"))
+        panel.axhspan(low[0], high[0], color=style["color"], alpha=0.12, linewidth=0, label=style.get("label"))
+        return
+    places = np.array([place for place, _ in cells])
+    panel.errorbar(places, means, [means - low, high - means], marker="o", markersize=5, capsize=2, **style)
+    if "linestyle" not in style:
+        diverged = [any(run["status"] == "diverged" for run in cell["runs"]) for _, cell in cells]
+        panel.scatter(places[diverged], means[diverged], marker="x", s=90, color=INK, zorder=6)
 
 
-def _scale_axis(panel: "Axes", values: list[float]) -> None:
-    """Puts ticks at the grid's own values, as far as there is room."""
-    if values and values[0] > 0 and values[-1] / values[0] >= WIDE:
-        panel.set_xscale("log", base=2)
-    shown = values[:: -math.ceil(max(1, len(values)) / 7)][::-1]
-    panel.set_xticks(shown, [f"{value:.6g}" for value in shown])
-    panel.minorticks_off()
+def _is_finite(mean: float | None) -> bool:
+    return mean is not None and math.isfinite(mean)
 
 
-def _to_number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
     """Returns a setting's value as a number, also of a text such as "1e-3"; None for anything else."""
     try:
         return None if isinstance(value, bool) else float(value)

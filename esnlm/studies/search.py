@@ -3,16 +3,14 @@
 import dataclasses
 import functools
 import importlib.util
-import io
 import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
-from pydantic import Field, FiniteFloat, model_validator
 
 from esnlm import config_io
 from esnlm.config import Experiment, as_dict, flatten, hash_settings
@@ -21,12 +19,13 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.io.atomic import write_file
 from esnlm.io.console import clock, tell
 from esnlm.io.json_file import parse_json, spell_nonfinite
+from esnlm.reporting import plots
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.grid import spell
-from esnlm.studies.measures import MEASURES, Run, read_run, text_sha256
+from esnlm.studies.measures import MEASURES, Run, read_run
 from esnlm.studies.pool import Pool, Slot, Task, find_slots
-from esnlm.studies.study_file import Section, StudyFile, find_base, read_experiment, require_free, short_names
+from esnlm.studies.study_file import Place, SearchFile, find_base, read_experiment, require_free, short_names
 from esnlm.training import plan
 
 if TYPE_CHECKING:
@@ -37,71 +36,20 @@ if TYPE_CHECKING:
 STORAGE = "trials.log"
 BESIDE = ("train_nll", "val_nll", "val_bits_per_byte", "blimp", "trainable_params", "seconds")  # the objective
 SLOWEST_START = 4  # no trial is given up in this part of its updates: a low learning rate starts slowly [ours]
-MOST_FAILURES = 3  # in a row, as on a full disk, after which no further trial begins
-
-
-class Place(Section):
-    """Where a setting is searched: from low to high, both included, or among choices."""
-
-    low: int | FiniteFloat | None = None
-    high: int | FiniteFloat | None = None
-    log: bool = False
-    choices: Annotated[list[str | int | float | bool | None], Field(min_length=2)] | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "Place":
-        if (self.choices is None) == (self.low is None or self.high is None):
-            raise ValueError("give low and high, or choices")
-        if self.low is not None and self.high is not None and (self.low >= self.high or (self.log and self.low <= 0)):
-            raise ValueError("low must be below high, and above 0 on a logarithmic scale")
-        return self
-
-    def distribution(self, known: Any) -> "BaseDistribution":
-        """Returns the place as Optuna has it, of whole numbers if the base's own value, or else both ends, are whole."""
-        from optuna import distributions
-
-        if self.low is None or self.high is None:
-            return distributions.CategoricalDistribution(self.choices or [])
-        if isinstance(known, int) or (known is None and isinstance(self.low, int) and isinstance(self.high, int)):
-            return distributions.IntDistribution(int(self.low), int(self.high), log=self.log)
-        return distributions.FloatDistribution(self.low, self.high, log=self.log)
-
-
-class SearchFile(StudyFile):
-    """A study file of kind `search`."""
-
-    search: Annotated[dict[str, Place], Field(min_length=1)]
-    trials: Annotated[int, Field(ge=1)]
-    objective: Literal["val_nll", "val_bits_per_byte", "perplexity", "train_nll", "blimp"] = "val_nll"
-    direction: Literal["minimize", "maximize"] | None = None  # None: what is better for the objective
-    sampler: Literal["tpe", "random"] = "tpe"
-    seed: Annotated[int, Field(ge=0)] = 0
-    pruner: Literal["none", "median"] = "none"
-    prune_by: Literal["val_nll", "train_nll"] = "val_nll"
 
 
 def run_search(
-    study: SearchFile,
-    file: Path,
-    out: Path,
-    only_plan: bool,
-    overrides: Sequence[str],
-    command: str,
-    jobs: str | None,
+    study: SearchFile, file: Path, out: Path, only_plan: bool, overrides: Sequence[str], command: str, jobs: str | None
 ) -> int:
     """Runs what is left of a search, or says what that is; as `study.run_study`."""
     if importlib.util.find_spec("optuna") is None:
         raise InputError("a study of kind search needs Optuna: pip install 'esnlm[search]'")
-    table.require_own(out, file.stem, "search")
     search = _Search(study, file, out, overrides, command)
-    flops = plan.flops(search.experiment)  # finds a token store that cannot be used
     if only_plan:
-        left = study.trials - (search.open().count_done() if (out / STORAGE).exists() else 0)
-        seconds = flops / plan.matmul_speed(search.experiment.compute.precision)
-        print(
-            f"{study.trials - left} of {study.trials} trials are done; the rest takes {clock(left * seconds)} at best with"
-        )
-        print("the base's settings, by the speed of matrix products alone")
+        done = search.open().count_done() if (out / STORAGE).exists() else 0
+        seconds = (study.trials - done) * search.make_run(0, {}).seconds_at_best()
+        print(f"{done} of {study.trials} trials are done; the rest takes {clock(seconds)} at best with the base's")
+        print("settings, by the speed of matrix products alone")
         return 0
     out.mkdir(parents=True, exist_ok=True)
     try:
@@ -119,31 +67,33 @@ class _Search:
     def __init__(self, study: SearchFile, file: Path, out: Path, overrides: Sequence[str], command: str) -> None:
         """Checks the file and the ends of all ranges."""
         self.study, self.file, self.out, self.overrides, self.command = study, file, out, list(overrides), command
-        self.base, self.names = find_base(file, study.base), short_names(list(study.search))
+        self.base = find_base(file, study.base)
         if bad := [key for key in study.search if key in ("run", "seed") or key.startswith("data.validation")]:
             raise InputError(f"{file}: search.{bad[0]}: losses could not be compared: leave it out")
         require_free(file, self.overrides, {"run", *study.search})
-        self.experiment = config_io.read(self.base, self.overrides)
+        self.experiment = self.make_run(0, {}).experiment
+        self.experiment.data.size()  # finds a token store that cannot be used
         self.pairs = None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
-        data, of_text = self.experiment.data, ("val_nll", "val_bits_per_byte", "perplexity")
-        lacks_text = study.objective in of_text and getattr(data, "validation", "made with the corpus") is None
-        if lacks_text or (study.objective == "blimp" and not (self.pairs or data.has_minimal_pairs)):
-            needs = "data.validation" if lacks_text else "blimp"
-            raise InputError(f"{file}: objective is {study.objective}: name what it is measured on, with {needs}")
-        default = "maximize" if study.objective == "blimp" else "minimize"
-        self.sign = 1.0 if (study.direction or default) == "minimize" else -1.0
+        data = self.experiment.data
+        if study.objective == "blimp" and not (self.pairs or data.has_minimal_pairs):
+            raise InputError(f"{file}: objective is blimp: name minimal pairs with blimp")
+        if (
+            study.objective not in ("train_nll", "blimp")
+            and getattr(data, "validation", "made with the corpus") is None
+        ):
+            raise InputError(f"{file}: objective is {study.objective}: name a text with data.validation")
+        self.sign = -1.0 if study.objective == "blimp" else 1.0  # times a value: the less, the better
         ends = {key: place.choices or [place.low, place.high] for key, place in study.search.items()}
         for key, values in ends.items():
             for value in values:
                 self.make_run(0, {name: its[0] for name, its in ends.items()} | {key: value})
-        self.failures = 0  # in a row
 
     def make_run(self, number: int, values: dict[str, Any]) -> Run:
         """Returns the run of a trial. Raises InputError if its settings cannot be used together."""
-        name, settings = f"trial-{number:04}", [f"--{key}={spell(value)}" for key, value in values.items()]
-        experiment = read_experiment(self.file, ", ".join(settings), self.base, settings, self.overrides)
-        experiment = dataclasses.replace(experiment, run=str(self.out / "runs" / name))
-        return Run(name, experiment.seed, experiment, self.base, [*settings, *self.overrides])
+        name, chosen = f"trial-{number:04}", [f"--{key}={spell(value)}" for key, value in values.items()]
+        settings = [*chosen, *self.overrides]
+        where = [*settings, f"--run={self.out / 'runs' / name}"]
+        return Run(name, read_experiment(self.file, ", ".join(chosen), self.base, where), self.base, settings)
 
     def open(self) -> "_Search":
         """Opens Optuna's study. Raises InputError if it was begun with a definition that cannot be compared."""
@@ -151,8 +101,7 @@ class _Search:
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        warmup = count_updates(self.experiment) // SLOWEST_START
-        median = optuna.pruners.MedianPruner(n_warmup_steps=warmup)
+        median = optuna.pruners.MedianPruner(n_warmup_steps=count_updates(self.experiment) // SLOWEST_START)
         self.optuna_study = optuna.create_study(
             storage=optuna.storages.JournalStorage(JournalFileBackend(str(self.out / STORAGE))),
             study_name=self.file.stem,
@@ -161,7 +110,7 @@ class _Search:
             load_if_exists=True,
         )
         now = self.study.model_dump(include={"search", "objective", "sampler", "seed", "prune_by"})
-        now |= {"base": hash_settings(self.experiment), "text": text_sha256(self.experiment.data)}
+        now |= {"base": hash_settings(self.experiment), "text": self.experiment.data.text_sha256() or {}}
         now = spell_nonfinite(now | {"pairs": self.pairs, "direction": self.sign})
         begun = self.optuna_study.user_attrs.get("definition", now)
         if other := [key for key in now if begun.get(key) != now[key]]:
@@ -180,17 +129,17 @@ class _Search:
         waiting = self.optuna_study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
         trials = [optuna.trial.Trial(self.optuna_study, trial._trial_id) for trial in waiting]
         known = flatten(as_dict(self.experiment))
-        space = {key: place.distribution(known.get(key)) for key, place in self.study.search.items()}
+        space = {key: distribution(place, known.get(key)) for key, place in self.study.search.items()}
         sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[self.study.sampler]
         done = self.count_done()
-        pool = Pool(self.out / "logs", done, self.study.trials, work=self.study.trials - done)
+        pool = Pool(self.out / "logs", done, self.study.trials)
 
         def take() -> Task | None:
             """Goes on with trials that have no result, then proposes new ones, as late as possible."""
             number = len(self.optuna_study.trials)
             if trials:
                 return functools.partial(self.try_out, trials.pop(0), pool)
-            if number >= self.study.trials or self.failures >= MOST_FAILURES:
+            if number >= self.study.trials:
                 return None
             # seeded by number, so that a search that was stopped goes on as an undisturbed one
             seed = np.random.SeedSequence([self.study.seed, number]).generate_state(1)[0]
@@ -199,34 +148,28 @@ class _Search:
 
         self.write()
         status = pool.work(find_slots(jobs), take) if done < self.study.trials else 0
-        if self.failures >= MOST_FAILURES:
-            tell(
-                f"after {MOST_FAILURES} failures in a row no further trial begins; the logs in {self.out / 'logs'} say why"
-            )
         if status == 0:
             print((self.out / "table.md").read_text(), end="")
         return status
 
     def try_out(self, trial: "Trial", pool: Pool, slot: Slot) -> None:
         """Runs a trial and tells Optuna how it ended. One that was stopped or failed goes on with the next command."""
-        import optuna
+        from optuna.trial import TrialState
 
         try:
             run = self.make_run(trial.number, trial.params)
         except InputError as error:  # settings that cannot be used together
             tell(str(error))
             trial.set_user_attr("error", str(error))
-            self.optuna_study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            self.optuna_study.tell(trial, state=TrialState.FAIL)
             return
-        metrics, last, size = RunDirectory(run.directory).metrics, count_updates(run.experiment), 0
+        metrics, last = RunDirectory(run.directory).metrics, count_updates(run.experiment)
         known = set(self.optuna_study.trials[trial.number].intermediate_values)
 
         def is_hopeless() -> bool:
             """Reports to Optuna what the run has measured since the last time, and asks its pruner."""
-            nonlocal size
-            if self.study.pruner == "none" or not metrics.exists() or metrics.stat().st_size == size:
+            if self.study.pruner == "none" or not metrics.exists():
                 return False
-            size = metrics.stat().st_size
             found = read_metrics(metrics, self.study.prune_by)
             new = sorted(found.keys() - known)
             for step in new:
@@ -234,7 +177,7 @@ class _Search:
             known.update(new)
             return bool(new) and new[-1] < last and trial.should_prune()
 
-        ended = pool.run(run.name, run.commands(self.study.blimp), slot, is_hopeless=is_hopeless)
+        ended = pool.run(run.name, run.commands(self.study.blimp), slot, is_hopeless)
         is_hopeless()  # reports the last values
         with pool.lock:
             if ended == "done" and (figures := read_run(run, self.pairs)) is not None:
@@ -243,52 +186,50 @@ class _Search:
                 bad = value is None or math.isnan(value) or figures["status"] == "diverged"
                 self.optuna_study.tell(trial, self.sign * math.inf if bad else value)
             elif ended == "given up":
-                self.optuna_study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+                self.optuna_study.tell(trial, state=TrialState.PRUNED)
             elif ended == "failed":
                 trial.set_user_attr("error", pool.reason(run.name))
-            self.failures = self.failures + 1 if ended == "failed" else 0
             self.write()
 
     def write(self) -> None:
         """Writes the table, from the best trial to the worst, the picture, and best.yaml."""
         trials = sorted(self.optuna_study.get_trials(deepcopy=False), key=self._rank)
-        cells, tree = [], []
-        for trial in trials:
-            name, complete = f"trial-{trial.number:04}", trial.state.name == "COMPLETE"
-            figures = read_run(self.make_run(trial.number, trial.params), self.pairs) if complete else None
-            states = {"COMPLETE": "finished", "PRUNED": f"given up after update {trial.last_step or 0}"}
-            state = states.get(trial.state.name, "failed" if trial.user_attrs.get("error") else "under way")
-            state = figures["status"] if figures else state
-            cells.append(table.row(name, [figures] if figures else [], trial.params, state))
-            told = {"run": name, "number": trial.number, "state": trial.state.name.lower(), "state_in_words": state}
-            told |= {"values": trial.params, "measures": figures, "error": trial.user_attrs.get("error")}
-            tree.append(told)
-        measured = [name for name in BESIDE if any(cell["means"][name]["n"] for cell in cells)]
-        columns = [self.study.objective, *(name for name in measured if name != self.study.objective)]
-        title, notes = table.title(self.file.stem, self.out), table.notes_on(cells)
-        best = next(
-            (trial for trial in trials[:1] if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0)), None
-        )
+        tree = [self._describe(trial) for trial in trials]
+        runs = [told["measures"] for told in tree if told["measures"]]
+        measured = [
+            name for name in BESIDE if name != self.study.objective and any(run[name] is not None for run in runs)
+        ]
+        notes, best = table.notes_on(runs), trials[0] if runs and math.isfinite(trials[0].value or 0) else None
         if best:
             experiment = self.make_run(best.number, best.params).experiment
-            line = f"# {title}: trial-{best.number:04}, {self.study.objective} {best.value!r}\n"
+            line = f"# {self.file.stem}: trial-{best.number:04}, {self.study.objective} {best.value!r}\n"
             experiment = dataclasses.replace(experiment, run=str(self.out / "best"))
             write_file(self.out / "best.yaml", line + config_io.dump(experiment))
             notes.append(f"The best one's configuration: `esnlm train --config {self.out / 'best.yaml'}`")
-        more = {"kind": "search", "objective": self.study.objective, "settings": self.names, "trials": tree}
-        made = table.Table(
-            self.file.stem, title, self.study.note, self.command, columns, cells, notes, settings=self.names
-        )
-        table.write(made, self.out, self._plot() if best else None, **more)
+        made = table.head(self.study, self.file.stem, self.command, [self.study.objective, *measured])
+        made |= {"objective": self.study.objective, "settings": short_names(list(self.study.search))}
+        table.write(self.out, made | {"trials": tree, "notes": notes}, self._plot() if best else None)
+
+    def _describe(self, trial: "FrozenTrial") -> dict[str, Any]:
+        """Returns a trial as table.json has it."""
+        name, error, figures = f"trial-{trial.number:04}", trial.user_attrs.get("error"), None
+        state = "failed" if error else "under way"
+        if trial.state.name == "PRUNED":
+            state = f"given up after update {trial.last_step or 0}"
+        if trial.state.name == "COMPLETE":
+            figures = read_run(self.make_run(trial.number, trial.params), self.pairs)
+            state = figures["status"] if figures else "finished"
+        told = {"run": name, "number": trial.number, "state": trial.state.name.lower(), "state_in_words": state}
+        return told | {"values": trial.params, "measures": figures, "error": error}
 
     def _rank(self, trial: "FrozenTrial") -> tuple[int, float, int]:
-        place = ("COMPLETE", "PRUNED").index(trial.state.name) if trial.state.name in ("COMPLETE", "PRUNED") else 2
+        place = {"COMPLETE": 0, "PRUNED": 1}.get(trial.state.name, 2)
         return place, self.sign * trial.value if place == 0 and trial.value is not None else 0.0, trial.number
 
     def _plot(self) -> bytes | None:
         """Returns the objective over each setting as a PNG, or None if matplotlib is missing."""
         try:
-            import matplotlib
+            import matplotlib.pyplot
             from optuna.visualization.matplotlib import plot_slice
         except ImportError:
             return None
@@ -296,12 +237,21 @@ class _Search:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Optuna calls these plots experimental
             made: Any = plot_slice(self.optuna_study, target_name=MEASURES[self.study.objective][0])
-        axes = np.ravel(made)
-        figure, content = axes[0].figure, io.BytesIO()
-        figure.set_size_inches(4.2 * len(axes) + 1, 4)
-        figure.savefig(content, dpi=150, format="png")
+        figure = np.ravel(made)[0].figure
+        figure.set_size_inches(4.2 * np.size(made) + 1, 4)
         matplotlib.pyplot.close(figure)
-        return content.getvalue()
+        return plots.png(figure)
+
+
+def distribution(place: Place, known: Any) -> "BaseDistribution":
+    """Returns a range as Optuna has it, of whole numbers if the base's own value, or else both ends, are whole."""
+    from optuna import distributions
+
+    if place.low is None or place.high is None:
+        return distributions.CategoricalDistribution(place.choices or [])
+    if isinstance(known, int) or (known is None and isinstance(place.low, int) and isinstance(place.high, int)):
+        return distributions.IntDistribution(int(place.low), int(place.high), log=place.log)
+    return distributions.FloatDistribution(place.low, place.high, log=place.log)
 
 
 def count_updates(experiment: Experiment) -> int:

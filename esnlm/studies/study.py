@@ -11,17 +11,14 @@ from filelock import FileLock
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.io.console import clock
-from esnlm.io.json_file import parse_json
-from esnlm.io.yaml_file import read_tree
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
-from esnlm.studies.grid import GridFile, make_cells, make_runs, take_lists
-from esnlm.studies.measures import MEASURES, Run, find_difference, read_run, require_same
+from esnlm.studies.grid import make_cells, make_runs, take_lists
+from esnlm.studies.measures import read_run, require_same
 from esnlm.studies.plot import plot_grid
-from esnlm.studies.pool import Pool, Slot, find_slots
-from esnlm.studies.search import SearchFile, run_search
-from esnlm.studies.study_file import one_line
-from esnlm.training import plan
+from esnlm.studies.pool import Pool, find_slots
+from esnlm.studies.search import run_search
+from esnlm.studies.study_file import SearchFile, read_study
 
 
 def run_study(
@@ -33,7 +30,6 @@ def run_study(
     command: str = "",
     jobs: str | None = None,
     part: str | None = None,
-    finished: Sequence[Path] = (),
 ) -> int:
     """Runs what is left of a study, or lists it. The whole file is checked before anything is trained.
 
@@ -45,7 +41,6 @@ def run_study(
         command: the command, to stand in the table.
         jobs: how many runs to train side by side, or "auto".
         part: "I/N": train every N-th run only, from run I on, counted from 0.
-        finished: table.json of this study from other machines; the runs in them count as done.
 
     Returns:
         0 when all is done; 75 when it was stopped and the same command goes on; otherwise the largest status of the
@@ -56,81 +51,63 @@ def run_study(
     """
     grid, words = read_study(file), _with_equals(overrides)
     out, grid.blimp = out or grid.out or Path("studies") / file.stem, blimp or grid.blimp
+    table.require_own(out, file.stem, grid.kind)
     if isinstance(grid, SearchFile):
-        if part or finished:
-            raise InputError(f"{file}: a search uses the results of all its trials: no --cell and no --finished")
+        if part:
+            raise InputError(f"{file}: a search uses the results of all its trials: no --cell")
         return run_search(grid, file, out, only_plan, words, command, jobs)
     first, step = _parse_part(part)
-    others = take_lists(grid, file, words)
-    runs = make_runs(grid, file, out, others)
-    ours = runs[first::step]
-    table.require_own(out, file.stem, "grid")
+    others = take_lists(grid, words)
+    cells, runs = make_cells(grid, file), make_runs(grid, file, out, others)
     for run in runs:
         require_same(run)
+        run.experiment.data.size()  # finds a token store that cannot be used
     pairs = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
-    elsewhere = {
-        name: row
-        for name, row in _read_finished(finished, file.stem, runs).items()
-        if pairs in (None, row["pairs_sha256"])
-    }
-    flops = {run.name: float(plan.flops(run.experiment)) for run in runs}  # finds a store that cannot be used
-
-    def figures(run: Run) -> dict[str, Any] | None:
-        return read_run(run, pairs) or elsewhere.get(run.name)
-
-    left = [run for run in ours if not (found := figures(run)) or pairs not in (None, found["pairs_sha256"])]
+    ours = runs[first::step]
+    left = [run for run in ours if not (found := read_run(run, pairs)) or pairs not in (None, found["pairs_sha256"])]
     if only_plan:
-        return _show_plan(ours, left, flops)
+        for run in ours:
+            begun = RunDirectory(run.directory).config.exists()
+            print(f"{'done ' if run not in left else 'begun' if begun else 'to do'}  {run.directory}")
+        seconds = sum(run.seconds_at_best() for run in left if read_run(run) is None)
+        print(f"{len(ours) - len(left)} of {len(ours)} runs are done; the rest takes {clock(seconds)} at best, by the")
+        print("speed of matrix products alone; expect half as much again, and the scoring of minimal pairs")
+        return 0
+
+    notes = []
+    changed = [word.removeprefix("--") for word in others if word.startswith(("--model.", "--training."))]
+    if grid.reference.cells and changed:
+        notes.append(f"The published values are of other settings: the command line sets {', '.join(changed)}.")
 
     def write() -> None:
         with FileLock(out / ".lock"):  # the processes of a SLURM array write one table
-            cells = []
-            for cell in make_cells(grid, file):
-                its = [found for run in runs if run.cell == cell.name and (found := figures(run))]
+            rows, figures = [], [(run.cell, read_run(run, pairs)) for run in runs]
+            for cell in cells:
+                its = [found for name, found in figures if name == cell.name and found]
                 done = f"{len(its)}" if len(its) == len(grid.seeds) else f"{len(its)} of {len(grid.seeds)}"
                 diverged = sum(run["status"] == "diverged" for run in its)
                 state = done + (f", {diverged} diverged" if diverged else "")
-                cells.append(table.row(cell.name, its, cell.values, state, case=cell.case, settings=cell.settings))
-            made = _tabulate(grid, file.stem, out, command, cells, others)
-            table.write(made, out, plot_grid(made), seeds=grid.seeds)
+                rows.append(table.row(cell.name, its, cell.values, state, case=cell.case, settings=cell.settings))
+            tree: dict[str, Any] = table.head(grid, file.stem, command, grid.columns) | {
+                "seeds": grid.seeds,
+                "cells": rows,
+                "notes": [*table.notes_on([found for _, found in figures if found]), *notes],
+                "reference": grid.reference.model_dump(),
+            }
+            table.write(out, tree, plot_grid(tree))
 
-    def train(run: Run, slot: Slot) -> None:
-        if pool.run(run.name, run.commands(grid.blimp), slot, flops[run.name]) == "done":
+    def train(run: Any, slot: dict[str, str]) -> None:
+        if pool.run(run.name, run.commands(grid.blimp), slot) == "done":
             write()
 
     out.mkdir(parents=True, exist_ok=True)
     write()
-    pool = Pool(out / "logs", len(ours) - len(left), len(ours), work=sum(flops[run.name] for run in left))
+    pool = Pool(out / "logs", len(ours) - len(left), len(ours))
     tasks = iter([functools.partial(train, run) for run in left])
     status = pool.work(find_slots(jobs), lambda: next(tasks, None)) if left else 0
     if status == 0:
         print((out / "table.md").read_text(), end="")
     return status
-
-
-def read_study(file: Path) -> GridFile | SearchFile:
-    """Reads a study file. Raises InputError if it is missing, not YAML or of another kind, or a key of it is wrong."""
-    tree = read_tree(file, "name a study file, such as those in configs/studies")
-    kind = tree.get("kind") if isinstance(tree, dict) else None
-    if kind not in ("grid", "search"):
-        raise InputError(
-            f"{file}: kind is {kind!r}: choose grid or search (python -m experiments.bottleneck has others)"
-        )
-    with one_line(file):
-        return GridFile(**tree) if kind == "grid" else SearchFile(**tree)
-
-
-def _tabulate(
-    grid: GridFile, name: str, out: Path, command: str, cells: list[dict[str, Any]], overrides: Sequence[str]
-) -> table.Table:
-    notes = table.notes_on(cells)
-    changed = [word.removeprefix("--") for word in overrides if word.startswith(("--model.", "--training."))]
-    if grid.reference.cells and changed:
-        notes.append(f"The published values are of other settings: the command line sets {', '.join(changed)}.")
-    title = table.title(name, out)
-    return table.Table(
-        name, title, grid.note, command, grid.columns, cells, notes, grid.reference.source, grid.published
-    )
 
 
 def _with_equals(words: Sequence[str]) -> list[str]:
@@ -148,45 +125,3 @@ def _parse_part(text: str | None) -> tuple[int, int]:
     if match is None or int(match[1]) >= int(match[2]):
         raise InputError(f"--cell is {text}: give I/N with I from 0 to N - 1, such as 0/8 (sbatch --array=0-7)")
     return int(match[1]), int(match[2])
-
-
-def _read_finished(files: Sequence[Path], study: str, runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Returns the figures of those runs that tables of other machines have, by the name of the run."""
-    found: dict[str, dict[str, Any]] = {}
-    wanted = {run.name: run for run in runs}
-    for file in files:
-        try:
-            tree = parse_json(file.read_bytes())
-            rows = [
-                row for cell in tree["cells"] for row in cell["runs"] if tree["study"] == study and row["run"] in wanted
-            ]
-            for row in rows:
-                row |= {name: None if row[name] is None else float(row[name]) for name in MEASURES}  # "inf" is a text
-                settings, data = row["settings_sha256"], row["data_sha256"]
-                if other := find_difference(wanted[row["run"]].experiment, settings, data):
-                    raise InputError(f"{file}: {row['run']}: was begun with another {other} than the study has here")
-        except OSError as error:
-            raise InputError(f"{file}: {error.strerror}") from None
-        except (KeyError, TypeError):
-            rows = []
-        if not rows:
-            raise InputError(f"{file}: has no run of the study {study}; name a table.json of it")
-        found = {row["run"]: row for row in rows} | found
-    return found
-
-
-def _show_plan(runs: Sequence[Run], left: Sequence[Run], flops: dict[str, float]) -> int:
-    """Prints each run, its state and the least time that it takes."""
-    total = 0.0
-    for run in runs:
-        begun, trained = RunDirectory(run.directory).config.exists(), read_run(run) is not None
-        state = "done" if run not in left else "score" if trained else "begun" if begun else "to do"
-        if state in ("begun", "to do"):
-            seconds = flops[run.name] / plan.matmul_speed(run.experiment.compute.precision)
-            total += seconds
-        print(f"{state:6} {clock(seconds) if state in ('begun', 'to do') else '':>10}  {run.directory}")
-    print(
-        f"{len(runs) - len(left)} of {len(runs)} runs are done; the rest takes {clock(total)} at best, by the speed of matrix"
-    )
-    print("products alone; expect half as much again, and the scoring of minimal pairs")
-    return 0

@@ -1,24 +1,26 @@
-"""What every study file has, and how one is read: a mistake is one line that names file and key."""
+"""The keys of study files, and how one is read. A mistake is one line that names the file and the key."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from esnlm import config_io
 from esnlm.config import Experiment
 from esnlm.errors import InputError
+from esnlm.io.yaml_file import read_tree
+from esnlm.studies.measures import MEASURES
 
 
 class Section(BaseModel):
     """A part of a study file. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+    model_config = ConfigDict(extra="forbid")
 
 
 class StudyFile(Section):
-    """The keys that all kinds of studies have."""
+    """The keys that both kinds of studies have."""
 
     kind: str
     note: str = ""
@@ -27,15 +29,80 @@ class StudyFile(Section):
     blimp: Path | None = None
 
 
-@contextlib.contextmanager
-def one_line(file: Path) -> Iterator[None]:
-    """Turns the first mistake that pydantic finds within it into an InputError."""
+Measure = Annotated[str, Field(pattern=f"^({'|'.join(MEASURES)})$")]
+Several = BeforeValidator(lambda given: given if isinstance(given, list) else [given])
+# Mean, or mean and standard error
+Published = Annotated[
+    tuple[FiniteFloat, FiniteFloat | None],
+    BeforeValidator(lambda given: given if isinstance(given, list) else (given, None)),
+]
+
+
+class Block(Section):
+    """Runs from one configuration: each case at each point of the grid."""
+
+    base: str | None = None
+    cases: Annotated[dict[str, dict[str, Any]], Field(min_length=1)] = {"": {}}
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+
+
+class Reference(Section):
+    """Published values, by the name of a cell."""
+
+    source: str = ""
+    cells: dict[str, dict[Measure, Published]] = {}
+
+
+class GridFile(StudyFile):
+    """A study file of kind `grid`."""
+
+    runs: Annotated[list[Block], Several]
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
+    reference: Reference = Reference()
+    columns: list[Measure] = list(MEASURES)
+
+
+class Place(Section):
+    """Where a setting is searched: from low to high, both included, or among choices."""
+
+    low: int | FiniteFloat | None = None
+    high: int | FiniteFloat | None = None
+    log: bool = False
+    choices: Annotated[list[str | int | float | bool | None], Field(min_length=2)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Place":
+        if (self.choices is None) == (self.low is None or self.high is None):
+            raise ValueError("give low and high, or choices")
+        if self.low is not None and self.high is not None and (self.low >= self.high or (self.log and self.low <= 0)):
+            raise ValueError("low must be below high, and above 0 on a logarithmic scale")
+        return self
+
+
+class SearchFile(StudyFile):
+    """A study file of kind `search`."""
+
+    search: Annotated[dict[str, Place], Field(min_length=1)]
+    trials: Annotated[int, Field(ge=1)]
+    objective: Literal["val_nll", "val_bits_per_byte", "perplexity", "train_nll", "blimp"] = "val_nll"
+    sampler: Literal["tpe", "random"] = "tpe"
+    seed: Annotated[int, Field(ge=0)] = 0
+    pruner: Literal["none", "median"] = "none"
+    prune_by: Literal["val_nll", "train_nll"] = "val_nll"
+
+
+def read_study(file: Path) -> GridFile | SearchFile:
+    """Reads a study file. Raises InputError if it is missing, not YAML or of another kind, or a key of it is wrong."""
+    tree = read_tree(file, "name a study file, such as those in configs/studies")
+    kind = tree.get("kind") if isinstance(tree, dict) else None
+    if kind not in ("grid", "search"):
+        raise InputError(f"{file}: kind is {kind!r}: choose grid or search")
     try:
-        yield
+        return GridFile(**tree) if kind == "grid" else SearchFile(**tree)
     except ValidationError as error:
         first = error.errors()[0]
-        key, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        raise InputError(f"{file}: {key}: {message[:1].lower()}{message[1:]}") from None
+    key, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    raise InputError(f"{file}: {key}: {message[:1].lower()}{message[1:]}")
 
 
 def find_base(file: Path, base: str | None) -> Path:
@@ -46,17 +113,12 @@ def find_base(file: Path, base: str | None) -> Path:
     return path
 
 
-def read_experiment(file: Path, name: str, base: Path, settings: Sequence[str], overrides: Sequence[str]) -> Experiment:
-    """Returns the configuration of a run. A mistake in the study's own settings names the study file and the run."""
-    where = str(base)  # which is read alone first, so that an error names the file in which the mistake stands
+def read_experiment(file: Path, name: str, base: Path, settings: Sequence[str]) -> Experiment:
+    """Returns the configuration of a run. A mistake names the study file and the run."""
     try:
-        config_io.read(base)
-        where = f"{file}: {name}"
-        experiment = config_io.read(base, settings)
+        return config_io.read(base, settings)
     except InputError as error:
-        line = str(error).removeprefix("command line: ")
-        raise InputError(line if line.startswith(where) else f"{where}: {line}") from None
-    return config_io.read(base, [*settings, *overrides]) if overrides else experiment
+        raise InputError(f"{file}: {name}: {str(error).removeprefix('command line: ')}") from None
 
 
 def require_free(file: Path, overrides: Sequence[str], swept: set[str]) -> None:

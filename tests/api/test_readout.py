@@ -85,11 +85,6 @@ def test_regressions_learn_ids(kind, settings):
     np.testing.assert_allclose(np.exp(readout.log_probs(H)).sum(axis=1), 1)
 
 
-def test_states_may_be_a_table_of_mixed_columns_and_penalties_a_range():
-    fitted = esnlm.Readout(regularizations=range(1, 3)).fit(H.astype(object), Y)
-    np.testing.assert_array_equal(fitted.predict(H.astype(object)), fitted.predict(H))
-
-
 def test_sequences_are_given_and_returned_as_lists():
     cut = [H[:50], H[50:60], H[60:]]
     whole = esnlm.Readout("ridge", regularizations=(1e-6,)).fit(H, Y[:, 0])

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import esnlm
 from esnlm.data import grammar
 from esnlm.errors import InputError
 from esnlm.runs.directory import FORMAT, RunDirectory
-from esnlm.workflows import train as workflow
 
 SENTENCES = list(grammar.sentences(400, seed=0))
 OTHERS = list(grammar.sentences(40, seed=1))
@@ -62,12 +60,6 @@ def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
     assert arrays_are_equal(esnlm.train(experiment(tmp_path), **given), undisturbed)
 
 
-@pytest.mark.slow
-def test_what_a_function_raises_is_raised(tmp_path):
-    with pytest.raises(ZeroDivisionError):
-        esnlm.train(experiment(tmp_path), [lambda step, metrics: 1 // 0], sentences=SENTENCES)
-
-
 def test_a_function_that_stops_a_run_at_its_last_validation_leaves_a_finished_one(tmp_path):
     """All is done, so that there is nothing left that the same call could do."""
     given = {"sentences": SENTENCES[:64], "validation": OTHERS}
@@ -76,36 +68,12 @@ def test_a_function_that_stops_a_run_at_its_last_validation_leaves_a_finished_on
     assert summary["status"] == "finished" and run.step == summary["step"] == 2
 
 
-def test_a_function_that_stops_a_run_at_a_validation_gets_what_was_validated(tmp_path):
-    given = {"sentences": SENTENCES[:320], "validation": OTHERS}
-    seen = {}
-    stop = [lambda step, metrics: "val_nll" in metrics and seen.update({step: metrics["val_nll"]}) is None]
-    run = esnlm.train(experiment(tmp_path, epochs=1, validate_every=4), stop, **given)
-    assert run.step == 4 and seen == {4: pytest.approx(run.likelihood(OTHERS).nll, rel=1e-5)}
-    assert esnlm.train(experiment(tmp_path, epochs=1, validate_every=4), **given).step == 10
-
-
-@pytest.mark.slow
-def test_a_thread_can_train(tmp_path):
-    """Only a main thread can handle signals."""
-    found = []
-    thread = threading.Thread(
-        target=lambda: found.append(esnlm.train(experiment(tmp_path, epochs=1), sentences=SENTENCES))
-    )
-    thread.start()
-    thread.join()
-    assert found[0].step == 13
-
-
 def test_a_function_that_stops_a_regression_is_told_that_there_is_no_readout(tmp_path):
     asked = experiment(tmp_path) | {"training": {"kind": "ridge"}, "model": {"reservoir": MODEL["reservoir"]}}
     asked["model"]["readout"] = {"rank": None}
     with pytest.raises(InputError, match="a callback stopped it before the readout was made"):
         esnlm.train(asked, [lambda step, metrics: True], sentences=SENTENCES)
     assert np.isfinite(esnlm.train(asked, sentences=SENTENCES).log_probs(["The cats sleep."])).all()
-    late = asked | {"run": str(tmp_path / "late")}
-    run = esnlm.train(late, [lambda step, metrics: "train_nll" in metrics], sentences=SENTENCES)
-    assert np.isfinite(run.log_probs(["The cats sleep."])).all(), "it was stopped behind the fit, which has its readout"
 
 
 def test_sentences_of_a_call_that_failed_are_not_those_of_the_next(tmp_path):
@@ -128,28 +96,22 @@ def test_an_experiment_and_a_file_are_taken_too(tmp_path, monkeypatch):
     assert given == [made] * 3
 
 
-def test_what_cannot_be_is_refused_in_one_line(tmp_path):
-    """A run that has begun is its config.yaml and its stores."""
-    begun, store = experiment(tmp_path), tmp_path / "run" / "stores"
+def test_mistakes_are_named(tmp_path):
+    begun = experiment(tmp_path)
     for name, given in (("train", SENTENCES), ("validation", OTHERS)):
-        esnlm.prepare(given, store / name, tokenizer=esnlm.tokenizer("words", SENTENCES))
+        store = tmp_path / "run" / "stores" / name
+        esnlm.prepare(given, store, tokenizer=esnlm.tokenizer("words", SENTENCES))
     (tmp_path / "run" / "config.yaml").touch()
     (tmp_path / "run" / "format.json").write_text(f'{{"format": {FORMAT}}}')
-    lines = {
+    mistakes = {
         "sede: no such setting": lambda: esnlm.train({"sede": 3}),
         "validation is given without sentences: give both": lambda: esnlm.train({}, validation=OTHERS),
         "sentences is one text: give a list of texts": lambda: esnlm.train({}, sentences="a text"),
-        f"{store}/train: the run was begun with other sentences; give": lambda: esnlm.train(begun, sentences=OTHERS),
-        f"{store}/validation: the run was begun with other sentences": lambda: esnlm.train(begun, sentences=SENTENCES),
-        f"{tmp_path}/new/stores/train: missing: data.kind is given": lambda: esnlm.train(
-            {"run": str(tmp_path / "new"), "data": {"kind": "given"}}
-        ),
+        "the run was begun with other sentences": lambda: esnlm.train(begun, sentences=OTHERS),
     }
-    for line, act in lines.items():
-        with pytest.raises(InputError) as error:
+    for words, act in mistakes.items():
+        with pytest.raises(InputError, match=words):
             act()
-        assert str(error.value).startswith(line)
-    assert workflow.INTERRUPTED == 75
 
 
 def test_a_reservoir_in_the_hand_is_trained_on(tmp_path):

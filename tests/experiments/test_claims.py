@@ -153,7 +153,7 @@ def test_the_papers_numbers_in_the_claims_are_those_of_its_table():
     for part in parts("papers.yaml"):
         if "measure" not in part or part["study"] in PAPERS:
             continue
-        published = read_study(STUDIES / f"{part['study']}.yaml").published
+        published = read_study(STUDIES / f"{part['study']}.yaml").reference.cells
         known = {values[part["measure"]][0] for values in published.values() if part["measure"] in values}
         text = re.sub(r"[\d,^-]+:", "", part["paper"])  # names of cells, such as 1,024: and 2^-8:
         numbers = [float(number) for number in re.findall(r"\d+\.\d+(?:e\+\d+)?", text)]

@@ -38,7 +38,7 @@ def asked(monkeypatch):
 
     names = Names()
 
-    def run(self, name, commands, slot, weight=1.0, is_hopeless=lambda: False):
+    def run(self, name, commands, slot, is_hopeless=lambda: False):
         names.append(name)
         ending = names.endings.get(name, "done")
         if ending == "done":

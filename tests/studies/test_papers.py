@@ -141,7 +141,7 @@ GRIDS = [file for file in sorted(STUDIES.rglob("*.yaml")) if "\nkind: grid\n" in
 def test_every_grid_of_the_repository_can_be_run(file):
     its = read_study(file)
     cells = {run.cell for run in make_runs(its, file, Path("out"))}
-    assert cells and its.published.keys() - cells <= {"GPT-2, as released"}
+    assert cells and its.reference.cells.keys() - cells <= {"GPT-2, as released"}
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_published_values_are_the_papers(papers_table, name, table, cell):
         }
         for row in papers_table(f"{table}.csv")
     }
-    assert read_study(STUDIES / f"{name}.yaml").published == expected
+    assert read_study(STUDIES / f"{name}.yaml").reference.cells == expected

@@ -101,29 +101,13 @@ def test_the_processes_of_an_array_share_the_runs_and_the_plan_trains_nothing(wr
             run_study(file, tmp_path / "out", part=text)
 
 
-def test_runs_of_another_machine_count_as_done(write, asked, tmp_path):
-    file = write(TWO)
-    run_study(file, tmp_path / "there", part="0/2")
-    there = tmp_path / "there" / "table.json"
-    assert run_study(file, tmp_path / "here", finished=[there]) == 0
-    assert asked == ["spectral_radius=0.5-seed0", "spectral_radius=0.9-seed0"]
-    here, other = table_of(tmp_path / "here"), table_of(tmp_path / "there")
-    assert here["cells"][0] == other["cells"][0] and len(here["cells"][1]["runs"]) == 1
-    with pytest.raises(InputError, match="was begun with another configuration than the study has here"):
-        run_study(file, tmp_path / "new", finished=[there], overrides=["--training.epochs", "2"])
-    with pytest.raises(InputError, match="has no run of the study radius"):
-        (tmp_path / "else.json").write_text("{}")
-        run_study(file, tmp_path / "new", finished=[tmp_path / "else.json"])
-
-
 def test_a_changed_study_and_another_folder_are_refused(write, asked, tmp_path):
     file, out = write(TWO), tmp_path / "out"
     run_study(file, out)
-    with pytest.raises(InputError, match=r"another configuration than now \(training.epochs 1 -> 2\); give the same"):
+    with pytest.raises(InputError, match=r"another configuration \(training.epochs 1 -> 2\); give the same"):
         run_study(file, out, overrides=["--training.epochs", "2"])
-    for other in (write(TWO, "other"), file):
-        with pytest.raises(InputError, match="holds something else than the grid"):
-            run_study(other, out if other != file else tmp_path)
+    with pytest.raises(InputError, match="holds something else than the grid other"):
+        run_study(write(TWO, "other"), out)
 
 
 def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp_path):
@@ -151,7 +135,7 @@ def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp
 def test_settings_and_lists_of_the_command_line(write):
     file = write(TWO)
     study = read_study(file)
-    others = take_lists(study, file, ["--seed=[3, 4]", "--model.reservoir.spectral_radius=[0.90, 1]", "--data.pairs=4"])
+    others = take_lists(study, ["--seed=[3, 4]", "--model.reservoir.spectral_radius=[0.90, 1.0]", "--data.pairs=4"])
     runs = make_runs(study, file, Path("out"), others)
     assert [run.name for run in runs] == [f"spectral_radius={r}-seed{s}" for r in ("0.9", "1.0") for s in (3, 4)]
     assert {run.experiment.data.pairs for run in runs} == {4} and runs[3].experiment.seed == 4
@@ -183,7 +167,6 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(wr
         ("kind: grid\nbase: base.yaml", "runs: field required"),
         (STUDY.replace("base: base.yaml", "base: none.yaml"), "base is none.yaml: name a configuration"),
         (STUDY.replace("seeds:", "seed:"), "seed: extra inputs are not permitted"),
-        (STUDY.replace("grid: {model", "grids: {model"), "runs.0.grids: extra inputs"),
         (
             STUDY.replace("[0.5, 0.9]", "0.5"),
             "runs.0.grid.model.reservoir.spectral_radius: input should be a valid list",
@@ -191,8 +174,7 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(wr
         (STUDY.replace("[0.5, 0.9]", "[0.5, -0.9]"), "spectral_radius=-0.9: model.reservoir.spectral_radius"),
         (STUDY.replace("[0.5, 0.9]", "[0.5, 0.5]"), "two cells have the name spectral_radius=0.5"),
         (STUDY.replace("model.reservoir.spectral_radius:", "seed:"), "seed=0.5: seed is for seeds and out"),
-        (STUDY.replace("val_nll: [5.25", "nll: [5.25"), "reference.cells.spectral_radius=0.9.nll.*: choose from"),
-        (STUDY + "columns: [nll]", "columns.0: choose from"),
+        (STUDY.replace("val_nll: [5.25", "nll: [5.25"), "reference.cells.spectral_radius=0.9.nll.*val_nll"),
         (STUDY + "blimp: pairs", "pairs"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from esnlm.studies import table
 from esnlm.studies.measures import MEASURES
 from esnlm.studies.plot import find_axis, plot_grid
+from esnlm.studies.study_file import StudyFile
 
 
 def row(values, runs, case="", state="3"):
@@ -20,9 +21,17 @@ def row(values, runs, case="", state="3"):
     return table.row(name, known, values, state, case=case)
 
 
+def tree_of(rows, published=None, source=""):
+    """Returns what table.json would hold."""
+    made = table.head(StudyFile(kind="grid"), "sweep", "the command", ["val_nll", "blimp"])
+    runs = [run for row in rows for run in row["runs"]]
+    reference = {"source": source, "cells": published or {}}
+    return made | {"cells": rows, "notes": table.notes_on(runs), "reference": reference}
+
+
 def page_of(rows, tmp_path, **more):
-    made = table.Table("sweep", "sweep", "", "the command", ["val_nll", "blimp"], rows, table.notes_on(rows), **more)
-    table.write(made, tmp_path, plot_grid(made))
+    made = tree_of(rows, **more)
+    table.write(tmp_path, made, plot_grid(made))
     return (tmp_path / "table.md").read_text()
 
 
