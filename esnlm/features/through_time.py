@@ -7,7 +7,7 @@ A step adds W h to its input x, where h is the last output. So the gradient in x
 Autodiff of a scan does two things at each time step that need not be done there. It adds one product to dW, which is as large as W;
 here the sum is one product over all steps and slots. And XLA's CPU backend transposes W for the product W^T dx; here that is done
 once. Without these two changes an update of an LSTM of 512 units took about 1.6 times as long on two cores of an EPYC
-(results/families_avx2.md: 3.02 times, and now 1.91 times, as long as one of the deep readout).
+(results/families.md: 3.02 times, and now 1.91 times, as long as one of the deep readout).
 """
 
 from collections.abc import Callable

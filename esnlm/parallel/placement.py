@@ -9,7 +9,7 @@ or because a device wants a multiple of something. GPT-2's vocabulary has V = 50
 logits then begins somewhere else in a line of memory, and XLA pads copies of the logits and of A at every update. On a CPU it
 is the round numbers of tokens that are slow. The gradient of A reads the exponentials (C, V) of readout/cross_entropy.py column by
 column. If V is a multiple of 1,024, the numbers of a column lie a multiple of 4,096 bytes apart, and all of them want the same few
-places of the cache (results/readout_rows.md).
+places of the cache.
 
 An added row is no token. All its numbers are 0, and `masked` gives it a bias of PADDING_BIAS, so that its probability is
 exactly 0 in every softmax, and so are its gradients and the moments of an optimizer. Nothing of this is saved: a checkpoint

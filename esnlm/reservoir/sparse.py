@@ -60,7 +60,7 @@ MOST_ELL_COLUMNS = 2
 # no bound has: with some 20 us for that, dense products are no slower up to 2,048 units.
 DENSE_ENTRIES = 24
 # The most units of a matrix that is made dense whatever its entries. On a TPU, which has no kernel that gathers, the compiled dense product of 8,192 units is bound by its six
-# passes of bfloat16, and above that those cost more than the bytes of a gather that XLA makes (results/compile_for.md).
+# passes of bfloat16, and above that those cost more than the bytes of a gather that XLA makes.
 DENSE_UNITS = {"gpu": 2048, "tpu": 8192}
 
 # Padded rows may have at most this many places for each entry. It is an estimate, since no TPU was measured. At N 65,536
@@ -69,7 +69,7 @@ MOST_PADDING = 4
 
 
 def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0) -> str:
-    """Returns the kernel for a (rows, rows) matrix on a backend, as measured in results/performance.md (CPU).
+    """Returns the kernel for a (rows, rows) matrix on a backend, as measured in results/recurrence.md (CPU).
 
     Args:
         rows: of the matrix.

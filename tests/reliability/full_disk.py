@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=256, help="N")
     parser.add_argument("--only", default="", help="a regular expression: the cases to try (default: all)")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    parser.add_argument("--out", type=Path, default=measure.MEASURED)
     args = parser.parse_args(arguments)
     record = measure.begin()
     with tempfile.TemporaryDirectory() as folder, Disk(Path(folder) / "disk") as disk:
