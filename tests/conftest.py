@@ -51,13 +51,10 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_compilation_cache(tmp_path_factory):
-    """Keeps compiled programs away from the user's, and shares them among all processes of a session.
-
-    Modules of tests often need the same programs, and so do the processes of pytest-xdist and those that tests start.
-    """
-    own = tmp_path_factory.getbasetemp()  # with pytest-xdist, that of one of its processes
-    compiled = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "compiled"
+def own_compilation_cache(request, tmp_path_factory):
+    """Keeps compiled programs away from the user's, in pytest's own cache, so that the next tests need not compile them again."""
+    kept = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
+    compiled = tmp_path_factory.mktemp("compiled") if kept is None else kept.mkdir("compiled")
     with pytest.MonkeyPatch.context() as here:
         here.setenv("ESNLM_COMPILATION_CACHE", str(compiled))
         here.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
