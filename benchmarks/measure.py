@@ -42,7 +42,7 @@ except ImportError:
 
 SHORTEST = 0.01  # seconds: a shorter contender repeats within its turn
 SETTLE = 0.03  # seconds between turns: thread pools spin for a while after their last work, on the next one's cores
-RESULTS = Path(__file__).parents[1] / "results"
+MEASURED = Path(__file__).parents[1] / "build" / "measured"  # the pages of results/ are written from it
 PACKAGES = ("esnlm", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "torch", "triton", "reservoirpy")
 
 Contender = Callable[[int], object]  # called with the round's number; returns when its work is done
@@ -60,7 +60,9 @@ def as_command(main: Callable[[], dict]) -> None:
 def arguments(description: str) -> argparse.ArgumentParser:
     """Returns the parser of a benchmark, with the argument that all of them have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
+    parser.add_argument(
+        "--out", type=Path, default=MEASURED, help="folder of the result files (default: build/measured)"
+    )
     return parser
 
 

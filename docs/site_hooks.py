@@ -1,7 +1,7 @@
 """What MkDocs cannot do by itself: pages from outside docs/, links as they are in the repository, and notebooks.
 
 mkdocs.yml names this file. The pages are written to be read in the repository, too, so their links are those of its
-folders: docs/start.md links to ../results/real_text.md. In the site what lies in docs/ stands beside results/ and configs/.
+folders: docs/start.md links to ../results/quickstart.md. In the site what lies in docs/ stands beside results/ and configs/.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Jaeger's network for real-valued sequences, whose output is fed back, on the tasks of Jaeger 2001 and on NARMA-10.
 
-    python -m examples.output_feedback --seeds 10 --out results/signals.md
+    python -m examples.output_feedback --seeds 10 --out signals.md
 
 The equations are those of Jaeger 2001, as summarised by Ichimura 2019 (eq. 1 and 2):
 

@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from esnlm.data.text_files import holds_documents, kind_of, read_text
 from esnlm.errors import InputError
@@ -68,7 +69,7 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
         raise InputError(f"{name}: holds documents, and a table is read here; write it as .tsv or .csv")
     separator = "," if path and kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(1 << 22)
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True, quoting=quoting)
     try:
         found = [(reader.line_num, row) for row in reader if row]

@@ -6,7 +6,7 @@ A step adds W h to its input x, where h is the last output. So the gradient in x
 
 Autodiff of a scan adds one product to dW at each time step; here it is one product over all steps and slots. And XLA's CPU backend
 transposes W for each product W^T dx; here that is done once. Without these two changes an update of an LSTM of 512 units took about
-1.6 times as long on two cores of an EPYC (results/families_avx2.md).
+1.6 times as long on two cores of an EPYC (results/families.md).
 """
 
 from collections.abc import Callable

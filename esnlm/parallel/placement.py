@@ -7,7 +7,7 @@ its own. XLA finds the exchanges from this.
 Arrays with a row for each token may get more rows than there are tokens, so that all devices have equally many. One device
 also wants a certain number: on a GPU, GPT-2's odd V = 50,257 misaligns the rows of the logits, and XLA then copies them at every
 update. On a CPU round numbers are slow: if V is a multiple of 1,024, the gradient of A reads columns of the exponentials (C, V)
-whose numbers all want the same few places of the cache (results/readout_rows.md).
+whose numbers all want the same few places of the cache.
 
 An added row is no token. Its numbers are 0, and `masked` gives it a bias of PADDING_BIAS, so that its probability and its
 gradient are exactly 0. Checkpoints have the arrays without added rows.

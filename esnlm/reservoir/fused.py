@@ -172,7 +172,8 @@ def step(
         drive = here.sums(ref.read, half, source)  # (ROWS, tile)
         kept = ref.read if carry.state is None else ref.state
         state = kept.load((half, here.row, source), here.inside)
-        first, its_product = 0.0, 0.0
+        first: Any = 0.0
+        its_product: Any = 0.0
         if start is not None:
             first, its_product = here.of_unit(ref.first), here.of_unit(ref.its_product)
         state, drive = jnp.where(begins, first, state), jnp.where(begins, its_product, drive)

@@ -57,7 +57,7 @@ MOST_ELL_COLUMNS = 2
 # dense product in float32 (2 operations at 67 TFLOP/s).
 DENSE_ENTRIES = 24
 # The most units of a matrix that is made dense whatever its entries. On a GPU a program of `fused` waits for one read after another;
-# a TPU has no kernel that gathers (results/compile_for.md).
+# a TPU has no kernel that gathers.
 DENSE_UNITS = {"gpu": 2048, "tpu": 8192}
 
 # Padded rows may have at most this many places for each entry: an estimate, since no TPU was measured. At N 65,536 Bernoulli rows
@@ -66,7 +66,7 @@ MOST_PADDING = 4
 
 
 def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0) -> str:
-    """Returns the kernel for a (rows, rows) matrix on JAX's backend cpu, gpu or tpu, as measured in results/performance.md (CPU).
+    """Returns the kernel for a (rows, rows) matrix on JAX's backend cpu, gpu or tpu, as measured in results/recurrence.md (CPU).
 
     `longest_row` counts the entries of the fullest row, to which "ell" would pad all rows; 0 if that is not known.
     """

@@ -2,8 +2,9 @@
 
     python -m experiments.claims studies/two_cores --out claims.md
 
-DIR has a folder for each study that the claims name. A file of claims is a list of claims, each with `claim`, `source` and `parts`.
-A part is a sentence, `says`, perhaps with the numbers of a `paper`, and one check on a `measure` of a `study`:
+DIR has a folder for each study that the claims name. A file of claims has `claims`, a list with `claim`, `source` and `parts`, and
+may have an `answer`, the text on top of the page. A part is a sentence, `says`, perhaps with the numbers of a `paper`, and one
+check on a `measure` of a `study`:
 
     falls: SELECTION               the measure falls from each cell to the next
     rises: SELECTION               it rises
@@ -36,13 +37,13 @@ from esnlm.studies.table import MADE_FROM
 from experiments.claims.verdicts import NOT_TESTED, Finding, combine, digits_of, examine, spell
 
 RULES = """\
-A difference is taken seed by seed, and its interval is Student's t over seeds, of 95 %. A sentence **holds** if each of its
-differences has its interval on the side that it says. It **does not hold** if one of k differences has an interval of
-100 - 5 / k percent (Bonferroni) on the other side. Otherwise it is **not resolved**, and always with fewer than three seeds.
-Runs that are counted must all be as the sentence says; if none of a cell is, it does not hold. **Not tested** is what no
-study here can say. Of the sentences of a claim that were tested, all must hold for it to hold; one that does not is enough for
-it not to. Sentences are judged one by one, without a correction over them. NLL here counts the EOS of each sentence, which is
-easily predicted{papers}. The tables of the studies have it without EOS, too."""
+Differences are taken seed by seed, and their 95 % intervals are Student's t over seeds. A sentence **holds** if the interval of
+each of its differences lies on the side that it names. It **does not hold** if one of its k differences has an interval of
+100 - 5 / k percent (Bonferroni) on the other side. Otherwise, and always with fewer than three seeds, it is **not resolved**. A
+sentence that counts runs holds if it is true of all of them, and does not hold if it is true of none in a cell. **Not tested**
+means that these studies cannot test it. A claim holds if all its tested sentences hold, and does not hold if one of them does
+not. Verdicts are not corrected for the number of sentences. NLL includes the EOS of each sentence, which is easy to
+predict{papers}. The tables of the studies also give it without EOS."""
 OF_PAPERS = "; the papers do not say whether theirs does"
 
 
@@ -59,8 +60,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there, too")
     options = parser.parse_args()
     try:
-        claims = yaml.safe_load(options.claims.read_text())["claims"]
-        page = render(claims, read_studies(options.folder, claims), f"{parser.prog} {shlex.join(sys.argv[1:])}")
+        asked = yaml.safe_load(options.claims.read_text())
+        studies = read_studies(options.folder, asked["claims"])
+        page = render(asked["claims"], studies, f"{parser.prog} {shlex.join(sys.argv[1:])}", asked.get("answer", ""))
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise error if isinstance(error, InputError) else InputError(f"{options.claims}: {error!r}") from None
     print(page, end="")
@@ -84,11 +86,11 @@ def read_studies(folder: Path, claims: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def render(claims: Sequence[Any], studies: dict[str, Any], command: str) -> str:
-    """Returns the page: what the studies were made from, the verdicts, and each sentence with its numbers."""
+def render(claims: Sequence[Any], studies: dict[str, Any], command: str, answer: str) -> str:
+    """Returns the page: the answer, the verdicts, each sentence with its numbers, and how they were measured."""
     findings = [[examine(part, studies.get(part.get("study"))) for part in claim["parts"]] for claim in claims]
     papers = OF_PAPERS if any("paper" in part for claim in claims for part in claim["parts"]) else ""
-    lines = ["# Claims", "", *_describe(studies), "", RULES.format(papers=papers), ""]
+    lines = ["# Claims", "", *([answer.strip(), ""] if answer else [])]
     rows = []
     for i, (claim, its) in enumerate(zip(claims, findings, strict=True), start=1):
         tested = sum(finding.verdict != NOT_TESTED for finding in its)
@@ -106,6 +108,7 @@ def render(claims: Sequence[Any], studies: dict[str, Any], command: str) -> str:
         differences = [row for name, part, finding in told for row in _differences(name, part, finding)]
         if differences:
             lines += ["", *markdown_table(["", "difference", "mean", "95 %", "seeds"], differences, align="llr")]
+    lines += ["", "## How it was measured", "", RULES.format(papers=papers), "", *_describe(studies)]
     return "\n".join([*lines, "", f"Made by `{command}`"]) + "\n"
 
 

@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     add("--only", choices=COMMANDS, nargs="+", default=list(COMMANDS), help="the commands to try (default: all)")
     add("--seconds", type=float, default=float("inf"), help="begin no further case after so long")
     add("--continue", dest="goes_on", action="store_true", help="keep the cases of faults.json and try others")
-    add("--out", type=Path, default=measure.RESULTS)
+    add("--out", type=Path, default=measure.MEASURED)
     args = parser.parse_args(arguments)
     record = measure.begin() | {"calls": {}, "rows": []}
     if args.goes_on and (args.out / "faults.json").exists():

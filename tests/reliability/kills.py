@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> dict:
     add("--window-tokens", type=int, default=4096, help="states of a window")
     add("--seed", type=int, default=0, help="of the moments")
     add("--seconds", type=float, default=840, help="begin no further kill after so long")
-    add("--out", type=Path, default=measure.RESULTS)
+    add("--out", type=Path, default=measure.MEASURED)
     args = parser.parse_args(arguments)
     record = {"command": measure.command(), "load_before": measure.load()}
     with tempfile.TemporaryDirectory() as folder:

@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--size", type=int, default=64, help="N")
     parser.add_argument("--flips", type=int, default=2, help="places where a bit of each file is flipped")
     parser.add_argument("--only", default="", help="a regular expression: the files to damage (default: all)")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    parser.add_argument("--out", type=Path, default=measure.MEASURED)
     args = parser.parse_args(arguments)
     record = measure.begin()
     with tempfile.TemporaryDirectory() as folder:
