@@ -25,9 +25,7 @@ LOST = 76  # the exit status after another process was lost; EX_PROTOCOL in C
 LOSS = "another process was lost: its own lines may say why; the same command resumes from the newest checkpoint"
 # How many processes a launcher started. (In an interactive allocation JAX would wait for others that were never started.)
 STARTED_TOGETHER = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-PATIENCE = (
-    10  # seconds: a process without a sign of life is lost then, and a failing one waits no longer for the others
-)
+PATIENCE = 10  # seconds until a silent process is lost; a failing one waits no longer for the others
 MESSAGE = 1 << 16  # bytes of every message, so that a failing process can answer whatever the others ask
 
 _index, _count = 0, 1
