@@ -17,7 +17,7 @@ from esnlm.settings import settings
 
 @settings
 class GivenData(DataSource):
-    """Sentences given to `esnlm.train` or to the `fit` of a language model (docs/library.md)."""
+    """Sentences given to `esnlm.train` (docs/library.md)."""
 
     kind: str = "given"
 
