@@ -59,9 +59,8 @@ def own_compilation_cache(request, tmp_path_factory):
         here.setenv("ESNLM_COMPILATION_CACHE", str(compiled))
         here.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
         jax.config.update("jax_compilation_cache_dir", str(compilation_cache.choose_folder()))
-        jax.config.update(
-            "jax_compilation_cache_max_size", -1
-        )  # With a largest size, JAX reads the whole folder at each change.
+        # With a largest size, JAX would look at every file of the folder whenever it adds one.
+        jax.config.update("jax_compilation_cache_max_size", -1)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         cache_of_jax.reset_cache()  # JAX looks at the settings again where it has already compiled something.
         yield
