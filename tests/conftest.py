@@ -1,7 +1,11 @@
 """Fixtures of all tests: data that is not ours to ship, other libraries to compare with, and cleaning up."""
 
-import csv
 import os
+
+# The processes of pytest-xdist share the cores, and threads of BLAS that wait for each other would take most of them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import csv
 import signal
 import subprocess
 import sys
