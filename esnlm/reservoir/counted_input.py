@@ -78,34 +78,26 @@ def counted_columns(
     is_dense = isinstance(projection, np.ndarray)
     random = projection.T if is_dense else scipy.sparse.csr_array(projection.T)  # (V, N)
     w_in = np.empty((units, vocab_size), np.float32) if is_dense else None
-    rows, columns, values = [], [], []
+    blocks = []
     step = max(1, ENTRIES // units)
     for first in range(0, vocab_size, step):
         some = slice(first, min(vocab_size, first + step))
         found = _summed(weights[some], random)  # (tokens, N) y
         unknown = ~found.any(axis=1)
-        found[unknown] = _dense(random[some])[unknown]
+        found[unknown] = random[some][unknown] if is_dense else random[some][unknown].toarray()
         if reached < units:
             weakest = np.argpartition(np.abs(found), units - reached - 1, axis=1)[:, : units - reached]
             known = np.flatnonzero(~unknown)  # A random column is as sparse as it is.
             found[known[:, None], weakest[known]] = 0
         size = np.sqrt(np.square(found).sum(axis=1) / np.maximum((found != 0).sum(axis=1), 1))
         size[unknown] = scale  # it has its values already
-        if w_in is not None:
-            found /= size[:, None]
-            found *= scale
+        found /= size[:, None]
+        found *= scale
+        if w_in is None:
+            blocks.append(scipy.sparse.csr_array(found.T.astype(np.float32)))
+        else:
             w_in[:, some] = found.T
-            continue
-        of_token, unit = np.nonzero(found)
-        rows.append(unit)
-        columns.append(of_token + first)
-        values.append(found[of_token, unit] / size[of_token] * scale)
-    if w_in is not None:
-        return w_in
-    row, column, value = (np.concatenate(parts) for parts in (rows, columns, values))
-    order = np.lexsort((column, row))
-    coords = row[order].astype(np.int32), column[order].astype(np.int32)
-    return scipy.sparse.coo_array((value[order].astype(np.float32), coords), shape=(units, vocab_size))
+    return scipy.sparse.hstack(blocks, format="csr").tocoo() if w_in is None else w_in
 
 
 def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:
@@ -122,7 +114,3 @@ def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np
         some = slice(first, first + step)
         found[:, some] = weights @ np.ascontiguousarray(random[:, some], np.float64)
     return found
-
-
-def _dense(matrix: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:
-    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jax import lax
 from jax.experimental import sparse
 from jax.sharding import PartitionSpec
@@ -187,8 +186,9 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str = 
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(matrix).T
     rows, columns = matrix.shape
-    column, row, value = _by_column(matrix)
-    values, indices = _pad_rows(columns, column, row, value, padding=rows)
+    row, column = np.asarray(matrix.indices).T
+    order = np.argsort(column, kind="stable")  # by column and then by row
+    values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], padding=rows)
     if kernel != "fused":
         return Columns(values.T, indices.T)
     count = fused.buckets(rows, matrix.nse, columns)
@@ -212,14 +212,6 @@ def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> 
         slots = jnp.broadcast_to(jnp.arange(h.shape[1])[:, None], index.shape)
         return h.at[index, slots].add(value, mode="drop", unique_indices=False)
     return h + table[tokens].T
-
-
-def _by_column(matrix: sparse.BCOO) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the columns, rows and values of the entries, sorted by column and then by row, by SciPy's counting."""
-    row, column = np.asarray(matrix.indices).T
-    starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=matrix.shape[0]))])
-    found = scipy.sparse.csr_array((np.asarray(matrix.data), column, starts), shape=matrix.shape).tocsc()
-    return np.repeat(np.arange(matrix.shape[1]), np.diff(found.indptr)), found.indices, found.data
 
 
 def _pad_rows(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray, padding: int = 0) -> Ell:

@@ -62,10 +62,11 @@ def spectral_radius(
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiub":
         raise InputError(f"spectral radius needs a real square matrix, got shape {matrix.shape}, dtype {matrix.dtype}")
-    if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and _is_strongly_connected(matrix):
+    if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and np.count_nonzero(matrix) == matrix.size:
+        # All nodes are one block. The indices of a sparse copy would take more memory than the matrix.
         unit = max(float(matrix.max()), -float(matrix.min()))
         if np.isfinite(unit):  # Else it is refused below, with the number of entries that are not.
-            block = _iterated(_scaled_operator(matrix, unit), seed)
+            block = _iterated(np.divide(matrix, unit, dtype=np.float64, order="C"), seed)
             return replace(block, radius=float(block.radius * unit))
     csr = _canonical(matrix)
     if csr.nnz == 0:
@@ -76,43 +77,6 @@ def spectral_radius(
     found = [cycles, *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(_operator(b), seed) for b in blocks)]
     largest = max(found, key=lambda block: block.radius)
     return replace(largest, radius=float(largest.radius * unit), products=sum(block.products for block in found))
-
-
-def _is_strongly_connected(matrix: np.ndarray) -> bool:
-    """Returns whether all nodes of a dense matrix (N, N), at least 2, are one strongly connected component and no bare cycle."""
-    return bool(_reaches_all(matrix) and _reaches_all(matrix.T) and np.count_nonzero(matrix) > len(matrix))
-
-
-def _reaches_all(matrix: np.ndarray) -> bool:
-    """Returns whether every node can be reached from the first one, over the entries (from, to) that are not 0."""
-    reached = np.zeros(len(matrix), bool)
-    reached[0] = True
-    waiting = [0]
-    while waiting and not reached.all():
-        new = (matrix[waiting.pop()] != 0) & ~reached
-        reached |= new
-        waiting.extend(np.flatnonzero(new).tolist())
-    return bool(reached.all())
-
-
-def _scaled_operator(matrix: np.ndarray, unit: float) -> np.ndarray | sparse.csr_array:
-    """Returns a dense matrix (N, N) divided by `unit`, in float64, as _operator would, with the same bits and in one copy."""
-    n, nonzeros = len(matrix), int(np.count_nonzero(matrix))
-    if _is_multiplied_dense(n, nonzeros):
-        operator = np.divide(matrix, unit, dtype=np.float64, order="C")
-        operator += 0.0  # -0.0 becomes 0.0, as where zeros are not stored
-        return operator
-    # One type of index for both arrays: SciPy would copy the smaller one to the larger type.
-    index = np.int32 if nonzeros < 2**31 else np.int64
-    ends = np.zeros(n + 1, index)
-    column, entry = np.empty(nonzeros, index), np.empty(nonzeros)
-    for i, row in enumerate(matrix):
-        found = np.flatnonzero(row)
-        ends[i + 1] = ends[i] + len(found)
-        column[ends[i] : ends[i + 1]] = found
-        entry[ends[i] : ends[i + 1]] = row[found]
-    entry /= unit
-    return sparse.csr_array((entry, column, ends), shape=matrix.shape)
 
 
 def _canonical(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> sparse.csr_array:
@@ -156,13 +120,8 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
 
 
 def _operator(block: sparse.csr_array) -> np.ndarray | sparse.csr_array:
-    """Returns the block (N, N) in the form whose products are the faster ones."""
-    return block.toarray() if _is_multiplied_dense(block.shape[0], block.nnz) else block
-
-
-def _is_multiplied_dense(n: int, nonzeros: int) -> bool:
-    """Returns whether a product with an (n, n) matrix is faster where it is dense: twice as fast from half of its entries on."""
-    return nonzeros > n * n / 2
+    """Returns the block (N, N) in the form whose products are the faster ones: dense from half of its entries on."""
+    return block.toarray() if block.nnz > block.shape[0] ** 2 / 2 else block
 
 
 def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:

@@ -64,7 +64,7 @@ class ReservoirConfig:
     # drive the units alike (reservoir/counted_input.py). A counted W_in is dense where input_connectivity is null.
     input_weights: Literal["random", "counted"] = "random"
     leak_min: Fraction = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
-    leak_max: Fraction = 1.0  # upper end of that interval [alpha_max]
+    leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # upper end of that interval [alpha_max]
     # How the leaks lie in that interval: uniform, or log, where their logarithms are uniform, so that there are as many units of
     # leaks from 0.01 to 0.1 as from 0.1 to 1. Leaks of many scales are those of Tanaka et al. 2022.
     leak_spacing: Literal["uniform", "log"] = "uniform"
