@@ -295,12 +295,11 @@ class Run:
             raise InputError(
                 f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
             )
-        found = generation.generate(
+        found = generation.generate_each(
             self._ready.reader(count, len(ids) + length),
             self._readout_here,
-            ids,
+            [ids] * count,
             self.tokenizer.eos,
-            count=count,
             length=length,
             temperature=temperature,
             top_k=top_k,

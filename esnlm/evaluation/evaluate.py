@@ -6,36 +6,18 @@ Data flows through `evaluate` one way: pairs -> sequences of ids -> log-probabil
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
-from esnlm.evaluation.judge import Judge
-from esnlm.evaluation.minimal_pairs import Pair, sentences_of
-from esnlm.evaluation.sequences import describe_unscored, encode, sum_log_probs
+from esnlm.evaluation.minimal_pairs import Pair, sentences_of, wrong_of
+from esnlm.evaluation.sequences import ScorableRun, describe_unscored, encode, sum_log_probs
 from esnlm.models.ngrams import NgramModel
 
 FORMAT = "esnlm minimal pairs"
 FORMAT_VERSION = 1
-
-
-class ScorableRun(Protocol):
-    """What `evaluate` asks of a run."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def directory(self) -> Path: ...
-    @property
-    def tokenizer(self) -> Any: ...
-    def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]: ...
-    def unigram(self) -> NgramModel | None: ...
 
 
 @dataclass(frozen=True)
@@ -165,6 +147,53 @@ def evaluate(
     return found
 
 
+class Judge:
+    """Tells which of n pairs and sets a model has right.
+
+    Args:
+        items: pairs and sets.
+        sentences: their distinct sentences.
+    """
+
+    def __init__(self, items: Sequence[Pair], sentences: list[str]) -> None:
+        number_of = {sentence: i for i, sentence in enumerate(sentences)}
+        self._items = items
+        self.good = np.array([number_of[item.good] for item in items])  # (n,) the number of the right sentence
+        # The numbers of the wrong sentences, (n, K). Rows with fewer repeat the first one.
+        wrong = [[number_of[sentence] for sentence in wrong_of(item)] for item in items]
+        self.wrong_count = np.array([len(numbers) for numbers in wrong])  # (n,) how many there are
+        most = self.wrong_count.max()
+        self._wrong = np.array([numbers + numbers[:1] * (most - len(numbers)) for numbers in wrong])
+        self._is_real = np.arange(most) < self.wrong_count[:, None]  # (n, K)
+        self.identical = (self._wrong == self.good[:, None]).any(axis=1)
+
+    def bad(self, log_prob: np.ndarray) -> np.ndarray:
+        """Returns the number of the most probable wrong sentence of each item, (n,), given log p (sentences,)."""
+        most = log_prob[self._wrong].argmax(axis=1)  # NaN is the largest of all to NumPy
+        return self._wrong[np.arange(len(most)), most]
+
+    def outcomes(self, log_prob: np.ndarray) -> np.ndarray:
+        """Returns the outcome of each item, (n,), as in `statistics.outcomes`, given log p (sentences,)."""
+        return statistics.outcomes(log_prob[self.good], log_prob[self.bad(log_prob)])
+
+    def tie_worth(self, log_prob: np.ndarray) -> np.ndarray:
+        """Returns what a tie of each item is worth to a coin, (n,): one over the number of sentences at the top."""
+        is_equal = log_prob[self._wrong] == log_prob[self.good][:, None]
+        return 1 / (1 + (is_equal & self._is_real).sum(axis=1))
+
+    def details(self, log_prob: np.ndarray) -> dict[int, dict]:
+        """Returns what a report says, beside the rest, of each set, by its row."""
+        found = {}
+        for row in np.flatnonzero(self.wrong_count > 1).tolist():
+            wrong, log_probs = self._items[row].bad, log_prob[self._wrong[row, : self.wrong_count[row]]]
+            found[row] = {
+                "sentence_bad": wrong[int(log_probs.argmax())],
+                "sentences_bad": list(wrong),
+                "log_probs_bad": log_probs.tolist(),
+            }
+        return found
+
+
 def config_sha256(run: ScorableRun) -> str:
     """Returns the sha256 of the run's configuration, which tells two runs of one name apart."""
     return hashlib.sha256((run.directory / "config.yaml").read_bytes()).hexdigest()
@@ -184,8 +213,6 @@ def _verdict(
     tied = statistics.has_collapsed(outcome, identical)
     if not tied and not length_only:
         return "ok", []
-    if identical.all():
-        return "collapsed", ["each pair is twice the same sentence, so that no accuracy is given"]
     if not tied:
         return "collapsed", ["every token has the same log-probability: only length decides, and no accuracy is given"]
     ties, pairs = int(np.sum((outcome == 0.5) & ~identical)), int(np.sum(~identical))

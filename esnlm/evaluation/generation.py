@@ -2,26 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.readout import linear
-
-
-def generate(
-    features: Callable[[np.ndarray], jax.Array],
-    readout: dict,
-    prompt: np.ndarray,
-    eos: int,
-    *,
-    count: int,
-    **options: Any,
-) -> list[list[int]]:
-    """Continues a prompt `count` times, side by side. See `generate_each`."""
-    return generate_each(features, readout, [prompt] * count, eos, **options)
 
 
 def generate_each(

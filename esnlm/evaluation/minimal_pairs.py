@@ -21,18 +21,6 @@ from esnlm.errors import InputError
 
 # Of a folder the files of one kind are read: the first of these that it has.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
-# The phenomena as the tables of Warstadt et al. 2020 abbreviate them, without marks and in lower case.
-ABBREVIATIONS = {
-    "anaagr": "anaphor_agreement",
-    "argstr": "argument_structure",
-    "ctrlrais": "control_raising",
-    "dnagr": "determiner_noun_agreement",
-    "fillergap": "filler_gap_dependency",
-    "irregular": "irregular_forms",
-    "island": "island_effects",
-    "npi": "npi_licensing",
-    "svagr": "subject_verb_agreement",
-}
 
 
 class Columns(NamedTuple):
@@ -55,9 +43,6 @@ class Pair(NamedTuple):
     pair_id: str
 
 
-Item = Pair
-
-
 def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None) -> list[Pair]:
     """Reads pairs and sets, sorted by paradigm and in the order of their file within a paradigm.
 
@@ -65,7 +50,7 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
 
     Args:
         data: files and folders, and FOLDER/NAME for what has this name in a folder: a paradigm, a phenomenon, as BLiMP
-            names or abbreviates it, or a field. The suffix of a file says what it holds: .tsv and .csv tables, .txt Zorro's
+            names it, or a field. The suffix of a file says what it holds: .tsv and .csv tables, .txt Zorro's
             pairs of lines, and anything else JSON lines. A .txt whose first line is a JSON object holds JSON lines, too.
         columns: the names of columns and JSON fields; None: those of BLiMP.
 
@@ -122,9 +107,8 @@ def digest(items: Sequence[Pair]) -> str:
 
 
 def _is_called(item: Pair, name: str) -> bool:
-    """Tells whether a name is that of an item's paradigm, phenomenon or field, or BLiMP's abbreviation of it."""
-    plain = _plain(ABBREVIATIONS.get(_plain(name), name))
-    return plain in (_plain(item.uid), _plain(item.phenomenon), _plain(item.field))
+    """Tells whether a name is that of an item's paradigm, phenomenon or field."""
+    return _plain(name) in (_plain(item.uid), _plain(item.phenomenon), _plain(item.field))
 
 
 @cache

@@ -3,13 +3,33 @@
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions
+from esnlm.io.console import Shown
+from esnlm.models.ngrams import NgramModel
 from esnlm.warning import warn_caller
+
+
+class ScorableRun(Protocol):
+    """What scoring asks of a run."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def longest(self) -> int | None: ...
+    def token_log_probs_of(self, sequences: list[np.ndarray], progress: Shown = False) -> list[np.ndarray]: ...
+    def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]: ...
+    def unigram(self) -> NgramModel | None: ...
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:

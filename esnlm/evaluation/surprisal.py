@@ -8,31 +8,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
-from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.evaluation.sequences import ScorableRun, encode, sum_log_probs
 from esnlm.io.console import Shown
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 BY = ("word", "token")
 WHITESPACE = ("leading", "trailing")
 END = "<|endoftext|>"  # what stands for the end of a sentence in the table
-
-
-class Reader(Protocol):
-    """What `surprisals` asks of a run."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-    @property
-    def longest(self) -> int | None: ...
-    def token_log_probs_of(self, sequences: list[np.ndarray], progress: Shown = False) -> list[np.ndarray]: ...
-    def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +54,7 @@ class Options:
 
 
 def surprisals(
-    run: Reader,
+    run: ScorableRun,
     documents: Sequence[Sequence[str | Sequence[str]]],
     options: Options,
     progress: Shown = False,

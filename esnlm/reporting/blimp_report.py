@@ -9,7 +9,8 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
-from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, ScorableRun, config_sha256
+from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, config_sha256
+from esnlm.evaluation.sequences import ScorableRun
 from esnlm.io.atomic import require_writable, write_files, writing
 from esnlm.io.json_file import parse_json, seal, spell_nonfinite
 from esnlm.reporting import blimp_plot

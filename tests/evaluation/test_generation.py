@@ -5,7 +5,7 @@ import pytest
 
 from esnlm import config
 from esnlm.cells.attention import AttentionConfig
-from esnlm.evaluation.generation import choose, generate, generate_each
+from esnlm.evaluation.generation import choose, generate_each
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -56,7 +56,7 @@ def sample(name, **options):
     count = options.pop("count", 1)
     features, readout = sources(name, count)
     settings = {"length": 12, "temperature": 1.0, "top_k": None, "seed": 0, "precision": "float32"} | options
-    return generate(features, readout, np.array([EOS, 3, 5], np.int32), EOS, count=count, **settings)
+    return generate_each(features, readout, [np.array([EOS, 3, 5], np.int32)] * count, EOS, **settings)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -129,7 +129,7 @@ def test_prompts_of_several_lengths_are_continued_as_each_would_be_alone(name):
     )
     for prompt, ids in zip(prompts, together, strict=True):
         features, readout = sources(name, 1)
-        (alone,) = generate(features, readout, prompt, EOS, count=1, **settings)
+        (alone,) = generate_each(features, readout, [prompt], EOS, **settings)
         assert ids == alone
 
 
