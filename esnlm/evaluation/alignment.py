@@ -15,8 +15,6 @@ from esnlm.errors import InputError
 
 Span = tuple[int, int]
 
-PUNCTUATION = ("attached", "separate")
-
 
 def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> list[Span]:
     """Returns the characters of each token of a text, the white space that it begins with included.

@@ -5,7 +5,7 @@ docs/surprisal.md says how words, white space and documents are treated, and why
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -19,8 +19,6 @@ from esnlm.evaluation.sequences import ScorableRun, encode, sum_log_probs
 from esnlm.io.console import Shown
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
-BY = ("word", "token")
-WHITESPACE = ("leading", "trailing")
 END = "<|endoftext|>"  # what stands for the end of a sentence in the table
 
 
@@ -37,7 +35,12 @@ class Options:
 
     def check(self) -> None:
         """Raises InputError for a value that is not known, or a convention that cannot be used."""
-        choices = {"by": BY, "unit": UNITS, "punctuation": alignment.PUNCTUATION, "whitespace": WHITESPACE}
+        choices: dict[str, Iterable[str]] = {
+            "by": ("word", "token"),
+            "unit": UNITS,
+            "punctuation": ("attached", "separate"),
+        }
+        choices["whitespace"] = ("leading", "trailing")
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")

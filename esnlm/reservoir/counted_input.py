@@ -17,8 +17,10 @@ such as one that the text does not have, keeps its random column. <|endoftext|> 
 
 import numpy as np
 import scipy.sparse
+from jax.experimental.sparse import BCOO
 
 from esnlm.data.store import TokenStore
+from esnlm.reservoir.arrays import bcoo
 
 WINDOW = 2  # tokens on either side
 SMOOTHING = 0.75  # exponent of the context's frequency, so that rare contexts do not get the largest PMI
@@ -62,7 +64,7 @@ def ppmi(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 def counted_columns(
     text: TokenStore, projection: scipy.sparse.csr_array | np.ndarray, reached: int, scale: float
-) -> scipy.sparse.coo_array | np.ndarray:
+) -> BCOO | np.ndarray:
     """Returns W_in (N, V), float32, dense where the projection is dense, else sorted by row and then by column.
 
     All is computed in float64. Of a dense W_in only some columns at a time are in float64, and there is no other copy of it.
@@ -97,7 +99,10 @@ def counted_columns(
             blocks.append(scipy.sparse.csr_array(found.T.astype(np.float32)))
         else:
             w_in[:, some] = found.T
-    return scipy.sparse.hstack(blocks, format="csr").tocoo() if w_in is None else w_in
+    if w_in is not None:
+        return w_in
+    entries = scipy.sparse.hstack(blocks, format="csr").tocoo()
+    return bcoo(entries.data, np.stack(entries.coords, axis=1), entries.shape)
 
 
 def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:

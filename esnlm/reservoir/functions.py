@@ -14,17 +14,20 @@ A configuration names its functions, so every program that uses a run registers 
 function that nobody registered has a name in angle brackets, which no other process can know.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from esnlm.errors import InputError
 
 Activation = Callable[[jax.Array], jax.Array]  # elementwise
 Function = TypeVar("Function", bound=Callable)
+SEQUENCES = 4  # beside each other in the array on which functions of a program's own are tried
 
 
 @dataclass(frozen=True)  # and not a tuple, which JAX would look into
@@ -133,6 +136,45 @@ def is_built_in(name: str) -> bool:
 def is_anonymous(name: str) -> bool:
     """Returns whether a name serves this process only."""
     return name.startswith("<")
+
+
+def check_own_functions(activation: str, update_rule: str, units: int) -> None:
+    """Raises InputError for a function of a program's own that JAX cannot trace, or that mixes what must stay apart.
+
+    An activation makes each entry of its result of the same entry of its argument: a mean over all units would be broadcast without
+    a word. An update rule may read other units, but no other sequence: a sentence's NLL would depend on those beside it in the batch.
+    """
+    f, rule = ACTIVATIONS[activation], UPDATE_RULES[update_rule]
+    if not is_built_in(activation):
+        # The first unit and the last: a sum from above does not see the one, nor one from below the other.
+        parts = np.zeros((2, units, SEQUENCES), bool)
+        parts[0, 0, 1] = parts[1, -1, 1] = True
+        _check(f"activation {activation}", "one entry with another", lambda x, leak: f(x), parts)
+    if not is_built_in(update_rule):
+        parts = np.zeros((1, units, SEQUENCES), bool)
+        parts[0, :, 1] = True
+        called, mixes = f"update_rule {update_rule}", "one sequence with another"
+        _check(called, mixes, lambda x, leak: rule.step(x, x[::-1], leak, f, 1.0), parts)
+
+
+def _check(called: str, mixes: str, function: Callable[[jax.Array, jax.Array], jax.Array], parts: np.ndarray) -> None:
+    """Tries a function with other values in each of `parts` (tries, N, sequences), which may change nothing outside of it."""
+    shape, leak = parts.shape[1:], np.full((parts.shape[1], 1), 0.5, np.float32)
+    run = jax.jit(function)
+    x = np.linspace(-1, 1, parts[0].size, dtype=np.float32).reshape(shape)
+    advice = "write it with functions of jax.numpy; an activation is elementwise"
+    try:
+        before = np.asarray(run(x, leak))
+    except Exception as error:  # whatever a function of a program's own raises
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{called} fails on an array of the shape {shape} ({reason}): {advice}") from error
+    if before.shape != shape:
+        raise InputError(f"{called} makes {before.shape} of an array of the shape {shape}: {advice}")
+    # A largest value sees the one change, a least value the other.
+    for changed, value in itertools.product(parts, (2.0, -2.0)):
+        after = np.asarray(run(np.where(changed, np.float32(value), x), leak))
+        if not np.array_equal(before[~changed], after[~changed], equal_nan=True):
+            raise InputError(f"{called} mixes what must stay apart, {mixes}: {advice}")
 
 
 def _known(kind: str) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from esnlm.errors import InputError
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import require_registered
-from esnlm.reservoir.own_functions import check_own_functions
+from esnlm.reservoir.functions import check_own_functions, require_registered
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
@@ -219,11 +218,7 @@ def initialize_reservoir(
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
         if text is not None and counted and not layer:
             projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
-            found = counted_columns(text, projection, round(connectivity * size), scale)
-            if isinstance(found, np.ndarray):
-                w_in = found
-            else:
-                w_in = bcoo(found.data, np.stack(found.coords, axis=1), found.shape)
+            w_in = counted_columns(text, projection, round(connectivity * size), scale)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)

@@ -5,7 +5,7 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.reservoir import functions
-from esnlm.reservoir.own_functions import check_own_functions
+from esnlm.reservoir.functions import check_own_functions
 
 
 @pytest.fixture
