@@ -33,7 +33,6 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
 from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
-from esnlm.reservoir.own_functions import check_own_functions
 from esnlm.reservoir.spectrum import spectral_radius as radius_of
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.function import register
@@ -208,7 +207,7 @@ class Reservoir:
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max())}
             changes |= {"leak_spacing": "uniform", "continuous": None}
         config = dataclasses.replace(config, **changes)
-        check_own_functions(config.activation, config.update_rule, old.state_size)
+        functions.check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
         return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)
 

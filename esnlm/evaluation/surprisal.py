@@ -39,8 +39,8 @@ class Options:
             "by": ("word", "token"),
             "unit": UNITS,
             "punctuation": ("attached", "separate"),
+            "whitespace": ("leading", "trailing"),
         }
-        choices["whitespace"] = ("leading", "trailing")
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
