@@ -68,19 +68,18 @@ def read_text(path: Path | None) -> str:
     return "".join(_decode([sys.stdin.buffer.read()], "standard input"))
 
 
-def read_lines(path: Path | None, warns: bool = True) -> list[str]:
+def read_lines(path: Path | None) -> list[str]:
     """Returns all lines of a text file, or of standard input for None, blank ones too, without white space at either end.
 
-    With `warns` it warns of oddities (oddities.py). Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
+    Warns of oddities (oddities.py). Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
     """
     name = str(path or "standard input")
     if path is not None and holds_documents(path):
         raise InputError(f"{name}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
     text = read_text(path)
-    if warns:
-        oddities = Oddities()
-        oddities.note(text, name)
-        oddities.warn()
+    oddities = Oddities()
+    oddities.note(text, name)
+    oddities.warn()
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 

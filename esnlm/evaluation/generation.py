@@ -69,16 +69,9 @@ def choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.ra
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits = np.where(logits >= np.partition(logits, -top_k)[-top_k], logits, -np.inf)
-    p = logits - logits.max()
     with np.errstate(over="ignore"):  # A tiny temperature takes all other logits to -inf, and their p to 0.
-        p /= temperature
-    # This is what `rng.choice(V, p=p / p.sum())` does and returns, without its checks and in one array: of 50,257 tokens in
-    # 0.23 instead of 0.33 ms.
-    np.exp(p, out=p)
-    p /= p.sum()
-    p.cumsum(out=p)
-    p /= p[-1]
-    return int(p.searchsorted(rng.random(), side="right"))
+        p = np.exp((logits - logits.max()) / temperature)
+    return int(rng.choice(len(p), p=p / p.sum()))
 
 
 @partial(jax.jit, static_argnames="precision")
