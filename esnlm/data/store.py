@@ -106,7 +106,7 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
         try:
             is_changed = verify and file_sha256(path) != manifest["sha256"][name]
             arrays[name] = np.memmap(path, dtype, "r") if name == "tokens.bin" else np.load(path, mmap_mode="r")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{path}: missing or damaged ({error}); {AGAIN}") from None
         if is_changed or len(arrays[name]) != length:
             raise InputError(f"{path}: changed since it was made; {AGAIN}")

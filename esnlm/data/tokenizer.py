@@ -215,8 +215,9 @@ def _download_gpt2() -> Tokenizer:
 
 
 def _load_gpt2_files(folder: Path) -> Tokenizer:
+    encoder, merges = _read(folder / "encoder.json"), _read(folder / "vocab.bpe")
     try:
-        return _named(read_gpt2(_read(folder / "encoder.json"), _read(folder / "vocab.bpe")))
+        return _named(read_gpt2(encoder, merges))
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{folder}: vocab.bpe and encoder.json are damaged or do not belong together") from None
 

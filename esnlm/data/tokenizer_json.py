@@ -26,11 +26,13 @@ def character_of_byte() -> dict[int, str]:
 def ranks_of(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> dict[str, bytes]:
     """Returns the bytes of each token by its spelling: the 256 bytes in the order of their ids, then the merges in their order.
 
-    Raises KeyError if a byte has no id.
+    Raises KeyError if a byte or a merged token has no id.
     """
     bytes_of = byte_of_character()
     merged = [left + right for left, right in merges]
     spelled = [*sorted(bytes_of, key=lambda character: vocabulary[character]), *merged]
+    if missing := set(spelled) - vocabulary.keys():
+        raise KeyError(min(missing))
     return {token: bytes(bytes_of[character] for character in token) for token in spelled}
 
 
