@@ -182,17 +182,18 @@ def log_prob(sentence: str) -> float:
     words = [*(sentence[:1].lower() + sentence[1:-1]).split(" "), "."]
     if spell(words) != sentence:
         return -math.inf
-    table, one_word = rules(), _one_word_rules()
+    table = rules()
     known: dict[tuple[str, int], dict[int, float]] = {}
 
     def inside(symbol: str, start: int) -> dict[int, float]:
         """Returns {end: probability that `symbol` becomes words[start:end]}."""
-        if symbol in one_word or symbol not in table:
-            p = one_word.get(symbol, {symbol: 1.0}).get(words[start]) if start < len(words) else None
-            return {start + 1: p} if p else {}
+        if symbol not in table:
+            return {start + 1: 1.0} if words[start : start + 1] == [symbol] else {}
         if (symbol, start) not in known:
             ends = known[symbol, start] = defaultdict(float)
             for p, symbols in table[symbol]:
+                if symbols and symbols[0] not in table and symbols[:1] != words[start : start + 1]:
+                    continue  # most words of a class are others: this saves most of the work
                 for end, q in inside_all(symbols, start).items():
                     ends[end] += p * q
         return known[symbol, start]
@@ -211,17 +212,6 @@ def log_prob(sentence: str) -> float:
 
     probability = inside("S", 0).get(len(words), 0.0)
     return math.log(probability) if probability else -math.inf
-
-
-@cache
-def _one_word_rules() -> dict[str, dict[str, float]]:
-    """Returns {word class: {word: probability}}. Looking these up saves most of the work of parsing."""
-    table = rules()
-    return {
-        left: {symbols[0]: p for p, symbols in alternatives}
-        for left, alternatives in table.items()
-        if all(len(symbols) == 1 and symbols[0] not in table for _, symbols in alternatives)
-    }
 
 
 class Entropy(NamedTuple):
