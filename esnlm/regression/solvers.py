@@ -1,7 +1,7 @@
 """Ridge regression onto real-valued targets, solved in the ways that differ numerically.
 
-solve_centred  From the features themselves, by singular values: the normal equations would square their condition, which
-               matters for a network that generates. It takes memory for all samples.
+solve_by_svd   From the features themselves, by singular values: the normal equations would square their condition, which
+               matters for a network that generates. It takes memory for all samples. `solve_centred` adds an intercept.
 predict_ridge  From the smaller Gram matrix, by Cholesky. It serves many targets at one penalty, in float64 beside
                features in float32, where a penalty keeps the condition low.
 """
@@ -14,19 +14,25 @@ import scipy.linalg
 from esnlm.errors import InputError
 
 
-def solve_centred(features: np.ndarray, targets: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns W (L, F) and the intercept (L,), which is not penalised, of least |targets - features W^T - b|^2 + penalty |W|^2.
+def solve_by_svd(features: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
+    """Returns W (L, F) of least |targets - features W^T|^2 + penalty |W|^2; at 0 the pseudo-inverse gives it.
 
-    Features are (T, F) and targets (T, L), float64. `ridge` is the penalty relative to the mean eigenvalue of the centred features'
-    Gram matrix; at 0 the pseudo-inverse gives W.
+    Features are (T, F) and targets (T, L), float64.
+    """
+    left, values, right = scipy.linalg.svd(features, full_matrices=False)
+    kept = values > values[0] * max(features.shape) * np.finfo(np.float64).eps
+    gain = np.where(kept, values, 0) / np.where(kept, values**2 + penalty, 1)
+    return ((left.T @ targets) * gain[:, None]).T @ right
+
+
+def solve_centred(features: np.ndarray, targets: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns W (L, F) and the intercept (L,), which is not penalised, of a ridge regression by `solve_by_svd`.
+
+    `ridge` is relative to the mean eigenvalue of the centred features' Gram matrix.
     """
     mean, target_mean = features.mean(axis=0), targets.mean(axis=0)
     centred = features - mean
-    penalty = ridge * float(np.square(centred).sum()) / features.shape[1]
-    left, values, right = scipy.linalg.svd(centred, full_matrices=False)
-    kept = values > values[0] * max(features.shape) * np.finfo(np.float64).eps
-    gain = np.where(kept, values, 0) / np.where(kept, values**2 + penalty, 1)
-    w = ((left.T @ (targets - target_mean)) * gain[:, None]).T @ right
+    w = solve_by_svd(centred, targets - target_mean, ridge * float(np.square(centred).sum()) / features.shape[1])
     return w, target_mean - w @ mean
 
 
