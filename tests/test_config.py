@@ -96,6 +96,10 @@ MISTAKES = {
         "model: {reservoir: {state_size: 64, leak_min: 0.9, leak_max: 0.5}}",
         "model.reservoir.leak_min is 0.9: it must be at most leak_max = 0.5",
     ),
+    "units that never change": (
+        "model: {reservoir: {state_size: 64, leak_max: 0}}",
+        "model.reservoir.leak_max is 0: it must be greater than 0",
+    ),
     "too many units asked for": (
         "model: {reservoir: {state_size: 16}}",
         "model.reservoir.mean_degree is 32.0: it must be at most state_size = 16",
