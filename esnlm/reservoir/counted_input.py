@@ -86,7 +86,7 @@ def counted_columns(
         some = slice(first, min(vocab_size, first + step))
         found = _summed(weights[some], random)  # (tokens, N) y
         unknown = ~found.any(axis=1)
-        found[unknown] = random[some][unknown] if is_dense else random[some][unknown].toarray()
+        found[unknown] = random[some][unknown] if isinstance(random, np.ndarray) else random[some][unknown].toarray()
         if reached < units:
             weakest = np.argpartition(np.abs(found), units - reached - 1, axis=1)[:, : units - reached]
             known = np.flatnonzero(~unknown)  # A random column is as sparse as it is.
