@@ -32,45 +32,37 @@ class Profile:
     """Traces some updates of a run into a folder. Within `with`, a trace that was begun is always written.
 
     What cannot be traced is a warning, and does not end a run.
-
-    Args:
-        span: the updates; None: nothing is traced.
-        folder: of the run, for traces.
     """
 
     def __init__(self, span: Span | None, folder: Path) -> None:
-        self.first: int | None = None if span is None else span.first
-        self.last: int | None = None if span is None else span.last
-        self.folder, self.tracing = folder, False
+        self.span, self.folder = span, folder
+        self.tracing, self.begun = False, False
 
     def __enter__(self) -> "Profile":
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self.tracing:
-            warn(f"the profile ends before update {self.last}")
+            warn("the profile ends before its last update")
             self.end()
+        self.warn_if_missing()
 
-    def require_updates(self, updates: int) -> None:
-        """Raises InputError if a run has fewer updates; a regression has 0."""
-        if self.last is not None and self.last > updates:
-            raise InputError(f"--profile {self.first}:{self.last}: this run has {updates:,} updates")
-
-    def warn_if_done(self, step: int) -> None:
-        """Warns if a run goes on from update `step` and the updates that should be traced have begun before."""
-        if self.first is not None and step >= self.first and not self.folder.exists():
-            warn(f"no profile: update {self.first} is done already; the run is at update {step}")
+    def warn_if_missing(self) -> None:
+        """Warns if the updates that should be traced were none of those that this process made."""
+        if self.span is not None and not self.begun and not self.folder.exists():
+            warn(f"no profile: update {self.span.first} was not made here: it was done already, or is not reached")
 
     def begins_after(self, step: int) -> bool:
         """Returns whether a trace begins now, after update `step`."""
-        return self.first is not None and step == self.first - 1 and not self.tracing
+        return self.span is not None and step == self.span.first - 1 and not self.tracing
 
     def ends_after(self, step: int) -> bool:
         """Returns whether the trace ends now, after update `step`."""
-        return self.tracing and step == self.last
+        return self.tracing and self.span is not None and step == self.span.last
 
     def begin(self) -> None:
         """Begins the trace. Of several processes only process 0 has one."""
+        self.begun = True
         if not group.writes():
             return
         options = ProfileOptions()
@@ -91,5 +83,4 @@ class Profile:
         except (OSError, RuntimeError, ValueError) as error:
             warn(f"{self.folder}: the profile was not written: {error}")
             return
-        say(f"profile of updates {self.first}:{self.last}: {written}: open it at https://ui.perfetto.dev, or")
-        say(f"with tensorboard --logdir {self.folder} (its plugin is the package xprof)")
+        say(f"profile: {written}: open it at https://ui.perfetto.dev, or with tensorboard --logdir {self.folder}")

@@ -23,7 +23,6 @@ from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training import loop, parent
 from esnlm.training.interruption import Interruption, interruptible
-from esnlm.training.plan import count_updates
 from esnlm.training.profile import Profile, Span
 from esnlm.training.settings import require_same, require_validation, resolve
 from esnlm.training.state import note_changes, note_device, warn_of_damage
@@ -114,7 +113,6 @@ def _train_run(
             corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
             require_validation(experiment, corpus)
             parent.copy_arrays(experiment, corpus, directory)
-        profile.require_updates(count_updates(experiment.training, len(corpus.train)))
         model, state = loop.open_training(experiment, corpus, directory)
         group.meet()
         if group.writes() and not directory.manifest_file.exists():
@@ -122,7 +120,6 @@ def _train_run(
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
     note_device(state, describe_device())
-    profile.warn_if_done(state.step)
     with (
         Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
         Trackers(chosen if group.writes() else {}, directory, as_dict(experiment), state.step) as trackers,
@@ -131,7 +128,8 @@ def _train_run(
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited(), profile:
-            validation, ended = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
+            training = loop.Training(experiment, corpus, model, state, metrics, directory, interruption, profile)
+            validation, ended = training.run()
         if not ended:
             if group.writes():
                 write_json(directory.summary, {"status": "interrupted", "step": state.step})
@@ -165,7 +163,7 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
     if any(change.startswith("data.validation ") for change in changes):
         say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
-    profile.warn_if_done(before["step"])
+    profile.warn_if_missing()
     return True
 
 

@@ -38,16 +38,16 @@ def test_a_trace_of_two_updates_is_written_and_the_run_has_the_same_bits(small, 
     called = [event for event in events if event.get("name") == "PjitFunction(update)"]
     assert len(called) >= 2, "Perfetto shows the calls of the compiled update"
     said = capsys.readouterr().err
-    assert f"profile of updates 3:4: {trace}: open it at https://ui.perfetto.dev" in said
+    assert f"profile: {trace}: open it at https://ui.perfetto.dev" in said
 
 
-def test_a_run_that_is_past_these_updates_says_so(tmp_path, capsys):
-    folder = tmp_path / "profile"
-    Profile(Span(2, 3), folder).warn_if_done(7)
-    assert capsys.readouterr().err == "warning: no profile: update 2 is done already; the run is at update 7\n"
-    Profile(Span(8, 9), folder).warn_if_done(7)
-    Profile(None, folder).warn_if_done(7)
-    Profile(Span(2, 3), tmp_path).warn_if_done(7)  # it was written when the run was trained
+def test_a_run_that_does_not_make_these_updates_says_so(small, tmp_path, capsys):
+    assert train_run(small("short"), traced=Span(2000, 2001)) == 0
+    assert "warning: no profile: update 2000 was not made here" in capsys.readouterr().err
+    assert train_run(small("short"), traced=Span(2, 3)) == 0
+    assert "warning: no profile: update 2 was not made here" in capsys.readouterr().err
+    Profile(None, tmp_path / "profile").warn_if_missing()
+    Profile(Span(2, 3), tmp_path).warn_if_missing()  # it was written when the run was trained
     assert capsys.readouterr().err == ""
 
 
@@ -63,7 +63,7 @@ def test_a_trace_that_is_cut_short_is_written(tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt), Profile(Span(1, 5), tmp_path) as profile:
         profile.begin()
         raise KeyboardInterrupt
-    assert "warning: the profile ends before update 5\n" in capsys.readouterr().err
+    assert "warning: the profile ends before its last update\n" in capsys.readouterr().err
     assert list(tmp_path.glob("plugins/profile/*/*.trace.json.gz"))
 
 
