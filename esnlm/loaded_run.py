@@ -321,10 +321,7 @@ class Run:
             return None
         directory = RunDirectory(self.directory)
         directory.verify(directory.unigram)
-        try:
-            return UnigramModel.from_counts(np.load(directory.unigram))
-        except (OSError, ValueError, EOFError):
-            raise InputError(f"{directory.unigram}: missing or damaged; restore it from a copy of the run") from None
+        return UnigramModel.from_counts(np.load(directory.unigram))
 
     def bigram(self) -> WittenBellModel | None:
         """Returns the bigram model of the training corpus, or None, as `training_store` does."""
@@ -493,13 +490,10 @@ def _documents(
     """Returns the sentences that are read one after another, a list for each fresh state; see `Run.surprisal`."""
     if context not in ("sentence", "document"):
         raise InputError(f"context is {context!r}: choose sentence or document")
-    if context == "sentence":
-        if documents is not None:
-            raise InputError(
-                "documents are named, and each sentence has a fresh state: give context='document' with them"
-            )
-        return [[sentence] for sentence in sentences]
-    names = [None] * len(sentences) if documents is None else list(documents)
+    if context == "sentence" and documents is not None:
+        raise InputError("documents are named, and each sentence has a fresh state: give context='document' with them")
+    one_each = range(len(sentences)) if context == "sentence" else [None] * len(sentences)
+    names = one_each if documents is None else list(documents)
     if len(names) != len(sentences):
         raise InputError(f"{len(names)} documents are named for {len(sentences)} sentences: name one for each")
     return [

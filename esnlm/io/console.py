@@ -160,7 +160,7 @@ class Progress:
             say(f"{text}  {self._spell_speed(speed)}  {left}{end}")
 
     @contextlib.contextmanager
-    def aside(self, recurs: bool = False) -> Iterator[None]:
+    def aside(self) -> Iterator[None]:
         """Does not count the time spent within it as part of the speed."""
         since = time.monotonic()
         yield

@@ -15,13 +15,7 @@ from esnlm.config import TrainingConfig
 
 
 def learning_rates(config: TrainingConfig, updates: int, words: np.ndarray | None = None) -> np.ndarray:
-    """Returns the rate of each update of a run, (updates,) float32.
-
-    Args:
-        config: the settings of the training.
-        updates: of the whole run; a linear or cosine schedule that counts updates ends there at 0.
-        words: of training text in each update of the run, (updates,); a schedule that counts words needs them.
-    """
+    """Returns the rate of each update of a run, (updates,) float32. A schedule by words needs the words of each update."""
     if config.schedule_by == "words":
         assert words is not None, "the words of each update decide the rate"
         return rates_by_words(config, words).astype(np.float32)

@@ -31,16 +31,9 @@ class Pushed(NamedTuple):
 class TrainingLog:
     """Records outcomes as the device has them, so that it never waits for the host.
 
-    The state's counters of losses and time, and the metrics, are therefore some updates behind the arrays until `flush`.
-
-    Args:
-        state: its counters are added to.
-        metrics: where lines are written.
-        epochs, updates_per_epoch: of the run.
-        tokens: that the whole run predicts.
-        usage: of the device.
-        stops: whether the run ends with the first update that is left out. Those behind it, which moved nothing, are then
-            forgotten, and the state's step is that of this update again.
+    The state's counters of losses and time, and the metrics, are therefore some updates behind the arrays until `flush`. With
+    `stops` the run ends with the first update that is left out. Those behind it, which moved nothing, are then forgotten, and
+    the state's step is that of this update again. `tokens` are those that the whole run predicts.
     """
 
     def __init__(
@@ -79,10 +72,10 @@ class TrainingLog:
         self.state.note_memory()
 
     @contextlib.contextmanager
-    def paused(self, recurs: bool = False) -> Iterator[None]:
-        """Does not count the time within it as training. If it `recurs`, the time left has a share of it."""
+    def paused(self) -> Iterator[None]:
+        """Does not count the time within it as training."""
         since = time.monotonic()
-        with self.progress.aside(recurs):
+        with self.progress.aside():
             yield
         self.began += time.monotonic() - since
 

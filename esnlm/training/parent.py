@@ -42,8 +42,7 @@ def open_run(run: str) -> RunDirectory:
 def resolve(experiment: Experiment) -> Experiment:
     """Returns the experiment with the parent's step and `config_sha256` filled in; as it is if there is no parent.
 
-    Raises:
-        InputError: the parent is no finished run, has another model or no such checkpoint, or is damaged.
+    Raises InputError if the parent is no finished run, has another model or no such checkpoint, or is damaged.
     """
     parent = experiment.parent
     if parent.run is None:
@@ -76,8 +75,7 @@ def resolve(experiment: Experiment) -> Experiment:
 def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> None:
     """Copies the parent's arrays, if there is a parent, to frozen/ and initial/ of a run directory that has no manifest yet.
 
-    Raises:
-        InputError: the corpus was made with another tokenizer, or the parent is damaged.
+    Raises InputError if the corpus was made with another tokenizer, or the parent is damaged.
     """
     if experiment.parent.run is None or directory.manifest_file.exists():
         return
@@ -97,9 +95,7 @@ def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> op
     """Returns the state of an optimizer with the moments of a saved state.
 
     Nothing else of the saved state is taken over: the schedule counts updates from 0. So the two need not clip or average alike.
-
-    Raises:
-        InputError: it was the state of another optimizer.
+    Raises InputError if it was the state of another optimizer.
     """
 
     def of(state: Any) -> Any:

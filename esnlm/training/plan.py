@@ -17,7 +17,7 @@ from esnlm.data.corpus import require_usable
 from esnlm.errors import InputError
 from esnlm.io.console import clock, counted
 from esnlm.io.screen import Screen
-from esnlm.memory import device_memory
+from esnlm.memory import device_memory, total_memory
 from esnlm.models.base import ModelConfig
 from esnlm.models.deep_readout import DeepReadoutConfig, frozen_size
 from esnlm.models.devices import mesh_of
@@ -31,6 +31,7 @@ from esnlm.training import readout_regression
 from esnlm.training.update import make_optimizer
 
 FLOAT = 4  # bytes of a number
+HOST = "host"  # in place of a precision: NumPy in float64
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": a run that seems not to fit is tried
 ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
 
@@ -38,8 +39,7 @@ ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
 def show(experiment: Experiment) -> int:
     """Prints what an experiment needs and returns 0. Trains nothing and writes nothing.
 
-    Raises:
-        InputError: its data cannot be used.
+    Raises InputError if its data cannot be used.
     """
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
     if (stores := experiment.data.stores_there()) is not None:
@@ -90,11 +90,7 @@ class Memory(NamedTuple):
 def memory(
     experiment: Experiment, platform: str, mesh: Mapping[str, int] = ONE_DEVICE, vocab_size: int | None = None
 ) -> Memory:
-    """Returns the memory that an experiment needs on each device of a mesh.
-
-    Raises:
-        InputError: its data cannot be used.
-    """
+    """Returns the memory that an experiment needs on each device of a mesh."""
     training, model, vocab_size = experiment.training, experiment.model, vocab_size or experiment.data.size().vocab_size
     devices = math.prod(mesh.values())
     compute = choose_compute(experiment.compute, model, platform, devices)
@@ -116,13 +112,20 @@ def memory(
 
 
 def require_memory(experiment: Experiment, vocab_size: int) -> None:
-    """Raises InputError if a training by gradients needs more memory than the device has.
+    """Raises InputError if a training needs more memory than the device has, or a regression more than the machine has.
 
-    Only what exists at once in any case is counted: what is trained with its gradient and the optimizer's state, what is
-    frozen, and the buffers of precomputed features. All memory of the device counts as free, or on a CPU all that this
-    process may use. So a run that is refused cannot fit, and one that is not refused may still run out of memory.
+    Of a training by gradients only what exists at once in any case is counted: what is trained with its gradient and the
+    optimizer's state, what is frozen, and the buffers of precomputed features. All memory of the device counts as free, or on
+    a CPU all that this process may use. So a run that is refused cannot fit, and one that is not refused may still run out of
+    memory.
     """
     if os.environ.get(SWITCH) == "off":
+        return
+    training, model = experiment.training, experiment.model
+    if isinstance(training, Fitter):
+        fit = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
+        smaller = "a smaller model.reservoir.state_size or training.held_out_tokens, training.kind gradient"
+        _refuse_too_much({f"training.kind {training.kind}": fit}, total_memory(), "this machine", smaller)
         return
     platform, mesh = backend(), describe(mesh_of(experiment.model, experiment.compute))
     planned = memory(experiment, platform, mesh, vocab_size)
@@ -131,16 +134,18 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     parts = {"what is trained": together * planned.trained, "what is frozen": together * planned.frozen}
     if experiment.model.ahead_size:
         parts["features"] = together * planned.features
-    needed, there = sum(parts.values()), device_memory()
-    if needed <= there:
-        return
     where = "this machine" if platform == "cpu" else f"a device, this {jax.local_devices()[0].device_kind},"
-    of_it = ", ".join(f"{name} {size / 1e9:,.1f}" for name, size in parts.items())
     advice = "a smaller model" if max(parts, key=parts.__getitem__) != "features" else "a smaller compute.window_tokens"
-    raise InputError(
-        f"this run needs at least {needed / 1e9:,.1f} GB of memory ({of_it}) and {where} has {there / 1e9:,.1f} GB;"
-        f" choose {advice}, or try it all the same with {SWITCH}=off"
-    )
+    _refuse_too_much(parts, device_memory(), where, advice)
+
+
+def _refuse_too_much(parts: Mapping[str, int], there: int, where: str, advice: str) -> None:
+    if (needed := sum(parts.values())) > there:
+        of_it = ", ".join(f"{name} {size / 1e9:,.1f}" for name, size in parts.items())
+        raise InputError(
+            f"this run needs at least {needed / 1e9:,.1f} GB of memory ({of_it}) and {where} has {there / 1e9:,.1f} GB;"
+            f" choose {advice}, or try it all the same with {SWITCH}=off"
+        )
 
 
 def optimizer_bytes(training: TrainingConfig, trained: int) -> tuple[int, int]:
@@ -214,11 +219,7 @@ def updates_per_epoch(training: TrainingConfig, sentences: int) -> int:
 
 
 def flops(experiment: Experiment) -> int:
-    """Returns the floating-point operations of the whole training, counting matrix products only.
-
-    Raises:
-        InputError: its data cannot be used.
-    """
+    """Returns the floating-point operations of the whole training, counting matrix products only."""
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
     tokens = training.epochs * corpus.predicted_tokens
     if isinstance(training, Fitter):
@@ -230,24 +231,20 @@ def _time(experiment: Experiment, precision: str) -> str:
     """Returns how long the matrix products of a training take here."""
     training = experiment.training
     if isinstance(training, Fitter) and training.computed_by_host:
-        where, speed = "this host, in float64", host_speed()
+        where, precision = "this host, in float64", HOST
     else:
-        where, speed = f"this {jax.default_backend()}", matmul_speed(precision)
+        where = f"this {jax.default_backend()}"
     what = "by the speed of its matrix products alone; expect half as much again"
-    return f"{clock(flops(experiment) / speed)} on {where}, {what}"
+    return f"{clock(flops(experiment) / matmul_speed(precision))} on {where}, {what}"
 
 
 @cache
 def matmul_speed(precision: str) -> float:
-    """Returns the floating-point operations per second of one matrix product on JAX's device, the best of five."""
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(1024, 1024)), jnp.float32)
-    multiply = jax.jit(lambda x: matmul(x, x, (1, 1), precision))
-    multiply(x).block_until_ready()
-    return 2 * 1024**3 / min(timeit.repeat(lambda: multiply(x).block_until_ready(), number=1))
-
-
-@cache
-def host_speed() -> float:
-    """Returns the floating-point operations per second of one matrix product in float64 by NumPy, the best of five."""
+    """Returns the operations per second of a matrix product on JAX's device, or by NumPy in float64 on HOST: the best of five."""
     x = np.random.default_rng(0).normal(size=(1024, 1024))
-    return 2 * 1024**3 / min(timeit.repeat(lambda: x @ x, number=1))
+    if precision == HOST:
+        return 2 * 1024**3 / min(timeit.repeat(lambda: x @ x, number=1))
+    on_device = jnp.asarray(x, jnp.float32)
+    multiply = jax.jit(lambda x: matmul(x, x, (1, 1), precision))
+    multiply(on_device).block_until_ready()
+    return 2 * 1024**3 / min(timeit.repeat(lambda: multiply(on_device).block_until_ready(), number=1))

@@ -35,12 +35,8 @@ class PrecomputedUpdates(Updates):
     """The updates of what is trained on features that do not change.
 
     An update with more predictions than compute.window_tokens is made in parts, whose gradients are added up. So no more
-    features than that exist at once, unless one sentence has more.
-
-    Args:
-        epochs: as for `Updates`. They decide the compiled shapes, and which window follows which.
-        reads_ahead: whether another thread reads the next window meanwhile.
-        model, others: the arguments of `Updates`.
+    features than that exist at once, unless one sentence has more. The epochs decide the compiled shapes, and which window
+    follows which. Other arguments are those of `Updates`.
     """
 
     def __init__(

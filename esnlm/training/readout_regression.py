@@ -22,7 +22,6 @@ from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.io.console import Progress, say
-from esnlm.memory import total_memory
 from esnlm.models.ngrams import UnigramModel
 from esnlm.parallel import mesh as meshes
 from esnlm.regression.base import Accumulators, Fitter, Window
@@ -44,24 +43,10 @@ def memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> 
     return fitter.memory(features, vocab_size, rank) + 4 * fitter.held_out_tokens * (2 * features + vocab_size)
 
 
-def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> None:
-    """Raises InputError if a fit needs more memory than the machine has."""
-    needed, there = memory(fitter, features, vocab_size, rank), total_memory()
-    if needed > there:
-        of_fit = fitter.memory(features, vocab_size, rank)
-        smaller = "model.reservoir.state_size" if 2 * of_fit > needed else "training.held_out_tokens"
-        raise InputError(
-            f"training.kind is {fitter.kind}: at {features:,} features and {vocab_size:,} tokens it needs"
-            f" {needed / 1e9:,.1f} GB of memory and this machine has {there / 1e9:,.1f} GB; choose a smaller"
-            f" {smaller}, or training.kind gradient"
-        )
-
-
 def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, directory: RunDirectory) -> State:
     """Restores a finished fit, or else the newest good accumulators, or else starts anew from the initialized `params`.
 
-    Raises:
-        InputError: no checkpoint is good, or the disk is too full.
+    Raises InputError if no checkpoint is good, or the disk is too full.
     """
     newest = restore_newest(directory.checkpoints, directory.sums)
     if newest is None:

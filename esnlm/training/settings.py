@@ -26,18 +26,10 @@ def resolve(
 ) -> tuple[ResolvedExperiment, list[str]]:
     """Returns the experiment with every setting decided: for this device, or as the run was begun.
 
-    The settings of a run that begins now are written to its config.yaml.
+    The settings of a run that begins now are written to its config.yaml. A run that was begun may differ in settings that are
+    `allowed`, from MAY_CHANGE. The changes are a text for each setting that differs, `key old -> new`.
 
-    Args:
-        experiment: what is asked for.
-        directory: the run directory.
-        allowed: settings that may differ from those that the run was begun with, from MAY_CHANGE.
-
-    Returns:
-        (experiment, changes): the changes are a text for each setting that differs, `key old -> new`.
-
-    Raises:
-        InputError: the run was begun with another configuration, or it cannot go on from the parent that is named.
+    Raises InputError if the run was begun with another configuration, or cannot go on from the parent that is named.
     """
     if directory.config.exists():
         return require_same(experiment, directory, allowed)
@@ -50,11 +42,7 @@ def resolve(
 def require_same(
     experiment: Experiment, directory: RunDirectory, allowed: Sequence[str] = (), advice: str | None = None
 ) -> tuple[ResolvedExperiment, list[str]]:
-    """Does what `resolve` does for a run that has begun.
-
-    Raises:
-        InputError: the configuration differs in more than is allowed; the line shows each difference.
-    """
+    """Does what `resolve` does for a run that has begun. The line of its InputError shows each difference."""
     if unknown := [key for key in allowed if key not in MAY_CHANGE]:
         raise InputError(
             f"--allow-change {unknown[0]}: no setting that may change within a run; those are {', '.join(MAY_CHANGE)}"

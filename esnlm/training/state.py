@@ -99,8 +99,7 @@ def open_model(
 ) -> LanguageModel:
     """Returns the model as it is before the first update, with its frozen arrays from frozen/ if they were saved.
 
-    Raises:
-        InputError: frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.
+    Raises InputError if frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.
     """
     if (damage := checkpoint.verify(directory.frozen)) is None:
         return config.initialize(vocab_size, seed, checkpoint.restore(directory.frozen)[0])
@@ -130,16 +129,9 @@ def open_state(
     placement: Placement,
     moments: dict[str, Any] | None = None,
 ) -> State:
-    """Returns the state of the newest good checkpoint, or a fresh one.
+    """Returns the state of the newest good checkpoint, or a fresh one from the initialized `params` and a parent's `moments`.
 
-    Args:
-        params: the trained arrays as they are before the first update.
-        training: says how many checkpoints there will be.
-        placement: of the arrays.
-        moments: the saved state of the optimizer whose moments a fresh one begins with; None: they begin at 0.
-
-    Raises:
-        InputError: no checkpoint is good, or the disk is too full.
+    Raises InputError if no checkpoint is good, or the disk is too full.
     """
     params = placement.place(params)
     fresh = optimizer.init(params)
@@ -163,10 +155,7 @@ def open_state(
 def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
     """Returns the newest good checkpoint of the first folder that has one, as (step, arrays, metadata), or None.
 
-    Of several processes process 0 says which it is, and every one reads all of it.
-
-    Raises:
-        InputError: checkpoints were saved, and none is good.
+    Of several processes process 0 says which it is, and every one reads all of it. Raises InputError if none is good.
     """
     for folder in folders:
         newest = checkpoint.restore_latest(folder, warn) if group.writes() else None
@@ -212,14 +201,3 @@ def note_device(state: State, device: dict[str, Any]) -> None:
         last = last | {"cores": device["cores"]}
     if last != device:
         state.devices.append(device)
-
-
-def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Warns of files of a run that ended at update `step` which are damaged, though training would not read them again."""
-    for line in directory.manifest.find_damage(directory.metrics):
-        warn(f"{line}; restore it from a copy of the run")
-    again = f"delete {directory.summary.name} and give the same command"
-    if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
-        warn(f"{directory.frozen}: {problem}; to initialize it again, {again}")
-    if checkpoint.latest_step(directory.checkpoints, warn) != step:
-        warn(f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, {again}")

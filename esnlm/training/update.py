@@ -210,14 +210,8 @@ class Updates(ABC):
 
     Args:
         model: of `LanguageModel.for_device`. Its trained arrays are overwritten if `run` is given them.
-        compute: settings of the device.
-        seed: of the dropout.
-        store: the sentences.
         epochs: the plans of all epochs: which sentences each update has, and which updates each window.
-        optimizer: from make_optimizer.
         rates: the learning rate of each update of the run, (updates,).
-        on_nonfinite: what to do if a loss or a gradient is not finite: continue, skip or stop.
-        placement: of the trained arrays.
         loss_and_gradient: from (params, *given) to the loss and the gradient of an update, or of a part of one.
     """
 

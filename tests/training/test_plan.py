@@ -115,8 +115,7 @@ def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, mo
 
 def test_the_time_of_a_regression_is_that_of_the_processor_that_computes_it(monkeypatch):
     """In float64, by NumPy; only lms runs on the device, as the states do."""
-    monkeypatch.setattr(plan, "host_speed", lambda: 1e9)
-    monkeypatch.setattr(plan, "matmul_speed", lambda precision: 1e12)
+    monkeypatch.setattr(plan, "matmul_speed", lambda precision: 1e9 if precision == plan.HOST else 1e12)
     monkeypatch.setattr(plan, "flops", lambda experiment: 60e9)
     for kind, line in (
         ("ridge", "1:00 on this host, in float64, "),

@@ -254,7 +254,7 @@ def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypat
     assert 95e9 < readout_regression.memory(large.training, large.model.feature_size, 50_257, None) < 99e9
     monkeypatch.setattr(readout_regression, "memory", lambda *_: 10**15)
     with pytest.raises(
-        InputError, match="at 40 features and .* it needs 1,000,000.0 GB of memory and this machine has "
+        InputError, match=r"at least 1,000,000.0 GB of memory \(training.kind ridge 1,000,000.0\) and this machine has "
     ):
         train_run(experiment(tmp_path, "ridge"))
 
