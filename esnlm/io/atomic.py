@@ -39,7 +39,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
     """Writes a group of files in their order, and removes those whose content is None. Links stay and are followed.
 
-    If the last one (such as a manifest) is there, the others are, too. `abandoned` finds a group that was cut short.
+    If the last one (such as a manifest) is there, the others are, too.
     Raises InputError if the disk is full, or a path cannot be written.
     """
     with contextlib.ExitStack() as stack:
@@ -106,15 +106,12 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(hidden)
 
 
-def abandoned(path: Path) -> list[Path]:
-    """Returns what processes that have ended left of unfinished writes to `path`."""
-    return _abandoned(path.parent, glob.escape(path.name))
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Removes what processes that have ended left of unfinished writes in a folder."""
-    for hidden in _abandoned(folder, "*"):
-        _remove(hidden)
+def remove_abandoned(folder: Path, target: str = "*") -> None:
+    """Removes what processes that have ended left of unfinished writes in a folder, or of those to one target in it."""
+    for hidden in folder.glob(f".{target}.partial-????????"):
+        with contextlib.suppress(OSError), _locked(hidden) as is_locked:
+            if is_locked:
+                _remove(hidden)
 
 
 @contextlib.contextmanager
@@ -175,29 +172,21 @@ def _partial(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     make(hidden)
     try:
         with _locked(hidden):
-            for left in abandoned(target):  # not before there is a new one: a group that was cut short stays marked
-                _remove(left)
+            remove_abandoned(target.parent, glob.escape(target.name))
             yield hidden
     finally:
         _remove(hidden)
-
-
-def _abandoned(folder: Path, pattern: str) -> list[Path]:
-    found = []
-    for hidden in folder.glob(f".{pattern}.partial-????????"):
-        with contextlib.suppress(OSError), _locked(hidden) as is_locked:
-            found += [hidden] if is_locked else []
-    return found
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[bool]:
     """Yields whether a file or folder is locked within it: another process may hold it, and some file systems have no locks."""
     descriptor = os.open(path, os.O_RDONLY)
-    is_locked = False
-    with contextlib.suppress(OSError):
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_locked = True
+    except OSError:
+        is_locked = False
     try:
         yield is_locked
     finally:

@@ -109,8 +109,7 @@ Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line th
 class Progress:
     """How far, how fast and how much longer, by rich.progress: a line of a terminal, or lines in a log file.
 
-    With `brief` the line vanishes at the end, and short work has no line in a log file. `spell_speed` returns units a second
-    as text.
+    With `brief` the line vanishes at the end, and short work has no line in a log file.
     """
 
     def __init__(
@@ -133,13 +132,9 @@ class Progress:
         self._printed = time.monotonic()
 
     def show(self, done: int, text: str, final: bool = False, describe: Callable[[float], str] | None = None) -> None:
-        """Shows the line if it is due.
+        """Shows the line if it is due: `text`, the speed, the time left, and what `describe` makes of the units a second.
 
-        Args:
-            done: How much of the total is done, in units.
-            text: Stands before the speed and the time left.
-            final: This is the last line, which is always due. Its speed is that of the whole work.
-            describe: Makes the end of the line from the speed, in units a second.
+        The `final` line is always due. Its speed is that of the whole work.
         """
         now = self._now()
         if not final and now - self._reported < SHOW_EVERY_SECONDS:

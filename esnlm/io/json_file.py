@@ -5,17 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from esnlm.errors import InputError
 from esnlm.io.atomic import write_file
-
-LARGEST = 8 << 20  # bytes of a JSON file: a second to parse and to hash
-
-
-def read_small(file: Path, largest: int = LARGEST, advice: str = "not a file of this kind") -> bytes:
-    """Returns the bytes of a file. Raises InputError, which ends with `advice`, if it has more than `largest`."""
-    if (size := file.stat().st_size) > largest:
-        raise InputError(f"{file}: {size:,} bytes, and at most {largest:,} are read: {advice}")
-    return file.read_bytes()
 
 
 def parse_json(text: str | bytes) -> Any:

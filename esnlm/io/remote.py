@@ -3,11 +3,10 @@
 fsspec speaks to the services, and s3fs and gcsfs find credentials, region and endpoint by themselves (docs/cloud.md).
 """
 
-import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +77,12 @@ class Upload:
         """Raises InputError if the URL has anything else than this run, or cannot be reached."""
         if not is_url(url):
             raise InputError(f"{url}: not a URL; give one such as s3://bucket/runs/first")
-        self._folder, self._bucket, self._failing = folder, _Bucket(url), False
+        self._folder, self._bucket = folder, _Bucket(url)
         self._sent: dict[str, tuple[int, int]] = {}
         own, there = folder / "config.yaml", self._bucket.files
-        if there and not ("config.yaml" in there and own.is_file() and self._bucket.config() == own.read_bytes()):
+        if there and not (
+            "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
+        ):
             also = f"or copy that run to {folder} to go on with it"
             raise InputError(f"{url}: has another run or other files; name another place with --upload, {also}")
 
@@ -89,23 +90,19 @@ class Upload:
         """Sends what is new. A failure is a warning, and the next call tries again; of the `last` one it is an InputError."""
         try:
             self._send()
-            self._failing = False
         except (InputError, OSError) as error:
             if last:
                 raise InputError(f"{error}; {self._folder} is whole, and the same command uploads the rest") from None
-            if not self._failing:
-                warn(f"not uploaded for now, and training goes on: {error}")
-            self._failing = True
+            warn(f"not uploaded for now, and training goes on: {error}")
 
     def _send(self) -> None:
         bucket, folder = self._bucket, self._folder
         found = {path.relative_to(folder).as_posix(): path.stat() for path in folder.rglob("*") if path.is_file()}
         names = [name for name in found if not name.startswith(NOT_SENT) and "/." not in name]
         local = {name: (found[name].st_size, found[name].st_mtime_ns) for name in names}
+        new = [name for name in names if local[name] != self._sent.get(name)]
         for part in range(4):
-            bucket.upload(
-                folder, [name for name in names if local[name] != self._sent.get(name) and _part(name) == part]
-            )
+            bucket.upload(folder, [name for name in new if _part(name) == part])
         gone = [name for name in {*bucket.files, *self._sent} - local.keys() if name.startswith(STEPS)]
         bucket.remove(sorted(gone, key=_part, reverse=True))  # manifests first
         self._sent, bucket.files = local, {}
@@ -123,26 +120,20 @@ class _Bucket:
 
     def __init__(self, place: str | Path) -> None:
         self.url = full_name(place).rstrip("/")
-        with _one_line(self.url):
-            import fsspec
-
-            self._fs, self._root = fsspec.url_to_fs(self.url, use_listings_cache=False)
-            found = self._fs.find(self._root, detail=True)
+        self._fs, self._root = self._asked(_connect, self.url)
+        found = self._asked(self._fs.find, self._root, detail=True)
         names = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
         self.files: dict[str, Any] = {name: info for name, info in names.items() if ".." not in name.split("/")}
 
-    def config(self) -> bytes:
-        with _one_line(self.url):
-            return self._fs.cat_file(f"{self._root}/config.yaml")
+    def read(self, name: str) -> bytes:
+        return self._asked(self._fs.cat_file, f"{self._root}/{name}")
 
     def upload(self, folder: Path, names: list[str]) -> None:
-        with _one_line(self.url):
-            self._fs.put([str(folder / name) for name in names], [f"{self._root}/{name}" for name in names])
+        self._asked(self._fs.put, [str(folder / name) for name in names], [f"{self._root}/{name}" for name in names])
 
     def remove(self, names: list[str]) -> None:
-        with _one_line(self.url):
-            for name in names:
-                self._fs.rm_file(f"{self._root}/{name}")
+        for name in names:
+            self._asked(self._fs.rm_file, f"{self._root}/{name}")
 
     def fetch(self, wanted: list[str]) -> Path:
         """Fetches the wanted files that are not on this machine as they are now, and returns their folder."""
@@ -162,20 +153,24 @@ class _Bucket:
                 if new := [name for name in wanted if name not in known]:
                     size = sum(self.files[name]["size"] for name in new)
                     say(f"fetching {self.url}: {len(new)} files, {size / 1e6:,.1f} MB")
-                    with _one_line(self.url):
-                        self._fs.get([f"{self._root}/{name}" for name in new], [str(folder / name) for name in new])
+                    here = [str(folder / name) for name in new]
+                    self._asked(self._fs.get, [f"{self._root}/{name}" for name in new], here)
                     write_json(record, known | {name: tags[name] for name in new})
         return folder
 
+    def _asked(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Calls fsspec. What it and the services raise, which has no common class, becomes an InputError."""
+        try:
+            return function(*arguments, **options)
+        except ImportError as error:
+            raise InputError(f"{self.url}: {error}: pip install 'esnlm[s3]', or 'esnlm[gcs]' for gs://") from None
+        except Exception as error:
+            what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            advice = "check the address, the credentials (docs/cloud.md) and the network"
+            raise InputError(f"{self.url}: {what}; {advice}") from error
 
-@contextlib.contextmanager
-def _one_line(url: str | Path) -> Iterator[None]:
-    """Turns what fsspec and the services raise, which has no common class, into an InputError."""
-    try:
-        yield
-    except ImportError as error:
-        raise InputError(f"{url}: {error}: pip install 'esnlm[s3]', or 'esnlm[gcs]' for gs://") from None
-    except Exception as error:
-        what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        advice = "check the address, the credentials (docs/cloud.md) and the network"
-        raise InputError(f"{url}: {what}; {advice}") from error
+
+def _connect(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    return fsspec.url_to_fs(url, use_listings_cache=False)

@@ -23,11 +23,7 @@ class Screen:
     """
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        """
-        Args:
-            stream: None: standard output.
-            width: Columns; None: those of the terminal, and without one there is no limit.
-        """
+        """Shows results on standard output, as wide as the terminal; without one there is no limit."""
         stream = sys.stdout if stream is None else stream
         self._console = Console(
             file=stream,
@@ -57,8 +53,8 @@ class Screen:
         Args:
             header: One text a column; empty: there is no header.
             rows: The cells of each row.
-            align: A letter a column, l (text, on the left, broken if there is no room) or r (figures, on the right, never
-                broken); the last one stands for all further columns.
+            align: A letter a column, l (text, broken if there is no room) or r (figures, never broken); the last one stands
+                for all further columns.
             bold: The rows whose first cell is one of these are shown in bold letters.
             edge: Leave a column free on both sides.
         """

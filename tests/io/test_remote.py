@@ -119,7 +119,7 @@ def test_an_outage_does_not_end_a_training_but_is_an_error_at_the_end(run, monke
         upload()
         with pytest.raises(InputError, match="the same command uploads the rest"):
             upload(last=True)
-    assert capsys.readouterr().err.count("not uploaded for now") == 1
+    assert capsys.readouterr().err.count("not uploaded for now") == 2
     upload(last=True)
     assert "checkpoints/4/manifest.json" in there()
 
