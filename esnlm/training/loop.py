@@ -165,10 +165,10 @@ class Training:
         log = TrainingLog(state, self.metrics, training.epochs, schedule.updates_per_epoch, predictions, usage, stops)
         loaded: tuple[int, range] | None = None
         for number, window, u in _remaining(epochs, state.step):
-            if self.profile.begins_after(state.step):
+            if self.profile.is_due(state.step):
                 log.flush()
                 with log.paused():
-                    self.profile.begin()
+                    self.profile.switch()
             # 2. Features: those of a window of updates at once, if nothing that decides them is trained.
             if loaded != (number, window):
                 updates.load(number, window)
@@ -183,10 +183,6 @@ class Training:
             # 4. Logging, of what the device has done. Several processes must know of a stop after the same update.
             due = schedule.due(state.step)
             log.push(outcome, due.log)
-            if self.profile.ends_after(state.step):
-                log.flush()
-                with log.paused():
-                    self.profile.end()
             interrupted = bool(interruption)
             if due.checkpoint or interrupted or (stops and group.count() > 1):
                 log.flush()

@@ -101,7 +101,7 @@ def _train_run(
     listeners: Sequence[Listener],
 ) -> int:
     # 1. A run that came to its end is left as it is.
-    if group.agree(group.writes() and _came_to_its_end(asked, directory, allowed, profile)):
+    if group.agree(group.writes() and _came_to_its_end(asked, directory, allowed)):
         return 0
 
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
@@ -153,7 +153,7 @@ def _train_run(
     return 0
 
 
-def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str], profile: Profile) -> bool:
+def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
     """Returns whether there is nothing left to do, and says so."""
     directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is None:
@@ -162,7 +162,6 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
     if any(change.startswith("data.validation ") for change in changes):
         say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
-    profile.warn_if_missing()
     return True
 
 
