@@ -5,21 +5,17 @@ and by the versions of JAX and XLA, but not by the processor that it was compile
 different machines, and code for another processor may end the process or round otherwise, so each has its own folder.
 """
 
-import contextlib
 import hashlib
 import importlib.metadata
 import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off" in small letters or capitals
 MOST_BYTES = 1 << 30  # of a folder; JAX removes what was not used for longest. The programs of a run take about 1 MB.
 SHORTEST_SECONDS = "0.3"  # What compiles in less is not kept.
-# JAX's event for each program: the seconds that it took to compile or read it.
-COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def use() -> Path | None:
@@ -53,22 +49,6 @@ def choose_folder() -> Path | None:
         return Path(chosen or caches / "esnlm" / "compiled").absolute() / machine()
     except RuntimeError:  # There is no home folder.
         return None
-
-
-@contextlib.contextmanager
-def compilations(tell: Callable[[str, float], None]) -> Iterator[None]:
-    """Calls `tell` within it for each program that is compiled, or read from the folder: its name, and the seconds."""
-    import jax  # not before `use`
-
-    def listen(event: str, duration_secs: float, **more: str | int) -> None:
-        if event == COMPILED:
-            tell(str(more.get("fun_name", "a program")), duration_secs)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def machine() -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from esnlm.commands.base import Parser, accept_levels
 from esnlm.errors import InputError
-from esnlm.io.console import Level, clock, detail, level, speaking
+from esnlm.io.console import clock, detail, speaking
 from esnlm.io.remote import full_name, is_url
 from esnlm.process import exit_with
 
@@ -111,14 +111,7 @@ def _run(name: str, words: list[str], program: str) -> int | None:
 
 @contextlib.contextmanager
 def _timed(program: str) -> Iterator[None]:
-    """Says, with --verbose, how long all within it took, and XLA's compilations of it."""
-    if level() < Level.VERBOSE:
-        yield
-        return
-    from esnlm.compilation_cache import compilations
-
-    began, compiled = time.monotonic(), []
-    with compilations(lambda name, seconds: compiled.append(seconds)):
-        yield
-    programs = f"{len(compiled)} programs compiled or read in {sum(compiled):.1f} s"
-    detail(f"{program}: {clock(time.monotonic() - began)}, {programs}")
+    """Says, with --verbose, how long all within it took."""
+    began = time.monotonic()
+    yield
+    detail(f"{program}: {clock(time.monotonic() - began)}")

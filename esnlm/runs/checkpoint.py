@@ -38,15 +38,9 @@ Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leav
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Saves a checkpoint, all of it or nothing, whenever the process is killed.
+    """Saves a checkpoint, all of it or nothing, whenever the process is killed. A damaged one there is replaced.
 
-    Args:
-        folder: Where to. A damaged checkpoint there is replaced; an intact one is not.
-        arrays: Nested dicts of numeric NumPy or JAX arrays, sharded or not.
-        metadata: Anything that JSON can hold.
-
-    Raises:
-        InputError: `folder` is taken or the disk refuses. Earlier checkpoints are untouched.
+    Raises InputError if an intact one is there or the disk refuses. Earlier checkpoints are untouched.
     """
     folder = Path(folder).absolute()
     arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # no sharding is stored, so any machine can restore

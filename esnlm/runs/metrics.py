@@ -16,12 +16,8 @@ class Metrics:
     """Appends lines to metrics.jsonl as training goes.
 
     A resumed run first drops the lines that it will write again: those after the step that it resumes from, and the
-    validation at that step.
-
-    Args:
-        file: metrics.jsonl. It may be there already. None: another process of the run writes it.
-        resume_step: The step that the run resumes from, 0 for a new run.
-        sha256: What `Metrics.sha256` was at that step. Other lines up to there are warned of.
+    validation at that step. It warns of lines up to there that do not have the `sha256` of that step. Without a file another
+    process of the run writes it.
     """
 
     def __init__(self, file: Path | None, resume_step: int, sha256: str | None = None) -> None:

@@ -48,7 +48,7 @@ def plan_epoch(
 
 @dataclass(frozen=True)
 class UpdatesOfEpoch(Sequence):
-    """The numbers of each update's sentences. They are drawn again when they are needed: a run does not hold those of all epochs."""
+    """The numbers of each update's sentences, drawn again when they are needed: a run does not hold those of all epochs."""
 
     of_corpus: int  # sentences
     seed: int
@@ -154,13 +154,10 @@ def update_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
 
 
 def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:
-    """Returns the buckets that cost least: the rows that they pad, and the time that each takes to compile.
+    """Returns the buckets that cost least: the rows that they pad, and the time that each takes to compile, in updates.
 
-    They depend on the data, the seed and the kind of device alone, so a resumed run has the same ones.
-
-    Args:
-        rows: how many rows updates have, and how many updates have so many.
-        compilation: of one more bucket, in updates that take as long.
+    `rows` says how many rows updates have, and how many updates have so many. The buckets depend on the data, the seed and the
+    kind of device alone, so a resumed run has the same ones.
     """
     updates = Counter[int]()  # by the finest bucket
     for count, times in rows:
@@ -216,14 +213,10 @@ class PackedTargets(NamedTuple):
 def pack_targets(
     sentences: Sentences, rows: list[np.ndarray], size: int, predictions: int, most_first_targets: int = 0
 ) -> PackedTargets:
-    """Packs the targets of an update, or of a part of one.
+    """Packs the targets of an update, or of a part of one, into C = `size` rows.
 
-    Args:
-        sentences: of the part.
-        rows: where the features after each input of each sentence lie.
-        size: C, the padded number of rows.
-        predictions: of the whole update.
-        most_first_targets: S; unless it is 0, all sentences share the first row of the first sentence.
+    `rows` says where the features after each input of each sentence lie, `predictions` counts those of the whole update. Unless
+    S = `most_first_targets` is 0, all sentences share the first row of the first sentence.
     """
     # The first prediction of every sentence but the first one: it is made from the row that the first one has already.
     shares_row = np.zeros(sentences.predictions(), bool)

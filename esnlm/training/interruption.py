@@ -15,7 +15,7 @@ class Interruption:
     """True once the process was asked to stop; of several processes, in all of them alike once one was asked."""
 
     def __init__(self, ends_process: bool = True) -> None:
-        self.ends_process = ends_process  # where a second SIGINT comes
+        self.ends_process = ends_process  # at a second SIGINT, which otherwise raises KeyboardInterrupt
         self.asked = False
         self.must_wait = False
 
@@ -48,17 +48,12 @@ class Interruption:
         if not self.must_wait and group.count() == 1:
             raise KeyboardInterrupt
         if not asked_before:
-            line = "stopping after this update; Ctrl-C again leaves at once, without saving"
-            tell(f"\n{line}")
+            tell("\nstopping after this update; Ctrl-C again leaves at once, without saving")
 
 
 @contextlib.contextmanager
 def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
-    """Handles SIGTERM and SIGINT within it, and yields what knows of them. Only a main thread can handle signals.
-
-    Args:
-        ends_process: whether a second SIGINT ends the process at once; False: it raises KeyboardInterrupt.
-    """
+    """Handles SIGTERM and SIGINT within it, and yields what knows of them. Only a main thread can handle signals."""
     interruption = Interruption(ends_process)
     if threading.current_thread() is not threading.main_thread():
         yield interruption

@@ -45,12 +45,7 @@ class Schedule:
 
 
 def steps_at_words(words: np.ndarray, counts: Sequence[int]) -> set[int]:
-    """Returns the steps at which so many words of training text have been read, of those that the run reaches.
-
-    Args:
-        words: of each update of the run.
-        counts: of words, over all epochs.
-    """
+    """Returns the steps at which so many words have been read, of those that the run reaches, from the words of each update."""
     read = np.cumsum(words, dtype=np.int64)
     return {1 + int(np.searchsorted(read, count)) for count in counts if count <= read[-1]}
 

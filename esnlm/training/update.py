@@ -39,12 +39,8 @@ def make_optimizer(
     Utsunomiya 2025, eq. 2.12, decay goes by the one learning rate of the network, and the rates of the layers are the
     squares of its g_l (eq. 2.80).
 
-    Its `update` takes `rates` beside the usual arguments, (updates,): those of training/learning_rate.py.
-
-    Args:
-        config: the settings of the training.
-        scaling: of the readout, as in ReadoutConfig.
-        widths: N, r and V, which the scaling depends on; None: those of the arrays, which must then have no padding.
+    Its `update` takes `rates` beside the usual arguments, (updates,): those of training/learning_rate.py. The scaling depends on
+    the `widths` N, r and V. By default they are those of the arrays, which must then have no padding.
     """
     direction = {
         "adamw": optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
@@ -89,13 +85,10 @@ def readout_loss_and_gradient(
     """Returns the loss of packed targets in nats, and its gradient with respect to the trained arrays (readout and trunk).
 
     Args:
-        params: {"readout": {...}}, and what the trunk reads.
         buffer: what was computed ahead, (rows, N): without a trunk, the features.
-        packed: the targets; packed.rows are rows of the buffer.
         key: of the epoch's dropout on the features that the readout sees.
         frozen: arrays of the readout beside the trained ones.
         chunk_tokens: rows whose logits exist at once: larger updates add up their gradient over chunks.
-        trunk: from the params and rows of the buffer to the features; None: they are the same.
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:

@@ -103,6 +103,6 @@ def test_a_model_whose_readout_is_zero_has_collapsed(trained, tmp_path, capsys):
     found = evaluate_run(run, [pairs], out=tmp_path / "lengths.json")
     assert found.result["status"] == "collapsed"
     assert found.result["warnings"] == [
-        "every token has the same log-probability: nothing but length decides, and no accuracy is given"
+        "every token has the same log-probability: only length decides, and no accuracy is given"
     ]
     assert "collapsed: every token has the same log-probability" in capsys.readouterr().out
