@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,28 +29,26 @@ class Pushed(NamedTuple):
     log: bool  # a line of metrics is due
 
 
+@dataclass
 class TrainingLog:
     """Records outcomes as the device has them, so that it never waits for the host.
 
-    The state's counters of losses and time, and the metrics, are therefore some updates behind the arrays until `flush`. With
-    `stops` the run ends with the first update that is left out. Those behind it, which moved nothing, are then forgotten, and
-    the state's step is that of this update again. `tokens` are those that the whole run predicts.
+    The state's counters of losses and time, and the metrics, are therefore some updates behind the arrays until `flush`.
     """
 
-    def __init__(
-        self,
-        state: State,
-        metrics: Metrics,
-        epochs: int,
-        updates_per_epoch: int,
-        tokens: int,
-        usage: Usage,
-        stops: bool,
-    ) -> None:
-        self.state, self.metrics, self.usage, self.stops = state, metrics, usage, stops
-        self.epochs, self.updates_per_epoch = epochs, updates_per_epoch
-        self.progress = Progress(tokens, state.tokens)
-        self.began = time.monotonic() - state.seconds
+    state: State  # Its counters are added to.
+    metrics: Metrics
+    epochs: int
+    updates_per_epoch: int
+    tokens: int  # that the whole run predicts
+    usage: Usage
+    # Whether the run ends with the first update that is left out. Those behind it, which moved nothing, are then forgotten,
+    # and the state's step is that of this update again.
+    stops: bool
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.tokens, self.state.tokens)
+        self.began = time.monotonic() - self.state.seconds
         self.pace: float | None = None  # seconds of an update, a moving average
         self.pending: deque[Pushed] = deque()
         self.stopped = False  # an update was left out that ends the run

@@ -93,8 +93,8 @@ class Training:
         stream = model.stream(compute, placement)
         assert isinstance(stream, FeatureStream), "`Experiment` accepts regressions on frozen features only"
         counts, rank = unigram_counts(corpus.train, corpus.tokenizer), experiment.model.linear_readout.rank
-        regression = ReadoutRegression(fitter, rank, experiment.seed, corpus.train, counts, stream, compute)
-        regression.run(self.state, self.metrics, self.directory, self.interruption)
+        given = fitter, rank, experiment.seed, corpus.train, counts, stream, compute
+        ReadoutRegression(*given, self.metrics, self.directory, self.interruption).run(self.state)
         if self.interruption:
             return None, False
         readout = placement.masked(model.readout_arrays(placement.place(self.state.params)))

@@ -73,8 +73,11 @@ class ReadoutRegression:
     counts: np.ndarray  # how often each token is predicted in it, (V,)
     stream: FeatureStream
     compute: ResolvedCompute
+    metrics: Metrics
+    directory: RunDirectory
+    interruption: Interruption
 
-    def run(self, state: State, metrics: Metrics, directory: RunDirectory, interruption: Interruption) -> None:
+    def run(self, state: State) -> None:
         """Does what is left of the fit and saves it: the readout in state.params, or a stopped run's accumulators."""
         if state.regression:
             return  # only what follows the fit was cut short
@@ -84,7 +87,7 @@ class ReadoutRegression:
                 f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to"
                 " learn from; give more text, or training.kind gradient, which holds none out"
             )
-        if not self._accumulate(learned, state, metrics, directory, interruption):
+        if not self._accumulate(learned, state):
             return
         began = time.monotonic() - state.seconds
         say(f"{self.fitter.kind}: making the readout")
@@ -96,21 +99,14 @@ class ReadoutRegression:
         state.seconds = time.monotonic() - began
         speed = state.tokens / state.seconds  # so that the time on this line has the making of the readout, too
         figures = {"train_nll": state.train_nll, "tokens_per_second": speed} | state.regression
-        metrics.write(step=state.step, tokens=state.tokens, **figures)
-        state.metrics_sha256 = metrics.sha256
+        self.metrics.write(step=state.step, tokens=state.tokens, **figures)
+        state.metrics_sha256 = self.metrics.sha256
         state.note_memory()
-        save_state(state, directory, keep=1, permanent=False)
+        save_state(state, self.directory, keep=1, permanent=False)
         if group.writes():
-            shutil.rmtree(directory.sums, ignore_errors=True)
+            shutil.rmtree(self.directory.sums, ignore_errors=True)
 
-    def _accumulate(
-        self,
-        learned: np.ndarray,
-        state: State,
-        metrics: Metrics,
-        directory: RunDirectory,
-        interruption: Interruption,
-    ) -> bool:
+    def _accumulate(self, learned: np.ndarray, state: State) -> bool:
         """Takes in every window of the sentences `learned` that is left, or those up to an interruption. Returns whether it is all.
 
         A window after which no update was possible yet (regression/lms.py) is neither logged nor saved: a resumed run reads it again.
@@ -137,12 +133,12 @@ class ReadoutRegression:
                 state.seconds = time.monotonic() - began
                 if updates:
                     figures = {"tokens_per_second": seen / state.seconds} | usage.values(seen / state.seconds)
-                    metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, **figures)
+                    self.metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, **figures)
                 done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}"
                 progress.show(seen, done, final=seen == progress.total, describe=usage.describe)
-                stops = bool(interruption)
+                stops = bool(self.interruption)
                 if state.step > saved and (stops or number % fitter.checkpoint_every == 0):
-                    _save_accumulators(state, metrics, directory)
+                    self._save_accumulators(state)
                     saved = state.step
                 if stops:
                     return False
@@ -185,15 +181,15 @@ class ReadoutRegression:
             features = jax.numpy.asarray(meshes.fetch(features))
         return Window(features, rows, np.concatenate(given.targets))
 
-
-def _save_accumulators(state: State, metrics: Metrics, directory: RunDirectory) -> None:
-    """Saves sums/STEP, and drops the older ones."""
-    state.metrics_sha256 = metrics.sha256
-    state.note_memory()
-    with group.written_by_first() as writes:
-        if writes:
-            checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
-            checkpoint.prune(directory.sums, keep=1)
+    def _save_accumulators(self, state: State) -> None:
+        """Saves sums/STEP, and drops the older ones."""
+        state.metrics_sha256 = self.metrics.sha256
+        state.note_memory()
+        with group.written_by_first() as writes:
+            if writes:
+                sums = self.directory.sums
+                checkpoint.save(sums / str(state.step), {"sums": state.accumulators}, state.counters())
+                checkpoint.prune(sums, keep=1)
 
 
 def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:

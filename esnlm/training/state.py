@@ -28,9 +28,15 @@ from esnlm.training.parent import with_moments
 
 
 @dataclass(kw_only=True)
-class Counters:
-    """How far a training is and what it has measured: what a checkpoint holds beside the arrays."""
+class State:
+    """Everything that changes as training goes on. All of it is in every checkpoint."""
 
+    params: dict[str, Any]  # the trained arrays
+    optimizer: Any = ()  # optax's state; empty for a regression
+    accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
+    placement: Placement | None = None  # of params and optimizer; None: they lie as they are saved
+
+    # How far the training is and what it has measured, the counters, for the metadata of a checkpoint:
     step: int = 0  # updates done
     tokens: int = 0  # predicted tokens seen
     words: int = 0  # words of training text seen
@@ -66,26 +72,17 @@ class Counters:
         self.peak_memory_bytes = max(self.peak_memory_bytes, memory_use().peak)
 
     def counters(self) -> dict[str, Any]:
-        """Returns them by name, for the metadata of a checkpoint."""
+        """Returns the counters by name, for the metadata of a checkpoint."""
         return {name: getattr(self, name) for name in _COUNTERS}
-
-
-_COUNTERS = [each.name for each in dataclasses.fields(Counters)]
-
-
-@dataclass(kw_only=True)
-class State(Counters):
-    """Everything that changes as training goes on. All of it is in every checkpoint."""
-
-    params: dict[str, Any]  # the trained arrays
-    optimizer: Any = ()  # optax's state; empty for a regression
-    accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
-    placement: Placement | None = None  # of params and optimizer; None: they lie as they are saved
 
     @property
     def evaluated(self) -> dict[str, Any]:
         """The arrays that validation reads: their average if there is one (training/average.py)."""
         return evaluated(self.params, self.optimizer)
+
+
+_ARRAYS = ("params", "optimizer", "accumulators", "placement")
+_COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in _ARRAYS]
 
 
 def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
