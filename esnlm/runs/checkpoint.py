@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -60,8 +59,9 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
             sealed_folder.write_manifest(new.path, empty_arrays=empty)
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]
         raise InputError(
-            f"{folder}: checkpoint not saved: {_reason(error)}; {_mb(size)} needed, {_mb(_free(folder))} available: free"
+            f"{folder}: checkpoint not saved: {reason}; {_mb(size)} needed, {_mb(_free(folder))} available: free"
             " some space or choose another run directory (earlier checkpoints are untouched)"
         ) from error
 
@@ -122,8 +122,10 @@ def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
         folder = Path(checkpoints) / str(step)
         if good < keep:
             good += verify(folder) is None
-        elif step != spared and not _maybe_permanent(folder):
-            remove_folder(folder)
+        elif step != spared:
+            with contextlib.suppress(InputError):  # Its metadata is damaged: it may be permanent.
+                if not metadata(folder).get("permanent", False):
+                    remove_folder(folder)
 
 
 def metadata(folder: Path) -> dict[str, Any]:
@@ -171,13 +173,6 @@ def _name(path: tuple) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _maybe_permanent(folder: Path) -> bool:
-    try:
-        return metadata(folder).get("permanent", False)
-    except InputError:
-        return True
-
-
 @contextlib.contextmanager
 def _orbax() -> Iterator[ocp.Checkpointer]:
     """Yields Orbax's checkpointer of one process, which waits for no other process of the run, without its log."""
@@ -194,15 +189,6 @@ def _orbax() -> Iterator[ocp.Checkpointer]:
             yield orbax
     finally:
         logger.setLevel(level)
-
-
-def _reason(error: Exception) -> str:
-    """Returns what the system or Orbax says, in one short line."""
-    if isinstance(error, OSError):
-        return str(error.strerror)
-    if code := re.search(r"\[os_error_code='(\d+)'", str(error)):
-        return os.strerror(int(code[1]))
-    return str(error).partition("\n")[0][:200]
 
 
 def _free(folder: Path) -> int:

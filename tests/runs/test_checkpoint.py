@@ -421,7 +421,7 @@ def test_only_what_ended_processes_left_is_removed(checkpoints):
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
-        ("RESOURCE_EXHAUSTED: Failed writing\nat length [os_error_code='28'] [spec='{}']", "No space left on device"),
+        ("RESOURCE_EXHAUSTED: Failed writing\nat length [os_error_code='28']", "RESOURCE_EXHAUSTED: Failed writing"),
         ("INTERNAL: something else\nat length", "INTERNAL: something else"),
     ],
 )
