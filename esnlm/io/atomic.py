@@ -96,7 +96,7 @@ class NewFolder:
             self.target.rename(former)
         self.path.rename(self.target)
         _sync(self.target.parent)
-        _remove(former)
+        remove(former)
 
 
 def remove_folder(folder: Path) -> None:
@@ -106,12 +106,21 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(hidden)
 
 
+def remove(path: Path) -> None:
+    """Removes a file or folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 def remove_abandoned(folder: Path, target: str = "*") -> None:
     """Removes what processes that have ended left of unfinished writes in a folder, or of those to one target in it."""
     for hidden in folder.glob(f".{target}.partial-????????"):
         with contextlib.suppress(OSError), _locked(hidden) as is_locked:
             if is_locked:
-                _remove(hidden)
+                remove(hidden)
 
 
 @contextlib.contextmanager
@@ -175,7 +184,7 @@ def _partial(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
             remove_abandoned(target.parent, glob.escape(target.name))
             yield hidden
     finally:
-        _remove(hidden)
+        remove(hidden)
 
 
 @contextlib.contextmanager
@@ -191,12 +200,3 @@ def _locked(path: Path) -> Iterator[bool]:
         yield is_locked
     finally:
         os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    """Removes a file or folder, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.atomic import write_file, writing
+from esnlm.io.atomic import remove, write_file, writing
 from esnlm.io.json_file import add_seal, parse_json, remove_seal, write_json
 from esnlm.io.sealed_folder import file_sha256
 from esnlm.warning import warn_caller
@@ -167,11 +166,9 @@ class RunDirectory:
             yield
         except InputError:
             if not begun:
-                for folder in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial):
-                    shutil.rmtree(folder, ignore_errors=True)
-                with contextlib.suppress(OSError):  # if nothing can be written, nothing was
-                    for path in (self.config, self.data, self.unigram, self.manifest_file, self.format):
-                        path.unlink(missing_ok=True)
+                folders = self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial
+                for path in (*folders, self.config, self.data, self.unigram, self.manifest_file, self.format):
+                    remove(path)
             raise
 
     def claim(self) -> None:

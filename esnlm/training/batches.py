@@ -10,7 +10,7 @@ beside it.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -29,9 +29,14 @@ Array = Any  # a NumPy array, or inside a compiled function the traced array tha
 class EpochPlan:
     """One pass over the sentences: its updates in order, and the prefetch windows that they fall into."""
 
-    updates: "UpdatesOfEpoch"  # numbers of each update's sentences, (batch_size,) int64; the last may have fewer
+    drawn_from: tuple  # what decides the order, the arguments of `_draw`
     predictions: np.ndarray  # (updates,) of each update
     windows: list[range]  # consecutive updates, by their number within the epoch
+
+    @property
+    def updates(self) -> list[np.ndarray]:
+        """The numbers of each update's sentences, (batch_size,) int64, drawn again: a run does not hold those of all epochs."""
+        return _draw(*self.drawn_from)
 
 
 def plan_epoch(
@@ -41,42 +46,17 @@ def plan_epoch(
 
     The last update may have fewer sentences. It is kept, as in Ueda et al. 2025a.
     """
-    updates = UpdatesOfEpoch(len(lengths), seed, epoch, batch_size, order)
-    predictions = np.add.reduceat(lengths[updates.sentences] - 1, range(0, len(lengths), batch_size))
-    return EpochPlan(updates, predictions, split_windows(predictions, window_tokens))
+    drawn_from = len(lengths), seed, epoch, batch_size, order
+    predictions = np.array([(lengths[update] - 1).sum() for update in _draw(*drawn_from)])
+    return EpochPlan(drawn_from, predictions, split_windows(predictions, window_tokens))
 
 
-@dataclass(frozen=True)
-class UpdatesOfEpoch(Sequence):
-    """The numbers of each update's sentences, drawn again when they are needed: a run does not hold those of all epochs."""
-
-    of_corpus: int  # sentences
-    seed: int
-    epoch: int
-    batch_size: int
-    order: str
-
-    @property
-    def sentences(self) -> np.ndarray:
-        """The numbers of all sentences in the order of the epoch, (of_corpus,) int64."""
-        return _sentence_order(self.of_corpus, self.seed, self.epoch, self.order)
-
-    def __len__(self) -> int:
-        return -(-self.of_corpus // self.batch_size)
-
-    def __getitem__(self, which: Any) -> Any:
-        if isinstance(which, slice):
-            return [self[u] for u in range(*which.indices(len(self)))]
-        begin = range(len(self))[which] * self.batch_size
-        return self.sentences[begin : begin + self.batch_size]
-
-
-@lru_cache(maxsize=2)  # of an epoch, and of the next one, which is read ahead
-def _sentence_order(sentences: int, seed: int, epoch: int, order: str) -> np.ndarray:
+@lru_cache(maxsize=1)  # Windows are read in their order, so the updates of one epoch at a time.
+def _draw(sentences: int, seed: int, epoch: int, batch_size: int, order: str) -> list[np.ndarray]:
     shuffled = order != "corpus"
     found = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences) if shuffled else np.arange(sentences)
     found.flags.writeable = False  # whoever asks again gets the same array
-    return found
+    return np.split(found, range(batch_size, sentences, batch_size))
 
 
 def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:

@@ -243,8 +243,7 @@ def _remaining(epochs: list[batches.EpochPlan], step: int) -> Iterator[tuple[int
 
 def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:
     """Returns the words of text in each update of an epoch, (updates,) int64."""
-    order = epoch.updates.sentences
-    return np.add.reduceat(text.words[order].astype(np.int64), range(0, len(order), epoch.updates.batch_size))
+    return np.array([text.words[update].sum(dtype=np.int64) for update in epoch.updates])
 
 
 def optimizer_of(
