@@ -5,6 +5,7 @@ and by the versions of JAX and XLA, but not by the processor that it was compile
 different machines, and code for another processor may end the process or round otherwise, so each has its own folder.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -18,24 +19,18 @@ MOST_BYTES = 1 << 30  # of a folder; JAX removes what was not used for longest. 
 SHORTEST_SECONDS = "0.3"  # What compiles in less is not kept.
 
 
-def use() -> Path | None:
-    """Lets JAX keep compiled programs, and returns their folder; None if none is used, or not by this choice.
-
-    JAX reads these settings when it is imported, so this changes nothing if JAX is imported already.
-    """
+def use() -> None:
+    """Lets JAX keep compiled programs. JAX reads these settings when it is imported, so this comes before."""
     # A program that cannot be read is compiled, and one that cannot be written is not kept. Neither matters to a run.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache|Cache value for key")
     folder = choose_folder()
     if folder is None or "jax" in sys.modules:
-        return None
-    try:
+        return
+    with contextlib.suppress(OSError):  # Nothing is kept if the folder cannot be made.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:  # nothing is kept then
-        return None
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MOST_BYTES))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", SHORTEST_SECONDS)
-    return folder
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MOST_BYTES))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", SHORTEST_SECONDS)
 
 
 def choose_folder() -> Path | None:
