@@ -198,3 +198,14 @@ def note_device(state: State, device: dict[str, Any]) -> None:
         last = last | {"cores": device["cores"]}
     if last != device:
         state.devices.append(device)
+
+
+def warn_of_damage(directory: RunDirectory, step: int) -> None:
+    """Warns of files of a run that ended at update `step` which are damaged, though training would not read them again."""
+    for line in directory.manifest.find_damage(directory.metrics):
+        warn(f"{line}; restore it from a copy of the run")
+    again = f"delete {directory.summary.name} and give the same command"
+    if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
+        warn(f"{directory.frozen}: {problem}; to initialize it again, {again}")
+    if checkpoint.latest_step(directory.checkpoints, warn) != step:
+        warn(f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, {again}")

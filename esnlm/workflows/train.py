@@ -25,7 +25,7 @@ from esnlm.training import loop, parent
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.profile import Profile, Span
 from esnlm.training.settings import require_same, require_validation, resolve
-from esnlm.training.state import note_changes, note_device
+from esnlm.training.state import note_changes, note_device, warn_of_damage
 from esnlm.training.summary import describe_device, summarize
 
 LARGE = 64 << 20  # bytes: a heap of another thread than the main one hands larger blocks back to the system
@@ -159,6 +159,7 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     if (before := directory.read_summary(warn)) is None:
         return False
     _, changes = require_same(experiment, directory, allowed)
+    warn_of_damage(directory, before["step"])
     say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
     if any(change.startswith("data.validation ") for change in changes):
         say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")

@@ -161,6 +161,17 @@ def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_
     )
 
 
+def test_a_finished_run_tells_of_all_that_is_damaged_and_changes_nothing(finished, capsys):
+    for name in ("metrics.jsonl", "frozen/metadata.json", "checkpoints/14/metadata.json"):
+        flip(finished / name)
+    assert train(finished) == 0
+    told = capsys.readouterr().err
+    assert f"warning: {finished / 'metrics.jsonl'}: changed" in told
+    assert f"warning: {finished / 'frozen'}: metadata.json: changed" in told
+    assert f"warning: {finished / 'checkpoints' / '14'}: damaged checkpoint, not used" in told
+    assert "update 14 is missing or damaged; to train to it again, delete summary.json" in told
+
+
 def test_another_reservoir_than_the_lost_one_is_refused(stopped, monkeypatch):
     flip(stopped / "frozen" / "manifest.json")
     monkeypatch.setattr(checkpoint, "digest", lambda arrays: "0" * 64)
