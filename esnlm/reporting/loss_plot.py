@@ -45,7 +45,8 @@ def read_curves(run: Path) -> Curves:
     file = directory.metrics
     try:
         text = file.read_bytes()
-        if directory.read_summary() is None:  # A run that goes on may have written half of its last line.
+        # A run that goes on may have written half of its last line.
+        if directory.read_summary(warn=lambda line: None) is None:
             text = text[: text.rfind(b"\n") + 1]
         lines = [parse_json(line) for line in text.splitlines()]
         # A readout that is solved for has its one loss in a line without words: those of the line before are as true.

@@ -64,8 +64,8 @@ def all_but_seed(run: Path) -> list[Any]:
     if parent.run is None:
         return [hash_settings(experiment), text]
     own = hash_settings(dataclasses.replace(experiment, parent=dataclasses.replace(parent, run="the parent")))
-    summary = RunDirectory(Path(parent.run)).read_summary() or {}
-    if summary.get("config_sha256") != parent.config_sha256:  # it is gone, or another run lies there now
+    summary = RunDirectory(Path(parent.run)).read_summary()
+    if summary is None or summary.get("config_sha256") != parent.config_sha256:  # gone, or another run lies there now
         return [own, text, parent.run, parent.step]
     return [own, text, all_but_seed(Path(parent.run)), parent.step != summary.get("step") and parent.step]
 

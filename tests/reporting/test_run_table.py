@@ -157,6 +157,6 @@ def test_an_existing_file_is_replaced_when_asked_only(make_run, tmp_path, capsys
     assert "table.csv: exists; name another file, or replace it with --overwrite" in capsys.readouterr().err
     assert table.read_text() == "my notes" and not picture.exists()
     assert commands.main(["report", run, "--out", str(table), "--overwrite"]) == 0
-    assert table.read_text().startswith("run,model,runs,")
+    assert table.read_text().startswith("run,model,seed,")
     assert commands.main(["report", run, "--out", str(tmp_path / "table.xlsx")]) == 2
     assert "its name must end in .md or .tex or .csv" in capsys.readouterr().err
