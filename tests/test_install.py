@@ -49,7 +49,7 @@ def programs(tmp_path_factory) -> Path:
     return python.parent
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_quickstart_runs_from_any_folder(programs, tmp_path):
     found = call(programs / "python", "-c", "import esnlm; print(esnlm.__file__)", folder=tmp_path)
     assert Path(found.strip()).is_relative_to(programs.parent)
@@ -61,7 +61,7 @@ def test_the_quickstart_runs_from_any_folder(programs, tmp_path):
     assert page.startswith("written: page.html (")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_configuration_is_shipped(programs, tmp_path):
     program = "from esnlm.commands.base import shipped_configs; print(shipped_configs())"
     shipped = Path(call(programs / "python", "-c", program, folder=tmp_path).strip())
@@ -73,7 +73,7 @@ def test_every_configuration_is_shipped(programs, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_tracker_behind_an_entry_point_is_registered(programs, tmp_path):
     call(
         programs / "python",

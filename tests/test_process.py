@@ -108,9 +108,9 @@ def test_a_device_that_is_not_here_is_one_line_that_says_which_are(folder):
     "settings",
     [
         [],
-        pytest.param(["--training.kind", "ridge"], marks=pytest.mark.slow),
-        pytest.param(["--model.train_input", "true"], marks=pytest.mark.slow),
-        pytest.param(["--model.family", "lstm", "--model.width", "8"], marks=pytest.mark.slow),
+        pytest.param(["--training.kind", "ridge"], marks=pytest.mark.nightly),
+        pytest.param(["--model.train_input", "true"], marks=pytest.mark.nightly),
+        pytest.param(["--model.family", "lstm", "--model.width", "8"], marks=pytest.mark.nightly),
     ],
     ids=["adamw", "ridge", "esn+i", "lstm"],
 )

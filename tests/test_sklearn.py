@@ -29,7 +29,7 @@ def test_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @parametrize_with_checks(
     [ReservoirRegressor(20, predicts="sequences"), ReservoirClassifier(20, predicts="steps")],
     expected_failed_checks=expected_failures,

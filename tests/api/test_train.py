@@ -31,7 +31,7 @@ def arrays_are_equal(one, other):
     return all(np.array_equal(array, other.arrays()[name]) for name, array in one.arrays().items())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_functions_see_steps_and_metrics_and_change_nothing(tmp_path, undisturbed):
     seen = []
     run = esnlm.train(experiment(tmp_path), [lambda *line: seen.append(line)], sentences=SENTENCES, validation=OTHERS)
@@ -41,7 +41,7 @@ def test_functions_see_steps_and_metrics_and_change_nothing(tmp_path, undisturbe
     assert seen[-1][1]["val_nll"] == pytest.approx(run.likelihood(OTHERS).nll, rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_function_stops_a_run_which_the_same_call_resumes(tmp_path, undisturbed):
     given = {"sentences": SENTENCES, "validation": OTHERS}
     stopped = esnlm.train(experiment(tmp_path), [lambda step, metrics: step >= 5], **given)
@@ -49,7 +49,7 @@ def test_a_function_stops_a_run_which_the_same_call_resumes(tmp_path, undisturbe
     assert arrays_are_equal(esnlm.train(experiment(tmp_path), **given), undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
     """As where a notebook's stop button sends SIGINT."""
     given = {"sentences": SENTENCES, "validation": OTHERS}

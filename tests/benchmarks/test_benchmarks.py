@@ -75,7 +75,7 @@ def test_drawn_sentences_are_like_the_corpus():
     assert sentences.real_share([batch for window in windows for batch in window]) == pytest.approx(0.29, abs=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_recurrence(tmp_path):
     record = recurrence.main(["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)])
     (row,) = record["rows"]
@@ -113,7 +113,7 @@ def test_what_runs_apart_raises_here():
         hangs.ask("about", until=time.monotonic())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_scoring(tmp_path):
     sizes = ["--size", "32", "--vocab", "60", "--rank", "8", "--limit", "40"]
     row = scoring.main([*sizes, "--rounds", "1", "--out", str(tmp_path)])["row"]
@@ -123,7 +123,7 @@ def test_scoring(tmp_path):
     assert row["distinct_prefixes"] < row["predictions"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_generation(tmp_path):
     sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--tokens", "9"]
     (row,) = generation.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
@@ -139,7 +139,7 @@ def test_a_plain_loop_writes_what_a_run_writes():
     assert generation.agreement(np.array([1, 2, 3]), np.array([1, 0, 3])) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory(tmp_path):
     sizes = ["--divide", "1024", "--vocab", "60", "--rank", "8", "--topology", "erdos_renyi", "--only", "whole"]
     (row,) = memory.main([*sizes, "--out", str(tmp_path)])["rows"].values()
@@ -163,7 +163,7 @@ def test_a_family_that_cannot_be_measured_is_told_and_the_others_are_measured():
         families.figures({}, {("c", "start"): "no kernel"}, {}, windows, count=2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_families_take_turns_on_the_same_sentences(tmp_path):
     text = ["the cat sees a dog .", "a dog that the cat sees sleeps .", "the dog sleeps ."] * 12
     store = tmp_path / "store"

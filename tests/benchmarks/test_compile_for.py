@@ -17,7 +17,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("mesh", [(), ("--mesh", "2x2")])
 def test_every_hot_program_compiles(tmp_path, mesh):
     """For a CPU, which needs no plugin. The settings make all models small."""
@@ -56,7 +56,7 @@ def test_kernels_loops_and_exchanges_are_counted(monkeypatch):
     assert found == {"kernels": 2, "while": 1, "conditional": 0, "exchanges": "1 all-gather"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_unknown_target_is_said_in_one_line(tmp_path):
     done = run("--target", "h900", "--out", tmp_path)
     assert done.returncode == 2 and done.stderr.startswith("error: --target h900: no target of that name; choose h100")

@@ -29,7 +29,7 @@ def run_all(python: str, out: Path, *arguments: str, **more: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_parts_on_what_the_machine_has(tmp_path):
     """ESNLM_GPU_IMAGE_PYTHON names an interpreter with the packages of the machine (docs/gpu.md), and no others."""
     python, wheels = os.environ.get("ESNLM_GPU_IMAGE_PYTHON"), ROOT / "build" / "gpu" / "wheels"
@@ -49,7 +49,7 @@ def test_all_parts_on_what_the_machine_has(tmp_path):
     assert len(list(tmp_path.iterdir())) == 8  # what comes back from such a machine
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_part_that_hangs_is_killed_and_the_others_are_measured(tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\ncase "$*" in *"gpu_parts.py speed"*) sleep 600;; esac\nexec {sys.executable} "$@"\n')

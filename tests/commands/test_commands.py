@@ -203,6 +203,7 @@ def test_every_command_has_a_help_and_the_switches_of_what_is_said(name, capsys)
     assert said.startswith(f"usage: esnlm {name} ") and "--quiet" in said and "--verbose" in said
 
 
+@pytest.mark.nightly
 def test_a_verbose_training_says_what_was_chosen_and_how_long_it_took(tmp_path):
     (tmp_path / "small.yaml").write_text(f"run: {tmp_path / 'small'}\n{SMALL}")
     out, told = in_pipe(python("train.py", "--config", tmp_path / "small.yaml", "--verbose"), {"COLUMNS": "40"})

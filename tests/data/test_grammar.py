@@ -130,7 +130,7 @@ def test_every_word_has_one_class_so_the_full_lexicon_adds_no_ambiguity():
     assert not {"no", "that", "who", "has", "have", "ever", "already", "himself"} & set(members)
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_sampled_sentences_have_the_exact_entropy_and_length(count):
     corpus = list(sentences(count, seed=2))
     exact = entropy()

@@ -318,7 +318,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_preparation_leaves_no_workers_and_the_next_one_cleans_up(tmp_path, spelling, how):
     source = write(tmp_path / "a.txt", random_text(0, 100))

@@ -25,7 +25,7 @@ def forgets():
             del names[name]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_code_of_the_page_runs(tmp_path, monkeypatch, forgets):
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -38,7 +38,7 @@ def test_what_is_stored_is_small_and_clean(name):
     assert all(output.get("name") != "stderr" for cell in code for output in cell.outputs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_they_run(tmp_path, monkeypatch):
     """All three in one kernel, which forgets its names between two, so that Python and JAX start once."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

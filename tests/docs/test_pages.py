@@ -179,14 +179,14 @@ def trained(after_own_text) -> Path:
     return after_own_text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_own_text(after_own_text):
     """Every command of the page was run. What it promises is there."""
     assert (after_own_text / "runs" / "first" / "evaluation" / "blimp-paper.json").is_file()
     assert json.loads((after_own_text / "likelihood.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", sorted(NAMES.keys() - TESTED_ELSEWHERE - {"own_text"}))
 def test_a_page(page, request, monkeypatch, tmp_path):
     monkeypatch.chdir(make_world(tmp_path) if page in FRESH else request.getfixturevalue("trained"))

@@ -67,7 +67,7 @@ def test_files_that_results_and_studies_name_are_kept():
             assert found in files or "/NAME." in found, f"{file}: {found}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
     pytest.importorskip("material", reason="needs MkDocs: pip install -e '.[docs]'")
     pytest.importorskip("mkdocstrings", reason="needs mkdocstrings: pip install -e '.[docs]'")

@@ -156,7 +156,7 @@ def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
     assert {entry["run_above"] for entry in result["baselines"].values()} == {None}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_length_alone_on_blimp(blimp_dir, data):
     from esnlm.data.tokenizer import load_tokenizer
 

@@ -43,7 +43,7 @@ def expected(model, sequence):
     [
         *((kernel, 32) for kernel in sparse.KERNELS if kernel != "fused"),
         *(("csr", 1), ("csr", 300)),
-        pytest.param("fused", 32, marks=pytest.mark.slow),
+        pytest.param("fused", 32, marks=pytest.mark.nightly),
     ],
 )
 def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel, chunk):

@@ -269,7 +269,7 @@ def test_the_exponent_of_dynamic_leads_from_ntp_to_dynamic():
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_alignment_is_flat_under_dynamic_and_not_under_spectral():
     """Figure 3.3 at a tenth of its widths: the bottleneck hardly widens, and under Spectral the layers before it lose."""
     data, _ = images.load(ImageSettings(train=200, test=0), ["airplane", "automobile"], "")

@@ -17,7 +17,7 @@ V = 23
 # `fused` takes longer to compile for Pallas's interpreter, and tests/reservoir/test_fused.py has its quick tests.
 EVERY_KERNEL = [
     *(kernel for kernel in sparse.KERNELS if kernel != "fused"),
-    pytest.param("fused", marks=pytest.mark.slow),
+    pytest.param("fused", marks=pytest.mark.nightly),
 ]
 
 # Over 40 contracting steps float32 stays within a few hundred roundings of float64.

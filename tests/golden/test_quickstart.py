@@ -1,4 +1,4 @@
-"""Guarantee 12: the quickstart's figures, small in every run of the tests, and whole (slow) as published."""
+"""Guarantee 12: the quickstart's figures, small in every run of the tests, and whole (nightly) as published."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def test_a_small_quickstart_is_as_recorded(quickstart):
     assert found["references"]["unigram model"] > found["val_nll"] + 1, "it has learned"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.optimized
 def test_the_quickstart_is_as_published(tmp_path):
     """`python train.py`, against results/quickstart.md: about 90 seconds on two cores."""

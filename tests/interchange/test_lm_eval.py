@@ -226,7 +226,7 @@ def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks, capsys):
     assert f"esnlm ({{'run': '{run.directory}'}})" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_official_pairs_have_the_answers_of_esnlm(run, own_tasks, blimp_dir):
     lines = [
         json.loads(line) for file in sorted(blimp_dir.glob("*.jsonl")) for line in file.read_text().splitlines()[::250]

@@ -381,6 +381,7 @@ print(model(ids).logits[0, -1].tolist())
 """
 
 
+@pytest.mark.nightly
 def test_it_is_loaded_where_esnlm_is_not_installed(exported, tmp_path):
     run, folder, _, _ = exported("deep readout", words())  # which has both files
     ids = [run.tokenizer.bos, *run.tokenizer.encode("The cats sleep.")]

@@ -124,7 +124,7 @@ def test_an_outage_does_not_end_a_training_but_is_an_error_at_the_end(run, monke
     assert "checkpoints/4/manifest.json" in there()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_training_is_uploaded_to_s3_and_loaded_from_there(tmp_path, monkeypatch):
     """moto's server stands for S3."""
     server = pytest.importorskip("moto.server")

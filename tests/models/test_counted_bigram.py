@@ -196,7 +196,7 @@ def test_training_begins_with_the_counted_model(trained):
     assert run.model.counts().entries == run.config.model.expected_counts(run.tokenizer.vocab_size).entries
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_update_that_is_made_in_parts_is_the_same(trained, tmp_path):
     run, losses = trained
     again, found = train(tmp_path / "run", {"window_tokens": 64})

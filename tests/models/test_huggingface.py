@@ -130,7 +130,7 @@ def torch_dropout(folder, weights, sentences):
     return {"mean": each.mean(0), "variance": each.var(0)}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_dropout_does_what_torch_s_does(peer, published, ours):
     """To the mean NLL of each token over 1,000 draws of the masks. (One site forgotten shows.)"""
     expected = peer("gpt2-dropout", torch_dropout, published, random_weights(), SENTENCES)

@@ -27,7 +27,7 @@ def on_eight_devices(program, *arguments):
 
 
 @pytest.mark.parametrize(
-    "name", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "esn")]
+    "name", ["esn", *(pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES if name != "esn")]
 )
 def test_runs_on_eight_devices_are_those_on_one(tmp_path, name):
     """50 updates of each family: losses, what is saved, and scores. The update gathers neither W nor its moments."""

@@ -145,7 +145,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize(
-    "model", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "esn")]
+    "model", ["esn", *(pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES if name != "esn")]
 )
 def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeypatch):
     """A run that is padded in every other process ends where one does that never is, with arrays of the same shapes."""

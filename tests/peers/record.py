@@ -11,4 +11,4 @@ if __name__ == "__main__":
     for file in peers.RECORDED.glob("*.npz"):
         file.unlink()
     peers.recording = True
-    sys.exit(pytest.main(["-m", "slow or not slow", "-k", "live"]))
+    sys.exit(pytest.main(["-m", "nightly or not nightly", "-k", "live"]))

@@ -110,7 +110,7 @@ def test_two_processes_make_the_run_of_one(tmp_path):
     assert (tmp_path / "two" / "1.out").read_text() == two.said(1) == "", "only process 0 writes"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ["esn_i", "gpt2", "ridge"])
 def test_two_processes_with_every_kind_of_model(tmp_path, model):
     text = {
@@ -124,7 +124,7 @@ def test_two_processes_with_every_kind_of_model(tmp_path, model):
     assert_same(tmp_path / "two" / "run", alone(tmp_path / "one", text=text))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_score_as_one_does(tmp_path):
     run = alone(tmp_path)
     pairs = ["--data", str(run / "minimal_pairs"), "--out"]
@@ -136,7 +136,7 @@ def test_two_processes_score_as_one_does(tmp_path):
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_goes_on_with_two_and_one(tmp_path):
     """Two are stopped by SIGTERM or Ctrl-C to one of them, two go on and are stopped, and one comes to the end."""
     epochs = ["--training.epochs", "60"]
@@ -151,7 +151,7 @@ def test_a_run_goes_on_with_two_and_one(tmp_path):
     assert_same(tmp_path / "run", alone(tmp_path / "one", *epochs))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_process_ends_the_other_within_half_a_minute(tmp_path, killed):
     processes = Processes(tmp_path, 2, *ENDLESS)
@@ -164,7 +164,7 @@ def test_a_killed_process_ends_the_other_within_half_a_minute(tmp_path, killed):
     assert checkpoint.verify(tmp_path / "run" / "checkpoints" / "4") is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_hangs_ends_the_other_within_half_a_minute(tmp_path):
     processes = Processes(tmp_path, 2, *ENDLESS)
     processes.wait_for_checkpoint(4)
@@ -177,7 +177,7 @@ def test_a_process_that_hangs_ends_the_other_within_half_a_minute(tmp_path):
             process.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("asked", [0, 1])
 def test_one_that_is_asked_to_stop_before_the_training_ends_all(tmp_path, asked):
     processes = Processes(tmp_path, 2, *ENDLESS)
@@ -188,7 +188,7 @@ def test_one_that_is_asked_to_stop_before_the_training_ends_all(tmp_path, asked)
     assert processes.statuses(within=30) == [75, 75]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_configuration_in_one_process_is_refused_and_nothing_is_written(tmp_path):
     processes = Processes(tmp_path, 2, each=[[], ["--seed", "7"]])
     assert processes.statuses(within=60) == [2, 2]
@@ -197,7 +197,7 @@ def test_another_configuration_in_one_process_is_refused_and_nothing_is_written(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_bad_input_that_one_process_alone_has_ends_all_and_is_taken_back(tmp_path):
     """Each reads a token store of its own machine, and one of the stores is damaged."""
     store = alone(tmp_path / "made") / "stores" / "train"

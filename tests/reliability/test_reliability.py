@@ -118,7 +118,7 @@ def test_faults_of_a_save_and_of_a_preparation(tmp_path):
 
 
 @needs_cc
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_faults_of_a_training_and_of_an_evaluation(tmp_path):
     calls = ["4", "13", "22", "150", "300", "450", "600", "630"]
     done = command("tests.reliability.faults", "--only", "training", "evaluation", "--calls", *calls, "--out", tmp_path)
@@ -126,7 +126,7 @@ def test_faults_of_a_training_and_of_an_evaluation(tmp_path):
     assert len(json.loads((tmp_path / "faults.json").read_text())["rows"]) == 11
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kills(tmp_path):
     tiny = [
         "--kills",
@@ -148,7 +148,7 @@ def test_kills(tmp_path):
     assert len(record["kills"]) == 5 and record["differences"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rot(tmp_path):
     done = command(
         "tests.reliability.rot",

@@ -94,7 +94,7 @@ def sentences(count=11, seed=0):
     [
         *((name, "csr") for name in RESERVOIRS),
         *((name, kernel) for name in EVERY_KERNEL for kernel in sparse.KERNELS if kernel != "fused"),
-        *(pytest.param(name, "fused", marks=pytest.mark.slow) for name in EVERY_KERNEL),
+        *(pytest.param(name, "fused", marks=pytest.mark.nightly) for name in EVERY_KERNEL),
     ],
 )
 def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):

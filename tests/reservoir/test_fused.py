@@ -137,7 +137,7 @@ BY_DEFAULT = [("scale_free", "float32"), ("membrane", "bf16")]
 @pytest.mark.parametrize(
     "name, precision",
     [
-        pytest.param(name, precision, marks=() if (name, precision) in BY_DEFAULT else pytest.mark.slow)
+        pytest.param(name, precision, marks=() if (name, precision) in BY_DEFAULT else pytest.mark.nightly)
         for name in RULES
         for precision in ("float32", "bf16")
     ],
@@ -223,7 +223,7 @@ def test_dropped_input_is_given_to_the_kernel():
     assert np.abs(found["csr"] - np.concatenate(read(ready["csr"], texts))).max() > 0.01  # something was dropped
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_dense_matrices_are_read_as_they_are():
     assert not reservoir(connectivity=0.5).for_device("fused").fuses_steps  # a dense W_rec is no matrix for this kernel
     frozen, texts = reservoir(input_connectivity=0.5), sentences()
@@ -273,7 +273,7 @@ def test_pallas_is_imported_where_a_kernel_is_traced_only():
                 assert "pallas" not in ast.unparse(node), file
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_output_feedback_reads_the_products():
     """Jaeger's network: each step adds W_back p, and its gradient meets no kernel, since the reservoir is frozen."""
     config = JaegerConfig(reservoir=ReservoirConfig(state_size=N, mean_degree=6.0), rank=5)

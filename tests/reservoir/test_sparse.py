@@ -18,8 +18,8 @@ from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 EPSILON = np.finfo(np.float32).eps
 PLAIN = [kernel for kernel in sparse.KERNELS if kernel != "fused"]
 # It takes longer to compile for Pallas's interpreter, and tests/reservoir/test_fused.py has its quick tests.
-EVERY_KERNEL = [*PLAIN, pytest.param("fused", marks=pytest.mark.slow)]
-FUSED = pytest.param({}, "fused", marks=pytest.mark.slow)
+EVERY_KERNEL = [*PLAIN, pytest.param("fused", marks=pytest.mark.nightly)]
+FUSED = pytest.param({}, "fused", marks=pytest.mark.nightly)
 
 
 def reservoir(**settings):

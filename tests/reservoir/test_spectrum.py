@@ -237,7 +237,7 @@ def test_bad_input(matrix):
         spectral_radius(matrix, seed=0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_4096_units_within_a_fifth_of_a_percent():
     """Twenty seeds: benchmarks/spectral_radius.py. Dense eigenvalues take about 20 s each here."""
     for seed in range(2):
@@ -245,7 +245,7 @@ def test_4096_units_within_a_fifth_of_a_percent():
         assert spectral_radius(matrix, seed=seed).radius == pytest.approx(dense_radius(matrix), rel=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_65536_units_match_arpack_with_a_large_space():
     n = 65536
     matrix = bernoulli_gaussian(n, 32, 0)

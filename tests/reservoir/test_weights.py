@@ -261,7 +261,7 @@ def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():
         ReservoirConfig(state_size=16, topology=Ring())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", TOPOLOGIES.values(), ids=TOPOLOGIES)
 def test_the_papers_largest_reservoir_can_be_initialized_in_every_topology(kind):
     initialized = initialize_reservoir(ReservoirConfig(state_size=65_536, topology=kind()), 50_257, seed=0)

@@ -269,7 +269,7 @@ with interruptible() as interruption, interruption.awaited():
     assert "Ctrl-C again leaves at once, without saving" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_at_once_are_refused_and_a_killed_one_s_lock_is_gone(tmp_path):
     run = tmp_path / "run"
     first = start(run)

@@ -130,7 +130,7 @@ def test_the_example_can_be_read():
     assert [key.rpartition(".")[2] for key in study.search] == ["learning_rate", "leak_min", "spectral_radius"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_trials_side_by_side_in_processes_of_their_own(write, tmp_path):
     file = write(SEARCH.replace("trials: 3", "trials: 4"), "find")
     command = [sys.executable, "-m", "esnlm", "study", str(file), "--out", str(tmp_path / "out"), "--jobs", "2"]

@@ -202,7 +202,7 @@ def test_gpus_are_given_to_one_process_each(monkeypatch):
         find_slots("0")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_that_are_stopped_go_on_to_the_table_of_an_undisturbed_study(write, tmp_path):
     """Runs in processes of their own, one by one and two at once, stopped by SIGTERM and gone on with: bit for bit the same."""
     file = write(STUDY.replace("seeds: [0, 1, 2]", "seeds: [0, 1]"))

@@ -197,7 +197,7 @@ def write_config(folder, name):
 
 
 @pytest.fixture(
-    scope="module", params=["LSTM", "LSTM, n-grams", "ESN+i", pytest.param("ESN+i, sparse", marks=pytest.mark.slow)]
+    scope="module", params=["LSTM", "LSTM, n-grams", "ESN+i", pytest.param("ESN+i, sparse", marks=pytest.mark.nightly)]
 )
 def finished(request, tmp_path_factory):
     """A finished run and its name."""

@@ -271,7 +271,7 @@ def run_train(path, *arguments, **options):
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, number):
     path, run = write_config(tmp_path, tmp_path / "stopped"), tmp_path / "stopped"

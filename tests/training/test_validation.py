@@ -97,7 +97,7 @@ def test_a_validation_is_that_of_the_checkpoint_and_its_average(stopped_early):
     assert raw.likelihood(store).nll != run.likelihood(store).nll
 
 
-@pytest.mark.parametrize("model", ["esn", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", ["esn", pytest.param("lstm", marks=pytest.mark.nightly)])
 def test_the_average_of_a_run_is_the_weighted_mean_of_its_checkpoints(tmp_path, model):
     settings = ("--training.checkpoint_every", "1", "--training.keep_checkpoints", "99", "--training.epochs", "1")
     run = train(tmp_path, "run", *settings, *AVERAGED, model=model)

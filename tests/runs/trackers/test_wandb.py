@@ -119,7 +119,7 @@ with Trackers({"wandb": find_tracker("wandb")}, RunDirectory(Path(sys.argv[1])),
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="needs the extra wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
