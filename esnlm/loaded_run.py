@@ -445,6 +445,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     tokenizer = load_tokenizer(directory.tokenizer)
     frozen: dict = {}
     if experiment.model.frozen_bytes(tokenizer.vocab_size):
+        if not directory.frozen.exists():
+            missing = "missing: without it the reservoir is lost; restore it from a copy of the run"
+            raise InputError(f"{directory.frozen}: {missing}")
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
     if untrained:

@@ -39,5 +39,6 @@ def placement_of(model: ModelConfig, compute: ComputeConfig, vocab_size: int) ->
 
 def resolve_compute(compute: ComputeConfig, model: ModelConfig) -> ResolvedCompute:
     """Returns the settings with everything that is left open chosen for the devices of this process."""
+    kind = backend()  # first, as it says in a line if JAX finds no device
     mesh = mesh_of(model, compute)
-    return choose_compute(compute, model, backend(), 1 if mesh is None else mesh.size)
+    return choose_compute(compute, model, kind, 1 if mesh is None else mesh.size)

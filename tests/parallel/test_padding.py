@@ -12,7 +12,7 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.config import TrainingConfig
-from esnlm.models import base, registry
+from esnlm.models import devices, registry
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.parallel.placement import Placement, rows_on
 from esnlm.readout import linear
@@ -160,7 +160,7 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
         padded.append(len(padded) // 3 % 2 == 0)
         return rows_on("gpu" if padded[-1] else "cpu", vocab_size, vocabulary)
 
-    monkeypatch.setattr(base, "rows_on", every_other)
+    monkeypatch.setattr(devices, "rows_on", every_other)
     train_with_stops(runs["mixed"], monkeypatch, every=2)
     assert len(set(padded)) == 2
     for averaged in (True, False):
