@@ -1,6 +1,7 @@
 """How a command's process ends: its exit status, and errors in one line on standard error."""
 
 import os
+import resource
 import sys
 import traceback
 import warnings
@@ -14,6 +15,8 @@ from esnlm.errors import InputError
 from esnlm.io.atomic import ADVICE, refusal
 from esnlm.io.console import end_status
 
+ENOUGH_FILES = 1024  # open at once; saving a small checkpoint takes about 30
+
 
 def exit_with(main: Callable[[], int | None]) -> int:
     """Runs a command and returns its exit status.
@@ -24,6 +27,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
     keep_freed_memory()
     warnings.formatwarning = _spell_warning
     compilation_cache.use()
+    _allow_open_files()
     status = _flushed(_run(main))
     if group.count() > 1:  # It leaves without the others, for which JAX's own end would wait.
         os._exit(status)
@@ -81,3 +85,11 @@ def _spell_warning(message: Warning | str, *_: Any, **__: Any) -> str:
     """Returns what Python prints for a warning of the module `warnings`."""
     end_status()
     return f"warning: {message}\n"
+
+
+def _allow_open_files() -> None:
+    """Raises a low limit on open files, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < ENOUGH_FILES:
+        enough = ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, ENOUGH_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))

@@ -19,8 +19,7 @@ class MlflowTracker:
     """Sends the settings as parameters, every figure by update, and the summary's figures.
 
     MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. The run has the name of the run directory,
-    and an id that is kept there: a resumed run goes on in the same run of MLflow, which then has the points after the last
-    checkpoint twice. pyproject.toml registers this class.
+    and an id that is kept there: a resumed run goes on in the same run of MLflow. pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
@@ -34,7 +33,9 @@ class MlflowTracker:
         self._metric, self._client = Metric, MlflowClient()
         self._under_way: deque = deque()  # what waits for the service, so that the training does not
         self._status = "KILLED"  # until the run comes to its end
-        if directory.mlflow_id.exists():
+        self._sent: dict[str, int] = {}  # the last step of each figure that MLflow has
+        self._is_resumed = directory.mlflow_id.exists()
+        if self._is_resumed:
             self._run_id = parse_json(directory.mlflow_id.read_text())["id"]
             self._client.update_run(self._run_id, status="RUNNING")
         else:
@@ -47,7 +48,8 @@ class MlflowTracker:
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         now = int(time.time() * 1000)
-        metrics = [self._metric(name, number, now, step) for name, number in numbers(values).items()]
+        new = {name: number for name, number in numbers(values).items() if step > self._last_sent(name)}
+        metrics = [self._metric(name, number, now, step) for name, number in new.items()]
         if metrics:
             self._under_way.append(self._client.log_batch(self._run_id, metrics=metrics, synchronous=False))
         if len(self._under_way) > UNDER_WAY:
@@ -67,3 +69,13 @@ class MlflowTracker:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
         found = self._client.get_experiment_by_name(name)
         return found.experiment_id if found else self._client.create_experiment(name)
+
+    def _last_sent(self, name: str) -> int:
+        """Returns the last step of a figure that an earlier process has sent, or -1.
+
+        What was logged after the last checkpoint is logged again when a run is resumed, and MLflow would keep both.
+        """
+        if name not in self._sent:
+            history = self._client.get_metric_history(self._run_id, name) if self._is_resumed else []
+            self._sent[name] = max((metric.step for metric in history), default=-1)
+        return self._sent[name]
