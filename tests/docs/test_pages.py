@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ NOT_RUN = {
     r"^esnlm babylm": "BabyLM's data is not here; tests/interchange has a small one",
     r"^esnlm lm-eval": "it needs all files of BLiMP, or the network; tests/interchange has some",
     r"^python -m experiments.claims": "it needs the results of studies; tests/experiments/test_claims.py has some",
-    r"--data number_prep.json": "the suite is not ours to ship; tests/evaluation has others",
+    r"number_prep.json": "the suite is not ours to ship; tests/evaluation has others",
     r"\bFILE\b": "a form, not a command",
     r"\{data: 2, vocabulary: 4\}": "eight devices",
     r"\$units": "a line of a loop",
@@ -53,6 +54,7 @@ SMALL = {
     "grammar": "--data.sentences 200 --data.validation_sentences 50 --data.pairs 2",
     "esn": "--model.reservoir.state_size 16 --model.reservoir.mean_degree 4 --model.readout.rank 4",
     "lstm": "--model.width 8",
+    "deep_readout": "--model.reservoir.state_size 16 --model.reservoir.mean_degree 4 --model.readout.rank 4",
 }
 SHRUNK = [
     (r"train:8192", "train:300"),
@@ -196,6 +198,10 @@ def test_a_page(page, request, monkeypatch, tmp_path):
 def run_page(name: str) -> None:
     """Runs the commands and the code of a page in the working folder."""
     names: dict = {}
+    for lines, file in re.findall(
+        r"((?:^ {4}[^\n]*\n|^\n)+)Save these lines as `(\S+)`", NAMES[name].read_text(), re.MULTILINE
+    ):
+        Path(file).write_text(textwrap.dedent(lines))
     for kind, text in blocks(NAMES[name]):
         if kind == "command":
             run_command(text)
