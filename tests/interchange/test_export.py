@@ -205,8 +205,7 @@ def test_a_full_disk_leaves_nothing(run, tmp_path, monkeypatch):
         raise safetensors.SafetensorError("No space left on device")
 
     monkeypatch.setattr(numpy_of, "save_file", refuse)
-    line = f"^{tmp_path}/hf/model.safetensors: cannot be written: No space left on device$"
-    with pytest.raises(InputError, match=line):
+    with pytest.raises(InputError, match="^model.safetensors: cannot be written: No space left on device$"):
         export(run, tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []
 

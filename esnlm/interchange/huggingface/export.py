@@ -112,6 +112,6 @@ def _write(run: Run, folder: Path) -> None:
     try:
         safetensors.numpy.save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
-        raise InputError(f"{folder / WEIGHTS}: cannot be written: {error}") from None
+        raise InputError(f"{WEIGHTS}: cannot be written: {error}") from None
     # safetensors lets only the owner read its file. Give it the rights of the others.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)

@@ -14,7 +14,7 @@ SUFFIX = ".esnlm"  # of the event files that are ours: TensorBoard reads any nam
 
 
 class TensorBoardTracker:
-    """Writes every figure by update, the settings as hyperparameters, and the summary."""
+    """Writes every figure by update, losses also by words read, the settings as hyperparameters, and the summary."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
         try:
@@ -24,6 +24,7 @@ class TensorBoardTracker:
         except ImportError as error:
             raise ImportError(f"{error}: pip install 'esnlm[tensorboard]'") from None
         self._proto, self._summary_proto = event_pb2, summary_pb2
+        self._last = (0, 0)  # the step of the last line that had words, and its words
         directory.tensorboard.mkdir(exist_ok=True)
         before = list(directory.tensorboard.glob(f"*tfevents*{SUFFIX}"))
         # A number of one length, so that files are read in the order in which they were begun.
@@ -50,6 +51,11 @@ class TensorBoardTracker:
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         self._add_scalars(step, values)
+        if "words" in values:
+            self._last = step, values["words"]
+        losses = {name: value for name, value in values.items() if name.startswith(("train_", "val_"))}
+        if losses and self._last[0] == step:  # a validation follows the line of its update, which has the words
+            self._add_scalars(self._last[1], {f"by_words/{name}": value for name, value in losses.items()})
         self._writer.flush()
 
     def summary(self, values: dict[str, Any]) -> None:
