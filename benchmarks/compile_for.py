@@ -247,12 +247,11 @@ class Model:
     def placed(self, tree: Any) -> Any:
         """Returns a tree of trained arrays, with the rows that are added to them where they are not there yet."""
 
-        def of_leaf(path: tuple, x: Any) -> jax.ShapeDtypeStruct:
-            spec = self.placement._spec(path, x)
+        def of_leaf(spec: PartitionSpec, x: Any) -> jax.ShapeDtypeStruct:
             shape = (self.placement.rows, *x.shape[1:]) if spec == BY_TOKEN else x.shape
             return self.array(*shape, dtype=x.dtype, spec=spec)
 
-        return jax.tree_util.tree_map_with_path(of_leaf, tree)
+        return self.placement._map(of_leaf, tree)
 
     def buffer(self, width: int, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         return self.array(self.devices * self.stream_rows, width, spec=spec)

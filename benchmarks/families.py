@@ -245,7 +245,7 @@ class Family:
         epoch, window = self.text.windows[i]
         self.made_by.load(epoch, window)
         if isinstance(self.made_by, PrecomputedUpdates):
-            self.made_by.buffer.block_until_ready()
+            self.made_by.features.block_until_ready()
 
     def run(self, count: int, _: int = 0) -> float:
         """Runs the first updates of the window that was loaded, in whatever round, and returns the first loss."""
