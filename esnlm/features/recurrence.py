@@ -3,6 +3,7 @@
 Each sentence is in a batch slot. What runs is a `Cell`, a Flax module that reads one token a slot.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, Self, runtime_checkable
@@ -74,11 +75,11 @@ class ArrayCell(nnx.Module):
     def initial_state(self, slots: int) -> jax.Array:
         return jnp.zeros((self.output_size, slots), jnp.float32)
 
-    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any: ...
 
-    def advance(self, state: jax.Array, x: Any) -> jax.Array:
-        raise NotImplementedError
+    @abstractmethod
+    def advance(self, state: jax.Array, x: Any) -> jax.Array: ...
 
     def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
         return self.advance(state, self.embed(tokens))

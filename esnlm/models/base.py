@@ -230,12 +230,12 @@ class RecurrentModel(LanguageModel):
     """A model whose features a recurrence makes: that of `cell`, a Cell of features/recurrence.py."""
 
     @property
+    @abstractmethod
     def cell(self) -> Cell:
         """It holds no trained array that does not decide the features: the optimizer frees the readout's at every update.
 
         A model whose features are trained may be its own cell.
         """
-        raise NotImplementedError
 
     def initial_state(self, slots: int, length: int | None = None) -> Any:
         return self.cell.initial_state(slots)

@@ -204,6 +204,7 @@ class RunDirectory:
                 lock.acquire(blocking=False)
             except Timeout:
                 raise InputError(f"{self.path}: another training is writing to this run directory; {ANOTHER}") from None
+            # filelock raises the first, and the system the second, on a file system that has no locks.
             except (NotImplementedError, OSError) as error:
                 if getattr(error, "errno", errno.ENOLCK) != errno.ENOLCK:
                     raise
