@@ -21,6 +21,9 @@ class MemoryUse(NamedTuple):
         """Returns them under their names in metrics.jsonl."""
         return ({} if self.now is None else {"memory_bytes": self.now}) | {"peak_memory_bytes": self.peak}
 
+    def __str__(self) -> str:
+        return f"memory {self.peak / 1e9:.2f} GB"
+
 
 def memory_use() -> MemoryUse:
     """Returns the memory in use of the fullest device of this process, or of the process if it computes on a CPU."""

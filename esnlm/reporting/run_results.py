@@ -24,11 +24,10 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     """
     screen = Screen()
     screen.table(["", "nats per token", "perplexity", "above the model"], _losses(summary), bold={"validation"})
-    share = "" if summary["mfu"] is None else f"; MFU {100 * summary['mfu']:.1f} %"
     screen.line(
         f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
         f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
-        f" {summary['total_params']:,} parameters{share}; memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
+        f" {summary['total_params']:,} parameters; memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
     )
     if directory.minimal_pairs.exists():
         bigram = WittenBellModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)

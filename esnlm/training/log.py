@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esnlm.io.console import Progress, warn
+from esnlm.memory import memory_use
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
 from esnlm.training.update import Outcome
-from esnlm.training.usage import Usage
 
 # So many seconds of updates are handed to the device ahead of it. A stop or a checkpoint waits for them.
 SECONDS_AHEAD, FEWEST_AHEAD, MOST_AHEAD = 1.0, 2, 32
@@ -41,7 +41,6 @@ class TrainingLog:
     epochs: int
     updates_per_epoch: int
     tokens: int  # that the whole run predicts
-    usage: Usage
     # Whether the run ends with the first update that is left out. Those behind it, which moved nothing, are then forgotten,
     # and the state's step is that of this update again.
     stops: bool
@@ -110,11 +109,12 @@ class TrainingLog:
         state, epoch = self.state, (update.step - 1) // self.updates_per_epoch + 1
         train_nll, state.unlogged = float(np.mean(state.unlogged)) if state.unlogged else float("nan"), []
         speed = update.tokens / state.seconds
-        figures = {"train_nll": train_nll, "tokens_per_second": speed} | self.usage.values(speed)
+        memory = memory_use()
+        figures = {"train_nll": train_nll, "tokens_per_second": speed} | memory.values
         self.metrics.write(step=update.step, epoch=epoch, tokens=update.tokens, words=update.words, **figures)
         last = self.epochs * self.updates_per_epoch
-        line = f"epoch {epoch}/{self.epochs}  update {update.step}/{last}  train NLL {train_nll:.3f}"
-        self.progress.show(update.tokens, line, final=update.step == last, describe=self.usage.describe)
+        line = f"epoch {epoch}/{self.epochs}  update {update.step}/{last}  train NLL {train_nll:.3f}  {memory}"
+        self.progress.show(update.tokens, line, final=update.step == last)
 
 
 def _is_there(loss: Any) -> bool:

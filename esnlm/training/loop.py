@@ -35,7 +35,6 @@ from esnlm.training.readout_regression import ReadoutRegression
 from esnlm.training.schedule import Schedule, not_reached, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.update import Updates, make_optimizer
-from esnlm.training.usage import usage_of
 
 
 def open_training(
@@ -161,8 +160,8 @@ class Training:
             if ends or interruption:
                 return validation, ends
 
-        predictions, usage = sum(int(epoch.predictions.sum()) for epoch in epochs), usage_of(experiment, vocab_size)
-        log = TrainingLog(state, self.metrics, training.epochs, schedule.updates_per_epoch, predictions, usage, stops)
+        predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
+        log = TrainingLog(state, self.metrics, training.epochs, schedule.updates_per_epoch, predictions, stops)
         loaded: tuple[int, range] | None = None
         for number, window, u in _remaining(epochs, state.step):
             if self.profile.is_due(state.step):

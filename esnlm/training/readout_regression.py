@@ -22,6 +22,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.io.console import Progress, say
+from esnlm.memory import memory_use
 from esnlm.models.ngrams import UnigramModel
 from esnlm.parallel import mesh as meshes
 from esnlm.regression.base import Accumulators, Fitter, Window
@@ -33,7 +34,6 @@ from esnlm.runs.metrics import Metrics
 from esnlm.training import batches
 from esnlm.training.interruption import Interruption
 from esnlm.training.state import State, counters_of, restore_newest, save_state
-from esnlm.training.usage import Usage
 
 MOST_HELD_OUT = 0.1  # of the training text
 
@@ -114,7 +114,6 @@ class ReadoutRegression:
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence
         progress = Progress(fitter.epochs * int(lengths[learned].sum()), state.tokens)
-        usage = Usage(None, self.compute.precision)
         began = time.monotonic() - state.seconds
         seen, number, saved = 0, 0, state.step
         for epoch in range(fitter.epochs):
@@ -131,11 +130,12 @@ class ReadoutRegression:
                 state.step += updates
                 state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
                 state.seconds = time.monotonic() - began
+                memory = memory_use()
                 if updates:
-                    figures = {"tokens_per_second": seen / state.seconds} | usage.values(seen / state.seconds)
+                    figures = {"tokens_per_second": seen / state.seconds} | memory.values
                     self.metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, **figures)
-                done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}"
-                progress.show(seen, done, final=seen == progress.total, describe=usage.describe)
+                done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}  {memory}"
+                progress.show(seen, done, final=seen == progress.total)
                 stops = bool(self.interruption)
                 if state.step > saved and (stops or number % fitter.checkpoint_every == 0):
                     self._save_accumulators(state)

@@ -18,7 +18,6 @@ from esnlm.parallel import mesh as meshes
 from esnlm.regression.base import Fitter
 from esnlm.training.plan import updates_per_epoch
 from esnlm.training.state import State
-from esnlm.training.usage import usage_of
 from esnlm.versions import version
 
 
@@ -39,8 +38,6 @@ def summarize(
     train_nll = state.train_nll  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
     val_nll = validation.nll if validation else None
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
-    tokens_per_second = state.tokens / state.seconds if state.seconds else None
-    usage = usage_of(experiment, vocab_size)
     diverged = stopped or has_diverged(train_nll, val_nll, vocab_size)
     epochs, within = epochs_made(training, len(corpus.train), state.step)
     found: dict[str, Any] = {
@@ -59,8 +56,7 @@ def summarize(
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,
-        "tokens_per_second": tokens_per_second,
-        "mfu": None if tokens_per_second is None or len(state.devices) > 1 else usage.mfu(tokens_per_second),
+        "tokens_per_second": state.tokens / state.seconds if state.seconds else None,
         "peak_memory_bytes": state.peak_memory_bytes,
         "seconds": state.seconds,
         "precision": experiment.compute.precision,

@@ -43,7 +43,7 @@ MODELS = {
 UPDATES = 60  # of a whole run: two epochs of 120 sentences, four an update
 TRAINING = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "log_every": 1, "checkpoint_every": 10}
 # Fields that hold a time or a speed, and the hash of a configuration, which covers the run's place.
-MEASURED = ("seconds", "tokens_per_second", "peak_memory_bytes", "mfu", "config_sha256")
+MEASURED = ("seconds", "tokens_per_second", "peak_memory_bytes", "config_sha256")
 RECORDED = Path(__file__).with_name("recorded.json")
 
 

@@ -1,7 +1,6 @@
-"""The operations that the MFU counts, against XLA's own count of the compiled gradient; and how it is said."""
+"""The operations of a token that `--plan` counts, against XLA's own count of the compiled gradient."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,7 +10,6 @@ from flax import nnx
 from esnlm.cells.attention import AttentionConfig
 from esnlm.compute import ComputeConfig
 from esnlm.features.layout import PackedBatch
-from esnlm.memory import MemoryUse
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -20,9 +18,8 @@ from esnlm.models.lstm import LstmConfig
 from esnlm.ops import xla
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import end_to_end, usage
+from esnlm.training import end_to_end
 from esnlm.training.batches import PackedTargets
-from esnlm.training.usage import Usage
 from esnlm.trunk.gated_mlp import GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from esnlm.trunk.recent_tokens import RecentTokensConfig
@@ -70,28 +67,3 @@ def test_the_operations_of_a_token_are_those_that_xla_counts(family, monkeypatch
     expected = config.flops_per_token(V) + otherwise
     # Beside products there are about a dozen operations for each logit, which has 6 R = 384 or more in products.
     assert 1 <= counted / expected < 1.05
-
-
-def test_the_share_of_a_known_device_is_worked_out_by_hand(monkeypatch):
-    """An update of 650 tokens of the sparse ESN of 4,096 units in 0.38 ms, with rank 512, in bf16."""
-    config = EchoStateConfig()
-    flops = 6 * 512 * (50_257 + 4096) - 2 * 512 * 4096 + 2 * 32 * 4096 + 2 * 32
-    assert config.flops_per_token(50_257) == flops
-    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3")])
-    monkeypatch.setattr(usage, "memory_use", lambda: MemoryUse(12 * 10**9, 34_560_000_000))
-    speed = 650 / 0.38e-3
-    found = Usage(flops, "bf16")
-    assert found.mfu(speed) == pytest.approx(speed * flops / 989.4e12, rel=1e-12)
-    assert found.describe(speed) == "  MFU 28.2 %  memory 34.56 GB"
-    assert found.values(speed) == {
-        "mfu": found.mfu(speed),
-        "memory_bytes": 12 * 10**9,
-        "peak_memory_bytes": 34_560_000_000,
-    }
-    assert Usage(flops, "bf16", devices=8).mfu(speed) == pytest.approx(found.mfu(speed) / 8)
-    assert Usage(None, "float32").mfu(1.0) is None, "a regression"
-
-
-def test_no_share_is_told_of_a_cpu():
-    assert Usage(1000, "float32").mfu(1.0) is None and list(Usage(1000, "float32").values(1.0)) == ["peak_memory_bytes"]
-    assert Usage(1000, "float32").describe(1.0).startswith("  memory ")
