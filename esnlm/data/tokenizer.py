@@ -129,7 +129,8 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     """Loads the tokenizer that `spec` names:
 
     - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
-    - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, or others in that format, which are named by their hash;
+    - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, or others in that format, which are named by their hash; Hugging
+      Face's names for them are `merges.txt` and `vocab.json`;
     - a folder written by `Tokenizer.save`, or a token store or run, which has one;
     - a tokenizer.json of Hugging Face's library `tokenizers`, or a folder with one (see `read_ranks`).
 
@@ -143,8 +144,12 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
         content = _read(described)
         is_ours = OURS in content or (described.parent / "ranks.tiktoken").exists()
         return _load_saved(described.parent) if is_ours else _named(read_ranks(content, described))
-    if (folder / "vocab.bpe").exists() or (folder / "encoder.json").exists():
-        return _load_gpt2_files(folder)
+    for encoder, merges in (
+        (folder / "encoder.json", folder / "vocab.bpe"),
+        (folder / "vocab.json", folder / "merges.txt"),
+    ):
+        if encoder.exists() or merges.exists():
+            return _load_gpt2_files(encoder, merges)
     if (folder / "tokenizer").is_dir():
         return load_tokenizer(folder / "tokenizer")
     raise InputError(
@@ -214,12 +219,13 @@ def _download_gpt2() -> Tokenizer:
     return Tokenizer("gpt2", GPT2_PATTERN, ranks)
 
 
-def _load_gpt2_files(folder: Path) -> Tokenizer:
-    encoder, merges = _read(folder / "encoder.json"), _read(folder / "vocab.bpe")
+def _load_gpt2_files(encoder: Path, merges: Path) -> Tokenizer:
+    contents = _read(encoder), _read(merges)
     try:
-        return _named(read_gpt2(encoder, merges))
+        return _named(read_gpt2(*contents))
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"{folder}: vocab.bpe and encoder.json are damaged or do not belong together") from None
+        line = f"{merges.name} and {encoder.name} are damaged or do not belong together"
+        raise InputError(f"{encoder.parent}: {line}") from None
 
 
 def _named(ranks: dict[bytes, int]) -> Tokenizer:

@@ -42,7 +42,8 @@ def read_gpt2(encoder: bytes, merges: bytes) -> dict[bytes, int]:
     Raises KeyError, TypeError or ValueError if the two are damaged or do not belong together.
     """
     vocabulary = parse_json(encoder)
-    pairs = [_pair(line) for line in merges.decode().split("\n")[1:] if line]
+    lines = merges.decode().split("\n")
+    pairs = [_pair(line) for line in lines[lines[0].startswith("#version") :] if line]
     tokens = ranks_of(vocabulary, pairs)
     if [vocabulary[token] for token in tokens] != list(range(256 + len(pairs))):
         raise ValueError

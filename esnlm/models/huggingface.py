@@ -6,7 +6,6 @@ refused, not ignored.
 
 import json
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import numpy as np
 from flax import traverse_util
 
 from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
+from esnlm.data.tokenizer_json import character_of_byte
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
 from esnlm.settings import build
@@ -136,72 +135,33 @@ def _stack(
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer:
-    """Returns the tokenizer, which must be of GPT-2's kind: a byte-level BPE with `<|endoftext|>` last."""
-    whole, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    """Returns the tokenizer, whose ids must be those of its merges in order, with `<|endoftext|>` last, as GPT-2's are."""
+    settings, whole = folder / "tokenizer_config.json", folder / "tokenizer.json"
     if settings.exists() and (prefix := _read_json(settings).get("add_prefix_space", False)):
         raise InputError(f"{settings}: add_prefix_space is {prefix}: only a tokenizer without it can be read")
-    # transformers reads it first, so its rules must be GPT-2's.
-    of_whole = _read_tokenizer_json(whole) if whole.exists() else None
-    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-        names, vocabulary = "vocab.json and merges.txt", _read_json(folder / "vocab.json")
-        merges = _read_text(folder / "merges.txt").removesuffix("\n").split("\n")
-        merges = merges[1:] if merges[0].startswith("#version") else merges
-        if of_whole is not None and not (vocabulary.items() <= of_whole[0].items() and merges == of_whole[1]):
-            raise InputError(
-                f"{whole}: holds another tokenizer than {names}: delete those that the model was not trained with"
-            )
-    elif of_whole is not None:
-        names, (vocabulary, merges) = "tokenizer.json", of_whole
+    tokenizer = load_tokenizer(folder)
+    if whole.exists():
+        tree = _read_json(whole)
+        ids = tree["model"]["vocab"] | {token["content"]: token["id"] for token in tree.get("added_tokens", [])}
     else:
-        raise InputError(f"{folder}: no tokenizer: it needs vocab.json and merges.txt, or tokenizer.json")
-    with tempfile.TemporaryDirectory() as scratch:  # the same files under OpenAI's names for them
-        (Path(scratch) / "encoder.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-        (Path(scratch) / "vocab.bpe").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
-        try:
-            tokenizer = load_tokenizer(scratch)
-        except InputError:
-            raise InputError(
-                f"{folder}: {names}: damaged, or not as GPT-2's, which has 256 bytes, a token for each merge in order, and {ENDOFTEXT}"
-            ) from None
-    if (found := vocabulary.get(ENDOFTEXT)) != tokenizer.eos:
+        ids = _read_json(folder / "vocab.json")
+    character = character_of_byte()
+    expected = {"".join(character[byte] for byte in token): rank for token, rank in tokenizer.ranks.items()}
+    if ids != expected | {ENDOFTEXT: tokenizer.eos}:
         raise InputError(
-            f"{folder}: {names}: {ENDOFTEXT} has id {found}: only the last id, {tokenizer.eos}, can be read"
+            f"{folder}: the ids of the tokenizer are not those of its merges in order with {ENDOFTEXT} last, as GPT-2's are:"
+            " only such a one can be read"
         )
     return tokenizer
 
 
-def _read_tokenizer_json(file: Path) -> tuple[dict, list[str]]:
-    """Returns the vocabulary, with `<|endoftext|>`, and the merges as merges.txt writes them."""
-    tree = _read_json(file)
-    try:
-        model, cut = tree["model"], tree["pre_tokenizer"]
-        others = [model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")]
-        found = model.get("type", "BPE"), cut["type"], cut["add_prefix_space"], cut.get("use_regex", True)
-        is_other = any(others) or model.get("ignore_merges") or tree.get("normalizer") is not None
-        if found != ("BPE", "ByteLevel", False, True) or is_other:
-            raise InputError(f"{file}: not a byte-level BPE as GPT-2's: only such a one can be read")
-        added = {token["content"]: token["id"] for token in tree.get("added_tokens", [])}
-        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-        return model["vocab"] | added, merges
-    except (AttributeError, KeyError, TypeError):
-        raise InputError(f"{file}: not a tokenizer of Hugging Face's tokenizers: copy it again") from None
-
-
 def _read_json(file: Path) -> dict:
-    text = _read_text(file)
     try:
-        tree = parse_json(text)
-    except ValueError as error:
-        raise InputError(f"{file}: not JSON ({error}): copy it again") from None
+        tree = json.loads(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder") from None
+    except ValueError:
+        tree = None
     if not isinstance(tree, dict):
         raise InputError(f"{file}: not a JSON object: copy it again")
     return tree
-
-
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{file}: not UTF-8: copy it again") from None

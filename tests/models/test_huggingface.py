@@ -282,7 +282,7 @@ def test_a_configuration_of_something_else_is_refused(folder, change, message):
     "content, message",
     [
         (None, "No such file or directory; a Hugging Face model needs it: copy it to the folder"),
-        (b"{", r"not JSON \(.*\): copy it again"),
+        (b"{", "not a JSON object: copy it again"),
         (b"[1]", "not a JSON object: copy it again"),
     ],
 )
@@ -350,63 +350,45 @@ def as_tokenizer_json(folder):
     }
 
 
-NOT_GPT2_S = r"damaged, or not as GPT-2's, which has 256 bytes, a token for each merge in order, and <\|endoftext\|>"
-
-
 @pytest.mark.parametrize(
-    "change, message",
+    "change",
     [
-        (
-            {"normalizer": {"type": "NFC"}},
-            "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read",
-        ),
-        ({"pre_tokenizer": None}, "/tokenizer.json: not a tokenizer of Hugging Face's tokenizers: copy it again"),
-        (
-            {"model": {"type": "Unigram"}},
-            "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read",
-        ),
-        ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, f": tokenizer.json: {NOT_GPT2_S}"),
-        (
-            {"added_tokens": [{"content": "<|endoftext|>", "id": V}]},
-            rf": tokenizer.json: <\|endoftext\|> has id {V}: only the last id, {V - 1}, can be read",
-        ),
+        {"normalizer": {"type": "NFC"}},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"model": {"type": "Unigram"}},
+        {"model": {"type": "BPE", "vocab": {}, "merges": []}},
+        {"added_tokens": [{"content": "<|endoftext|>", "id": V, "special": True}]},
     ],
 )
-def test_another_kind_of_tokenizer_is_refused(folder, change, message):
+def test_another_kind_of_tokenizer_is_refused(folder, change):
+    """transformers follows tokenizer.json, though vocab.json and merges.txt may be there, too."""
     tree = as_tokenizer_json(folder)
     (folder / "tokenizer.json").write_text(json.dumps(tree))
     assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
     (folder / "tokenizer.json").write_text(json.dumps(tree | change))
-    refused(folder, f"FOLDER{message}")
+    refused(folder, "FOLDER.*")
 
 
-def test_rules_of_a_tokenizer_beside_its_merges_are_not_overlooked(folder):
-    """transformers follows tokenizer.json and tokenizer_config.json, though vocab.json and merges.txt are there."""
-    vocab = (folder / "vocab.json").read_text("utf-8")
+def test_ids_in_another_order_are_refused(folder):
+    """The rows of the embedding would be those of other tokens."""
     tree = as_tokenizer_json(folder)
-    (folder / "vocab.json").write_text(vocab, "utf-8")
-    whole, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
-    whole.write_text(json.dumps(tree))
-    settings.write_text(json.dumps({"add_prefix_space": False}))
-    assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
-    settings.write_text(json.dumps({"add_prefix_space": True}))
+    swapped = tree["model"]["vocab"] | {"the": 261, "Ġcat": 257}
+    assert swapped.keys() == tree["model"]["vocab"].keys()
+    (folder / "tokenizer.json").write_text(json.dumps(tree | {"model": tree["model"] | {"vocab": swapped}}))
+    refused(folder, "FOLDER: the ids of the tokenizer are not those of its merges in order.*")
+
+
+def test_a_space_before_each_text_is_refused(folder):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": True}))
     refused(folder, "FOLDER/tokenizer_config.json: add_prefix_space is True: only a tokenizer without it can be read")
-    settings.unlink()
-    whole.write_text(json.dumps(tree | {"normalizer": {"type": "Lowercase"}}))
-    refused(folder, "FOLDER/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read")
-    whole.write_text(json.dumps(tree | {"model": tree["model"] | {"merges": tree["model"]["merges"][::-1]}}))
-    refused(folder, "FOLDER/tokenizer.json: holds another tokenizer than vocab.json and merges.txt: .*")
-    swapped = tree["model"]["vocab"] | {"a": tree["model"]["vocab"]["b"], "b": tree["model"]["vocab"]["a"]}
-    whole.write_text(json.dumps(tree | {"model": tree["model"] | {"vocab": swapped}}))
-    refused(folder, "FOLDER/tokenizer.json: holds another tokenizer than vocab.json and merges.txt: .*")
 
 
 def test_a_damaged_tokenizer_is_refused(folder):
     text = (folder / "merges.txt").read_text("utf-8")
     (folder / "merges.txt").write_text(text.replace("th e\n", ""), "utf-8")
-    refused(folder, rf"FOLDER: vocab\.json and merges\.txt: {NOT_GPT2_S}")
+    refused(folder, r"FOLDER: merges\.txt and vocab\.json are damaged.*")
     (folder / "merges.txt").unlink()
-    refused(folder, r"FOLDER: no tokenizer: it needs vocab\.json and merges\.txt, or tokenizer\.json")
+    refused(folder, r"FOLDER/merges\.txt: No such file.*")
 
 
 def test_a_tokenizer_of_another_size_is_refused(folder):
