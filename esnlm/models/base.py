@@ -104,13 +104,6 @@ class ModelConfig(ABC):
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the parameters, in expectation over the random weights."""
 
-    @abstractmethod
-    def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the floating-point operations of training for one predicted token.
-
-        A product costs 2 for each entry of its matrix on the way forward, and 4 more on the way back.
-        """
-
     def frozen_bytes(self, vocab_size: int) -> int:
         """Returns the memory of what is frozen; 0: nothing is, and nothing is restored."""
         return 0

@@ -129,15 +129,6 @@ class DeepReadoutConfig(ModelConfig):
             trained + self.reservoirs * entries + dense + self.gru.entries(vocab_size) + counted,
         )
 
-    def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the operations of training. What is frozen has no gradient."""
-        reservoir, heads = self.reservoir, self.attention.heads
-        in_reservoirs = self.reservoirs * (2 * reservoir.layers - 1) * reservoir.state_size**2
-        nonzeros = round(reservoir.recurrent_gamma * in_reservoirs) + round(3 * self.gru.mean_degree * self.gru.units)
-        keys = heads * self.attention.width * frozen_size(self)
-        trained = self.readout.flops_per_token(frozen_size(self), heads, self.attention.weights, vocab_size)
-        return 2 * (nonzeros + keys) + trained
-
     def frozen_bytes(self, vocab_size: int) -> int:
         others = 4 * self._dense_numbers(vocab_size) + 12 * self.gru.nonzeros(vocab_size)
         table = counted_bigram.table_bytes(vocab_size) if self.readout.is_counted else 0

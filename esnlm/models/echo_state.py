@@ -87,17 +87,6 @@ class EchoStateConfig(ModelConfig):
         trainable = in_readout + round(trained)
         return Counts(trainable, trainable + round(nonzeros - trained), in_readout + entries)
 
-    def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the operations of training. What is frozen has no gradient."""
-        reservoir, features, rank = self.reservoir, self.feature_size, self.readout.rank
-        # Nonzeros in a row of each N x N matrix, over all of them: W_rec of every layer, and W_in of those above the first.
-        row_nonzeros = (2 * reservoir.layers - 1) * reservoir.recurrent_gamma * reservoir.state_size
-        frozen = 2 * reservoir.state_size * (row_nonzeros + reservoir.input_gamma * (reservoir.embedding or 1))
-        state_gradient = 2 * features * (rank or vocab_size)  # of the loss, by the states
-        saved = 0 if self.train_input else state_gradient
-        readout = 6 * (linear.count(self.readout, features, vocab_size) - vocab_size) - saved
-        return round(readout + frozen * (2 if self.train_input else 1))
-
     def frozen_bytes(self, vocab_size: int) -> int:
         return round(reservoir_bytes(self.reservoir, vocab_size))
 

@@ -78,10 +78,6 @@ class GPT2Config(ModelConfig):
         entries = sum(math.prod(shape) for shape in shapes(self, vocab_size).values())
         return Counts(entries, entries, entries)
 
-    def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the operations of training; attention's own products are left out."""
-        return 6 * (12 * self.layers * self.width**2 + vocab_size * self.width)
-
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "GPT2":
         """Returns the model as Hugging Face initialises it.
 

@@ -74,12 +74,6 @@ class JaegerConfig(ModelConfig):
         nonzeros = round(self.reservoir.state_size * vocab_size * feedback_gamma(self))
         return _add_feedback(self, without_feedback(self).expected_counts(vocab_size), vocab_size, nonzeros)
 
-    def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the operations of the network without feedback, of A z and W_back p, computed twice, and of B_y p."""
-        w_back = vocab_size * feedback_gamma(self) * self.reservoir.state_size
-        feedback = round(8 * vocab_size * self.rank + 4 * w_back)
-        return without_feedback(self).flops_per_token(vocab_size) + feedback
-
     def frozen_bytes(self, vocab_size: int) -> int:
         w_back = 12 * self.reservoir.state_size * vocab_size * feedback_gamma(self)  # a value and two indices an entry
         return without_feedback(self).frozen_bytes(vocab_size) + round(w_back)

@@ -58,10 +58,6 @@ class LstmConfig(ModelConfig):
         count = tables + vocab_size + 8 * self.width * (self.width + 1) + self.ngrams.parameters(self.width)
         return Counts(count, count, count)
 
-    def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the operations of training; the embedding and the tables of n-grams are no products."""
-        return 6 * (vocab_size * self.width + 8 * self.width**2 + self.ngrams.multiplied(self.width))
-
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Lstm":
         """Returns PyTorch's initialisation: embedding ~ N(0, 1), the layer and the readout ~ U(-1/sqrt H, 1/sqrt H).
 

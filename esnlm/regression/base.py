@@ -80,10 +80,6 @@ class Fitter(ABC):
         """Returns the bytes of it that lie on a GPU or TPU: W, with which held-out text is scored. The host holds the sums."""
         return 4 * vocab_size * features
 
-    @abstractmethod
-    def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        """Returns the operations of the fit's matrix products."""
-
 
 def add_by_target(sums: np.ndarray, h: np.ndarray, targets: np.ndarray) -> None:
     """Adds each row of h (n, F) to the row of sums (V, F) that its target (n,) names; or targets^T h for numbers (n, V)."""

@@ -122,9 +122,6 @@ class LeastMeanSquares(Fitter):
     def memory_on_device(self, features: int, vocab_size: int) -> int:
         return 4 * 4 * vocab_size * features
 
-    def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        return 4 * features * vocab_size * tokens
-
 
 def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the time step and the batch slot of every token of some sentences, (tokens,) each.

@@ -117,9 +117,6 @@ class Ridge(Fitter):
         square, cross = features * features, vocab_size * features
         return max(8 * (2 * square + cross), 8 * (square * (1 if rank is None else 3) + cross) + 4 * 2 * cross)
 
-    def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        return features**2 * (tokens + 9 * features + 4 * vocab_size)
-
 
 class Spectrum(NamedTuple):
     """The normal equations in the basis where they are diagonal."""

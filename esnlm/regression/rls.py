@@ -81,9 +81,6 @@ class RecursiveLeastSquares(Fitter):
         """Counts P, its successor and what is taken from it; Z, W and the readout."""
         return 8 * (4 * (features + 1) ** 2 + 2 * vocab_size * (features + 1)) + 4 * 2 * vocab_size * features
 
-    def flops(self, features: int, vocab_size: int, tokens: int) -> int:
-        return features**2 * (4 * tokens + 2 * vocab_size)
-
 
 def solution(accumulators: Accumulators) -> tuple[np.ndarray, np.ndarray]:
     """Returns W (V, F) and the intercept (V,) of the text that was taken in."""

@@ -9,7 +9,7 @@ from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.reporting import blimp_report
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import plan, settings
+from esnlm.training import settings
 
 # Title and digits of each. All are in summary.json but blimp, the overall accuracy on minimal pairs in percent.
 MEASURES = {
@@ -50,10 +50,6 @@ class Run(NamedTuple):
         train = ["train", "--config", str(self.base), *self.settings, *own]
         score = ["blimp", "--run", str(self.directory), "--data", str(blimp), "--overwrite"]
         return [train] if blimp is None else [train, score]
-
-    def seconds_at_best(self) -> float:
-        """Returns how long its matrix products take on this device."""
-        return plan.flops(self.experiment) / plan.matmul_speed(self.experiment.compute.precision)
 
 
 def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:

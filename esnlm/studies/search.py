@@ -17,7 +17,7 @@ from esnlm.config import Experiment, as_dict, flatten, hash_settings
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.io.atomic import write_file
-from esnlm.io.console import clock, tell
+from esnlm.io.console import tell
 from esnlm.io.json_file import parse_json, spell_nonfinite
 from esnlm.reporting import plots
 from esnlm.runs.directory import RunDirectory
@@ -47,9 +47,7 @@ def run_search(
     search = _Search(study, file, out, overrides, command)
     if only_plan:
         done = search.open().count_done() if (out / STORAGE).exists() else 0
-        seconds = (study.trials - done) * search.make_run(0, {}).seconds_at_best()
-        print(f"{done} of {study.trials} trials are done; the rest takes {clock(seconds)} at best with the base's")
-        print("settings, by the speed of matrix products alone")
+        print(f"{done} of {study.trials} trials are done")
         return 0
     out.mkdir(parents=True, exist_ok=True)
     try:

@@ -10,7 +10,6 @@ from filelock import FileLock
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
-from esnlm.io.console import clock
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.grid import make_cells, make_runs, take_lists
@@ -69,9 +68,7 @@ def run_study(
         for run in ours:
             begun = RunDirectory(run.directory).config.exists()
             print(f"{'done ' if run not in left else 'begun' if begun else 'to do'}  {run.directory}")
-        seconds = sum(run.seconds_at_best() for run in left if read_run(run) is None)
-        print(f"{len(ours) - len(left)} of {len(ours)} runs are done; the rest takes {clock(seconds)} at best, by the")
-        print("speed of matrix products alone; expect half as much again, and the scoring of minimal pairs")
+        print(f"{len(ours) - len(left)} of {len(ours)} runs are done")
         return 0
 
     notes = []

@@ -1,21 +1,18 @@
-"""What a run will need, before it is begun: parameters, memory, disk and time."""
+"""What a run will need, before it is begun: parameters, updates, memory and disk."""
 
 import math
 import os
-import timeit
 from collections.abc import Mapping
-from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from esnlm.compute import backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import require_usable
 from esnlm.errors import InputError
-from esnlm.io.console import clock, counted
+from esnlm.io.console import counted
 from esnlm.io.screen import Screen
 from esnlm.memory import device_memory, total_memory
 from esnlm.models.base import ModelConfig
@@ -23,7 +20,6 @@ from esnlm.models.deep_readout import DeepReadoutConfig, frozen_size
 from esnlm.models.devices import mesh_of
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
-from esnlm.ops.matmul import matmul
 from esnlm.parallel.mesh import VOCABULARY, describe
 from esnlm.parallel.placement import rows_on
 from esnlm.regression.base import Fitter
@@ -31,7 +27,6 @@ from esnlm.training import readout_regression
 from esnlm.training.update import make_optimizer
 
 FLOAT = 4  # bytes of a number
-HOST = "host"  # in place of a precision: NumPy in float64
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": a run that seems not to fit is tried
 ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
 
@@ -63,7 +58,6 @@ def show(experiment: Experiment) -> int:
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {counted(training.epochs, 'epoch')}",
         f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"{_bytes(sum(needed))}: {listed}",
         "disk": _disk(experiment),
-        "time at best": _time(experiment, compute.precision),
         "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots},"
         f" window of {compute.window_tokens:,} tokens",
     }
@@ -205,7 +199,7 @@ def _bytes(size: float) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
-# ---- updates and time ----
+# ---- updates ----
 
 
 def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
@@ -216,35 +210,3 @@ def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
 def updates_per_epoch(training: TrainingConfig, sentences: int) -> int:
     """Returns the updates of one pass over the training text."""
     return math.ceil(sentences / training.batch_size)
-
-
-def flops(experiment: Experiment) -> int:
-    """Returns the floating-point operations of the whole training, counting matrix products only."""
-    training, model, corpus = experiment.training, experiment.model, experiment.data.size()
-    tokens = training.epochs * corpus.predicted_tokens
-    if isinstance(training, Fitter):
-        return training.flops(model.feature_size, corpus.vocab_size, tokens)
-    return tokens * model.flops_per_token(corpus.vocab_size)
-
-
-def _time(experiment: Experiment, precision: str) -> str:
-    """Returns how long the matrix products of a training take here."""
-    training = experiment.training
-    if isinstance(training, Fitter) and training.computed_by_host:
-        where, precision = "this host, in float64", HOST
-    else:
-        where = f"this {jax.default_backend()}"
-    what = "by the speed of its matrix products alone; expect half as much again"
-    return f"{clock(flops(experiment) / matmul_speed(precision))} on {where}, {what}"
-
-
-@cache
-def matmul_speed(precision: str) -> float:
-    """Returns the operations per second of a matrix product on JAX's device, or by NumPy in float64 on HOST: the best of five."""
-    x = np.random.default_rng(0).normal(size=(1024, 1024))
-    if precision == HOST:
-        return 2 * 1024**3 / min(timeit.repeat(lambda: x @ x, number=1))
-    on_device = jnp.asarray(x, jnp.float32)
-    multiply = jax.jit(lambda x: matmul(x, x, (1, 1), precision))
-    multiply(on_device).block_until_ready()
-    return 2 * 1024**3 / min(timeit.repeat(lambda: multiply(on_device).block_until_ready(), number=1))

@@ -29,10 +29,6 @@ class GatedMlpConfig:
         """Returns the trained numbers."""
         return self.blocks * rank * (3 * self.width + 1) + (rank if self.blocks else 0)
 
-    def multiplied(self, rank: int) -> int:
-        """Returns the entries of the matrices that a token's features are multiplied with."""
-        return self.blocks * rank * 3 * self.width
-
 
 class GatedMlp(nnx.Module):
     """`blocks`, and `norm`, the last one."""

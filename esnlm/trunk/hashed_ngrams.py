@@ -52,10 +52,6 @@ class HashedNgramsConfig:
         """Returns the trained numbers."""
         return len(self.orders) * self.width * (self.buckets + rank)
 
-    def multiplied(self, rank: int) -> int:
-        """Returns the entries of the matrices that a token's features are multiplied with."""
-        return len(self.orders) * self.width * rank
-
 
 class HashedNgrams(nnx.Module):
     """`tables` (orders, buckets, e), and `weights`: those of all tables side by side, (r, orders e)."""

@@ -52,14 +52,6 @@ class RecentTokensConfig:
         own = 0 if self.tied else vocab_size
         return self.width * (own + rank * vectors) if vectors else 0
 
-    def multiplied(self, rank: int, heads: int) -> int:
-        """Returns the entries of the matrices that a token's features are multiplied with."""
-        return self.width * rank * self.vectors(heads)
-
-    def sums_per_token(self, weights: int) -> int:
-        """Returns the products of a weight and a number of an embedding in all sums, with so many weights of attention."""
-        return self.width * (len(self.decays) * self.window + weights)
-
 
 class RecentTokens(nnx.Module):
     """`embedding` E (V, e), and `weights`: those of the last tokens, fading sums and heads side by side, (r, vectors e)."""

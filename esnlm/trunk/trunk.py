@@ -75,16 +75,6 @@ class TrunkConfig:
         layers = embedded + ngrams.width * len(ngrams.orders) + mlp.blocks * 3 * mlp.width + self.rank
         return width * (2 if self.normalize else 1) + 2 * layers + vocab_size * self.is_counted
 
-    def flops_per_token(self, width: int, heads: int, weights: int, vocab_size: int) -> int:
-        """Returns the operations of training for one predicted token, with heads of so many weights together.
-
-        B's features and the weights of sums are frozen, so that their products need no gradient on that side.
-        """
-        multiplied = self.recent_tokens.multiplied(self.rank, heads)
-        multiplied += self.ngrams.multiplied(self.rank) + self.gated_mlp.multiplied(self.rank)
-        sums = self.recent_tokens.sums_per_token(weights)
-        return 6 * (self.rank * vocab_size + multiplied) + 4 * (self.rank * width + sums)
-
 
 class Trunk(nnx.Module):
     """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` where they are asked for."""

@@ -105,21 +105,6 @@ def test_embeddings_and_layers_are_counted(settings, rank):
 
 
 @pytest.mark.parametrize(
-    "settings, flops",
-    [
-        ({"embedding": 40}, 2 * (100 * 12 + 40 * 12) + 4 * 100 * 8 + 6 * 8 * 500),
-        ({"layers": 3}, 2 * (5 * 100 * 12 + 12) + 4 * 300 * 8 + 6 * 8 * 500),
-    ],
-)
-def test_each_product_has_its_flops(settings, flops):
-    """Three layers have five products of N x N; a token adds a column of 12 where there is no embedding."""
-    config = EchoStateConfig(
-        reservoir=ReservoirConfig(state_size=100, mean_degree=12, **settings), readout=ReadoutConfig(8)
-    )
-    assert config.flops_per_token(500) == flops
-
-
-@pytest.mark.parametrize(
     "settings, title",
     [
         ({}, "ESN 4,096, full rank"),

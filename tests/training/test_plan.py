@@ -20,9 +20,6 @@ from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout import linear
 from esnlm.regression.base import Fitter
-from esnlm.regression.lms import LeastMeanSquares
-from esnlm.regression.ridge import Ridge
-from esnlm.regression.rls import RecursiveLeastSquares
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
@@ -111,28 +108,6 @@ def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, mo
     params = experiment.model.initialize(30, 0, experiment.model.initialize_frozen(30, 0)[0]).params
     readout_regression.open_state(experiment.training, params, 40, 30, RunDirectory(tmp_path))
     assert asked[0] == 2 * (experiment.training.sums_size(40, 30) + 4 * plan.trained_entries(experiment.model, 30))
-
-
-def test_the_time_of_a_regression_is_that_of_the_processor_that_computes_it(monkeypatch):
-    """In float64, by NumPy; only lms runs on the device, as the states do."""
-    monkeypatch.setattr(plan, "matmul_speed", lambda precision: 1e9 if precision == plan.HOST else 1e12)
-    monkeypatch.setattr(plan, "flops", lambda experiment: 60e9)
-    for kind, line in (
-        ("ridge", "1:00 on this host, in float64, "),
-        ("lms", "0:00 on this cpu, "),
-        ("gradient", "0:00 on this cpu, "),
-    ):
-        experiment = config_io.from_dict({"training": {"kind": kind}, "model": {"readout": {"rank": None}}})
-        assert plan._time(experiment, "float32").startswith(line)
-
-
-def test_the_operations_of_a_regression():
-    """A product of (a, b) with (b, c) has 2 a b c, and half of them where one triangle is enough."""
-    f, v, n = 40, 30, 1000
-    ridge, rls, lms = (Fitter_of() for Fitter_of in (Ridge, RecursiveLeastSquares, LeastMeanSquares))
-    assert ridge.flops(f, v, n) == f * f * n + 9 * f**3 + 2 * (2 * v * f * f)
-    assert rls.flops(f, v, n) == 2 * (2 * n * f * f) + 2 * v * f * f
-    assert lms.flops(f, v, n) == 2 * (2 * n * f * v)
 
 
 @pytest.mark.parametrize(
