@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", metavar="FILE", help=f"YAML file (default: {of_parent} {QUICKSTART})")
     parent = "go on from this finished run in another directory, which --run names (docs/continue.md)"
     add("--from", dest="parent", metavar="RUN", help=parent)
-    add("--plan", action="store_true", help="show parameters, memory, disk and time, and train nothing")
+    add("--plan", action="store_true", help="show parameters, updates, memory and disk, and train nothing")
     traced = "write a trace of these updates, counted from 1, into the run directory (for Perfetto, XProf, TensorBoard)"
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"

@@ -57,8 +57,6 @@ MODELS = {
     + ["--model.reservoir.input_connectivity", "1"],
     "LSTM": ["--model.family", "lstm", "--model.width", "12"],
     "tied LSTM": ["--model.family", "lstm", "--model.width", "12", "--model.tied", "true"],
-    "Jaeger": ["--model.family", "jaeger", "--model.rank", "6", "--model.reservoir.state_size", "24"]
-    + ["--model.reservoir.mean_degree", "5", "--model.reservoir.layers", "2"],
     "deep readout": DEEP,
     "deep readout, tied": [
         *(*DEEP, "--model.reservoirs", "1", "--model.gru.units", "0", "--model.attention.heads", "0"),
@@ -81,7 +79,7 @@ MODELS = {
 }
 
 
-FEW = ["two layers", "ESN+i", "LSTM", "Jaeger", "deep readout", "GPT-2"]
+FEW = ["two layers", "ESN+i", "LSTM", "deep readout", "GPT-2"]
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +249,7 @@ def test_the_states_are_float32_s_where_products_are_cast(name, exported):
     assert torch.equal(found, model.model(**batch).last_hidden_state)
 
 
-LEARNING = ["LSTM", "Jaeger", "deep readout", "deep readout, tied"]
+LEARNING = ["LSTM", "deep readout", "deep readout, tied"]
 
 
 @pytest.mark.parametrize("name", ["two layers", "ESN+i", "ESN+i, half of W_in", *LEARNING])

@@ -5,7 +5,6 @@ or later) and nothing else. Nothing in esnlm imports it.
 
     esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several
             x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule leaky_membrane
-    jaeger  an esn that its own prediction is fed back to
     lstm    the equations of torch.nn.LSTM
     o = W_out h + b_out, or o = A B h + b_out                            the readout of all of them
 
@@ -41,7 +40,7 @@ class EsnlmConfig(PretrainedConfig):
     model_type = "esnlm"
     keys_to_ignore_at_inference = ["past_key_values", "cache"]
 
-    family: str = "esn"  # esn, jaeger, lstm or deep_readout
+    family: str = "esn"  # esn, lstm or deep_readout
     vocab_size: int = 258  # V + 1: the tokens of text, and after them the token that pads, id V
     hidden_size: int = 16  # F, the features of the readout: the states of all layers, or z of a deep readout
     num_hidden_layers: int = 1  # L
@@ -165,16 +164,15 @@ class Reservoir(Cell):
         if config.embedding is not None:
             self.embedding = nn.Buffer(torch.zeros(config.num_tokens, config.embedding))
 
-    def stepper(self) -> Callable[..., State]:
-        """Returns the function that advances a state by tokens (B,), and by a further drive (N, B) of the first layer."""
+    def stepper(self) -> Step:
         layers = self.layers
         w_rec = [layer.recurrent.operand() for layer in layers]
         w_in: list[Any] = [None if isinstance(layer.input, TokenInput) else layer.input.operand() for layer in layers]
         embedding = in_float32(self.embedding) if w_in[0] is not None else None
 
-        def step(state: State, tokens: torch.Tensor, further: torch.Tensor | float = 0.0) -> State:
+        def step(state: State, tokens: torch.Tensor) -> State:
             drive = layers[0].input(tokens) if embedding is None else w_in[0] @ embedding[tokens].T.contiguous()
-            drive, new = drive + further, list[torch.Tensor]()
+            new = list[torch.Tensor]()
             for i, layer in enumerate(layers):
                 drive = drive if i == 0 else w_in[i] @ layers[i - 1].output(new[-1])
                 new.append(layer.advance(state[i], w_rec[i] @ layer.output(state[i]) + drive))
@@ -184,42 +182,6 @@ class Reservoir(Cell):
 
     def outputs(self, state: State) -> list[torch.Tensor]:
         return [layer.output(part) for layer, part in zip(self.layers, state, strict=True)]
-
-
-class Jaeger(Cell):
-    """The cell of the family jaeger: a reservoir, its own prediction p, and z = B h + B_u u + B_y p.
-
-    The state has the parts of the reservoir, z (r, B), and whether there was a prediction (1, B).
-    """
-
-    def __init__(self, config: EsnlmConfig, readout: nn.Module) -> None:
-        super().__init__()
-        rank = config.hidden_size
-        self.reservoir = Reservoir(config, "reservoir.")
-        self.sizes = [*self.reservoir.sizes, rank, 1]
-        self.feedback = Matrix(config.state_size, config.num_tokens, config.sparse("feedback"))
-        self.b = nn.Parameter(torch.zeros(rank, sum(self.reservoir.sizes)))
-        self.b_u = nn.Parameter(torch.zeros(config.num_tokens, rank))  # transposed
-        self.b_y = nn.Parameter(torch.zeros(rank, config.num_tokens))
-        self.last_layer = [readout]  # in a list, so that it is a module of the model only
-
-    def stepper(self) -> Step:
-        advance, w_back = self.reservoir.stepper(), self.feedback.operand()
-        b, b_u, b_y = (in_float32(each) for each in (self.b, self.b_u, self.b_y))
-        (readout,) = self.last_layer
-
-        def step(state: State, tokens: torch.Tensor) -> State:
-            *below, z, predicted = (part.detach() for part in state)
-            with torch.no_grad():
-                p = torch.softmax(in_float32(readout(z.T)), -1).T * predicted  # (V, B)
-                new = advance(tuple(below), tokens, w_back @ p.contiguous())
-            z = b @ torch.cat(self.reservoir.outputs(new)) + b_u[tokens].T + b_y @ p
-            return (*new, z, torch.ones_like(predicted))
-
-        return step
-
-    def outputs(self, state: State) -> list[torch.Tensor]:
-        return [state[-2]]
 
 
 class Lstm(Cell):
@@ -272,7 +234,7 @@ class EsnlmPreTrainedModel(PreTrainedModel):
 
 
 class EsnlmModel(EsnlmPreTrainedModel):
-    """The recurrent network. It holds the readout too, which the family jaeger needs to go on."""
+    """The recurrent network. It holds the readout too, whose A a deep readout may read."""
 
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
@@ -281,8 +243,6 @@ class EsnlmModel(EsnlmPreTrainedModel):
         self.post_init()
 
     def _cell(self, config: EsnlmConfig) -> nn.Module:
-        if config.family == "jaeger":
-            return Jaeger(config, self.readout)
         return Lstm(config) if config.family == "lstm" else Reservoir(config)
 
     @can_return_tuple

@@ -1,7 +1,7 @@
 """The weights and settings of a model as PyTorch reads them.
 
-modeling_esnlm.py of this folder reads those of an echo state network, Jaeger's network and an LSTM, and modeling_deep_readout.py
-those of a deep readout. A GPT-2 is exported as transformers' own GPT2LMHeadModel.
+modeling_esnlm.py of this folder reads those of an echo state network and an LSTM, and modeling_deep_readout.py those of a deep
+readout. A GPT-2 is exported as transformers' own GPT2LMHeadModel.
 """
 
 from dataclasses import asdict
@@ -21,7 +21,6 @@ from esnlm.models.base import LanguageModel
 from esnlm.models.deep_readout import DeepReadout, frozen_size, history
 from esnlm.models.echo_state import EchoState
 from esnlm.models.gpt2 import GPT2
-from esnlm.models.jaeger import Jaeger
 from esnlm.models.lstm import Lstm, embedding_scale
 from esnlm.readout import linear
 from esnlm.reservoir import sparse
@@ -50,11 +49,6 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
         case EchoState():
             cell, settings = _reservoir(model.reservoir, model.config.reservoir, model.config.train_input)
             readout = _readout(model.readout)
-        case Jaeger():
-            cell, settings = _reservoir(model.reservoir, model.config.reservoir, train_input=False, prefix="reservoir.")
-            cell |= _matrix(model.w_back, "feedback.") | _arrays(b=model.readout.b, b_u=model.b_u, b_y=model.b_y)
-            readout = _readout(model.readout)
-            del readout["b.weight"]  # which is in the cell
         case Lstm():
             if orders := list(model.config.ngrams.orders):
                 raise _not_exported("model.ngrams.orders", orders)
