@@ -9,12 +9,11 @@ from esnlm.distributed import group as processes
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
-from esnlm.io.console import warn, working
+from esnlm.io.console import working
 from esnlm.io.remote import run_copy
 from esnlm.loaded_run import Step
 from esnlm.provenance import provenance
 from esnlm.reporting import blimp_report, blimp_text
-from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 
 
@@ -57,17 +56,7 @@ def evaluate_run(
     compare_with = None
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
-        other = run_copy(compare, untrained=True)
-        compare_with = blimp_report.read_to_compare(other, scoring, data_sha256, len(pairs))
-        if other.is_dir():  # else a report was named, and it may well be of an earlier step
-            theirs = RunDirectory(other)
-            summary = theirs.read_summary(warn) or {}  # a copy of a run in the cloud may have no checkpoints
-            newest = max([*checkpoint.all_steps(theirs.checkpoints), summary.get("step", 0)])
-            if newest > (reported := compare_with[0]["step"]):
-                warn(
-                    f"{other}: compared with its report of step {reported:,}, and this run has been trained until step"
-                    f" {newest:,} since; score it again to compare with what it is now"
-                )
+        compare_with = blimp_report.read_to_compare(run_copy(compare, untrained=True), scoring, data_sha256, len(pairs))
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)

@@ -14,7 +14,6 @@ from typing import Any, Self
 import jax
 import numpy as np
 from flax import nnx, traverse_util
-from jax.experimental.sparse import BCSR
 
 from esnlm.compute import Recurrence, ResolvedCompute
 from esnlm.data.store import TokenStore
@@ -26,7 +25,6 @@ from esnlm.features.trunk_stream import TrunkStream
 from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.arrays import arrays_by_name
-from esnlm.reservoir.sparse import for_columns
 
 READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # those with a row for each token
 
@@ -195,11 +193,11 @@ class LanguageModel(nnx.Module):
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
         """Returns a function from the tokens that each slot reads next, (B,), at most `length`, to the features after them, (B, F)."""
-        state, ready = self.initial_state(slots, length), _for_columns(self, slots)
+        state = self.initial_state(slots, length)
 
         def read(tokens: np.ndarray) -> jax.Array:
             nonlocal state
-            state, features = _step(ready, state, tokens)
+            state, features = _step(self, state, tokens)
             return features
 
         return read
@@ -269,17 +267,6 @@ def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
     by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
     flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()}
     return nnx.merge(graphdef, traverse_util.unflatten_dict(flat), frozen)
-
-
-def _for_columns(model: LanguageModel, columns: int) -> LanguageModel:
-    """Returns the same model with the operands of sparse products that are the fastest for states of so few columns."""
-    graphdef, state = nnx.split(model)
-
-    def is_operand(x: Any) -> bool:
-        return isinstance(x, BCSR)
-
-    state = jax.tree.map(lambda x: for_columns(x, columns) if is_operand(x) else x, state, is_leaf=is_operand)
-    return nnx.merge(graphdef, state)
 
 
 @jax.jit

@@ -38,15 +38,6 @@ def after(x: jax.Array, done: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(number) & jnp.isinf(number), jnp.zeros_like(x), x)
 
 
-def rounded(product: jax.Array) -> jax.Array:
-    """Returns a product, which is rounded before anything is added to it.
-
-    Of a product and a sum a CPU's compiler makes a fused multiplication, which rounds once. So its sums have other bits than
-    those of a library that rounds twice. A condition on each number, which changes none, stands between the two.
-    """
-    return jnp.where(jnp.isnan(product), jnp.nan, product)
-
-
 def gathered(x: jax.Array, rows: jax.Array) -> jax.Array:
     """Returns x[rows], which is gathered before anything is made of it.
 

@@ -23,7 +23,6 @@ from jax import lax
 from jax.experimental import sparse
 from jax.sharding import PartitionSpec
 
-from esnlm.ops import xla
 from esnlm.reservoir import fused
 from esnlm.reservoir.arrays import bcoo
 
@@ -48,9 +47,6 @@ Operator = sparse.BCOO | sparse.BCSR | Ell | fused.Rows | Transposable | jax.Arr
 
 # The compiled csr product takes as long for fewer columns as for this many, so that fewer are padded to it.
 FEWEST_COLUMNS = 8
-
-# Up to so many columns "ell" takes less time than "csr" on a CPU.
-MOST_ELL_COLUMNS = 2
 
 # On a GPU a state gathered from the second-level cache (4 bytes at 5.5 TB/s on an H100) takes as long as this many entries of a
 # dense product in float32 (2 operations at 67 TFLOP/s).
@@ -110,19 +106,6 @@ def prepare_differentiable(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel:
     return Transposable(prepare(matrix, kernel), prepare(transpose, kernel))
 
 
-def for_columns(operator: Operator, columns: int) -> Operator:
-    """Returns the operand that is fastest for a product with h of so few columns: for "csr" that of "ell", with the same bits."""
-    if not isinstance(operator, sparse.BCSR) or columns > MOST_ELL_COLUMNS:
-        return operator
-    lengths = np.diff(np.asarray(operator.indptr))
-    rows, nonzeros = len(lengths), int(lengths.sum())
-    if rows * lengths.max(initial=0) > MOST_PADDING * nonzeros:
-        return operator
-    row = np.repeat(np.arange(rows), lengths)
-    column, value = np.asarray(operator.indices), np.asarray(operator.data)
-    return _pad_rows(rows, row, column, value)
-
-
 @jax.custom_vjp
 def _matmul_with_transpose(operator: Transposable, h: jax.Array) -> jax.Array:
     return matmul(operator.matrix, h)
@@ -141,12 +124,10 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
     if isinstance(operator, fused.Rows):
         return _by_columns(fused.product, operator, h)
     if isinstance(operator, Ell):
-        few = h.shape[1] <= MOST_ELL_COLUMNS  # the bits must be those of "csr", see `for_columns`
 
         def add_entry(total: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
             value, index = entry
-            product = value[:, None] * h[index]  # (N, B)
-            return total + (xla.rounded(product) if few else product), None
+            return total + value[:, None] * h[index], None  # (N, B)
 
         return lax.scan(add_entry, jnp.zeros((operator.value.shape[1], h.shape[1]), h.dtype), operator)[0]
     if isinstance(operator, sparse.BCOO | sparse.BCSR):

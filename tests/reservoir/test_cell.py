@@ -130,18 +130,6 @@ def test_states_step_by_step_are_the_same(name):
         np.testing.assert_allclose([step[slot] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.optimized  # Without LLVM's passes the two kernels round a few products otherwise.
-@pytest.mark.parametrize("name", ["Fujimaki 2026", "three layers with an embedding"])
-def test_a_reader_of_one_slot_has_the_bits_of_the_kernel_of_many(name):
-    """It reads with the operands of another kernel (`sparse.for_columns`), in each layer."""
-    ready, text = build(name).for_device(COMPUTE), sentences()[0]
-    read, state = ready.reader(1, len(text)), ready.initial_state(1)
-    step = jax.jit(lambda model, state, tokens: model.step(state, tokens))
-    for token in text:
-        state = step(ready, state, np.array([token], np.int32))
-        np.testing.assert_array_equal(read(np.array([token], np.int32)), ready.output(state).T)
-
-
 def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
     """Three units in a row, leak 1: the token reaches all of them at once, and nothing is left of it a step later."""
     one, none = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)

@@ -9,7 +9,6 @@ from flax import nnx
 from esnlm.compute import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
-from esnlm.reservoir.arrays import as_bcoo
 from esnlm.reservoir.cell import TrainedInput
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.scale_free import ScaleFree
@@ -57,27 +56,6 @@ def test_add_columns_adds_the_token_s_column(settings):
     expected = h + np.asarray(w_in.w_in.todense())[:, tokens]
     found = sparse.add_columns(jnp.asarray(h), sparse.prepare_columns(w_in.stored_w_in), jnp.asarray(tokens))
     np.testing.assert_allclose(found, expected, rtol=2 * EPSILON, atol=2 * EPSILON)
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_few_columns_have_the_bits_of_many(columns):
-    """A text is the same, however many are generated side by side."""
-    operator = sparse.prepare(reservoir().w_rec, "csr")
-    h = jnp.asarray(np.random.default_rng(0).normal(size=(150, 8)).astype(np.float32))
-    few = sparse.for_columns(operator, columns)
-    assert isinstance(few, sparse.Ell)
-    product = jax.jit(sparse.matmul)
-    np.testing.assert_array_equal(product(few, h[:, :columns]), product(operator, h)[:, :columns])
-
-
-def test_an_operand_stays_where_another_would_not_be_faster():
-    w_rec, hub = reservoir().w_rec, np.zeros((90, 90), np.float32)
-    hub[0], hub[1, 0] = 1, 1  # one row with nearly all entries, to which all others would be padded
-    operators = [sparse.prepare(w_rec, kernel) for kernel in PLAIN]
-    assert [type(sparse.for_columns(operator, 3)) for operator in operators] == list(map(type, operators))
-    assert [sparse.for_columns(operator, 1) is operator for operator in operators] == [k != "csr" for k in PLAIN]
-    uneven = sparse.prepare(as_bcoo(hub), "csr")
-    assert sparse.for_columns(uneven, 1) is uneven
 
 
 @pytest.mark.parametrize(
