@@ -63,9 +63,13 @@ def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
         model, before = tree["model"], tree.get("pre_tokenizer") or {}
         kind = model.get("type", "BPE")
         merges = [_pair(merge) for merge in model["merges"]] if kind == "BPE" else []
-        tokens = ranks_of(model["vocab"], merges) if kind == "BPE" else {}
+        vocabulary = dict(model["vocab"])
     except (AttributeError, KeyError, TypeError, ValueError):
-        _refuse(path, "it is no such file, or a damaged one, or its tokens are not made of all 256 bytes")
+        _refuse(path, "it is no tokenizer.json of Hugging Face's library tokenizers")
+    try:
+        tokens = ranks_of(vocabulary, merges) if kind == "BPE" else {}
+    except KeyError as error:
+        _refuse(path, f"its vocabulary lacks {error}, one of the 256 bytes or what a merge makes")
     if kind != "BPE":
         _refuse(path, f"its model is {kind}")
     if before.get("type") == "Sequence" and len(before.get("pretokenizers", [])) == 1:

@@ -147,11 +147,13 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
         ids = _read_json(folder / "vocab.json")
     character = character_of_byte()
     expected = {"".join(character[byte] for byte in token): rank for token, rank in tokenizer.ranks.items()}
-    if ids != expected | {ENDOFTEXT: tokenizer.eos}:
-        raise InputError(
-            f"{folder}: the ids of the tokenizer are not those of its merges in order with {ENDOFTEXT} last, as GPT-2's are:"
-            " only such a one can be read"
-        )
+    expected[ENDOFTEXT] = tokenizer.eos
+    for token in [*expected, *ids]:
+        if ids.get(token) != expected.get(token):
+            rule = f"as in GPT-2, ids follow the merges, and {ENDOFTEXT} is the last one and the only special token"
+            raise InputError(
+                f"{folder}: token {token!r} has id {ids.get(token)}, in place of {expected.get(token)}: {rule}"
+            )
     return tokenizer
 
 
