@@ -79,9 +79,6 @@ class Run:
 
         Raises:
             InputError: the convention is unknown, or a sentence is too long for the model or for the memory.
-
-        Example:
-            good, bad = run.log_probs(["The cats sleep.", "The cats sleeps."])
         """
         sequences = encode(sentences, self.tokenizer, scoring)
         if (line := describe_unscored(sequences, scoring)) is not None:
@@ -94,8 +91,7 @@ class Run:
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats, where w_1 is BOS and w_T is EOS.
 
-        The result is one float32 array (T - 1,) a sentence; its last value is that of EOS. Raises InputError if a sentence is
-        too long for the model or for the memory.
+        The result is one float32 array (T - 1,) a sentence; its last value is that of EOS.
         """
         found = self.token_log_probs_of(encode(sentences, self.tokenizer, "paper"))
         self._warn_of_undefined([np.sum(each) for each in found])
@@ -105,19 +101,10 @@ class Run:
     def token_log_probs_of(
         self, sequences: list[np.ndarray], progress: Shown = False, with_likeliest: bool = False
     ) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids: no BOS or EOS is added to them.
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids, int arrays (T,): no BOS or EOS is added to them.
 
-        Args:
-            sequences: int arrays (T,). The first id of each is only a condition.
-            progress: whether to show on stderr how far the scoring is.
-            with_likeliest: whether to mark the tokens that the model finds likeliest.
-
-        Returns:
-            One float32 array a sequence, (T - 1,), empty if T < 2; with `with_likeliest` (T - 1, 2), where the second
-            column is 1 for the likeliest token and 0 for any other.
-
-        Raises:
-            InputError: an id is not in the vocabulary, or a sequence is too long for the model or for the memory.
+        The result is one float32 array a sequence, (T - 1,), empty if T < 2; with `with_likeliest` (T - 1, 2), where the
+        second column is 1 for the token that the model finds likeliest and 0 for any other.
         """
         self._require_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
@@ -134,16 +121,8 @@ class Run:
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
         """Measures how likely a text is: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
-        Args:
-            text: a token store or its folder, or a list of sentences.
-            progress: whether to show on stderr how far the measurement is.
-
-        Raises:
-            InputError: there is no such store, it is damaged or of another tokenizer, or a sentence is too long for the
-                model or for the memory.
-
-        Example:
-            run.likelihood("stores/dev").bits_per_byte
+        `text` is a token store or its folder, or a list of sentences. Raises InputError if there is no such store, it is
+        damaged or of another tokenizer, or a sentence is too long for the model or for the memory.
         """
         if isinstance(text, str | Path):
             text = open_store(text)
@@ -208,12 +187,7 @@ class Run:
             punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
             whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
             eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
-            scoring: the convention: "paper", "no-eos" or "lm-eval"; "babylm" is refused, since it does not score the first token.
-            progress: whether to show on stderr how far the scoring is.
-
-        Raises:
-            InputError: an argument is unknown, a sentence or document is too long for the memory, a word of a list is empty, or a
-                token stands in two of them.
+            scoring: the convention: "paper", "no-eos" or "lm-eval".
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
@@ -238,7 +212,7 @@ class Run:
         """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
         They are the features that the readout sees, one float32 array (T, F) a sentence, without dropout; docs/states.md lists
-        them for each family. Raises InputError if a sentence is too long for the model or for the memory.
+        them for each family.
         """
         sequences = encode(sentences, self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
@@ -270,15 +244,11 @@ class Run:
 
         Args:
             prompt: the text to continue.
-            count: how many continuations, computed side by side. The choices of continuation i depend on the seed and on i
-                alone, so a larger count adds continuations to those of a smaller one.
+            count: how many continuations. A larger count adds to those of a smaller one.
             length: tokens of a continuation at most; it ends earlier where EOS is chosen.
             temperature: the logits are divided by it; 0 takes the most probable token each time.
             top_k: the choice is among so many of the most probable tokens; None: among all.
             seed: of the choices.
-
-        Raises:
-            InputError: an argument is out of its range, the prompt is too long, or the model has diverged.
 
         Example:
             run.generate("The cats", count=3, length=10, temperature=0.7)
@@ -313,10 +283,7 @@ class Run:
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
-        """Returns the unigram model of the training corpus, to score beside this one; None if the model was imported.
-
-        Raises InputError if the counts in the run directory are missing or damaged.
-        """
+        """Returns the unigram model of the training corpus, to score beside this one; None if the model was imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
@@ -434,8 +401,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     if step is not None and step != "best":
         step = whole_number("step", step, "give a whole number, 'best', or None for the newest")
     if is_url(run):
-        if step == "best":
-            step = _best_step(RunDirectory(run_copy(run)))
+        step = _best_step(RunDirectory(run_copy(run))) if step == "best" else step
         run = run_copy(run, step, untrained=untrained)
     directory = RunDirectory(Path(run))
     if not directory.config.exists():

@@ -10,13 +10,12 @@ It imports what is heavy inside `run`, so that --help and wrong arguments are an
 """
 
 import argparse
-import contextlib
 import importlib
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from esnlm.commands.base import Parser, accept_levels
 from esnlm.errors import InputError
@@ -105,13 +104,8 @@ def _run(name: str, words: list[str], program: str) -> int | None:
         if place is not None and is_url(place):
             raise InputError(f"--{option} {full_name(place)}: this is written to this machine only; name a local place")
     options.command = " ".join([program, shlex.join(words)]).strip()
-    with speaking(vars(options).pop("level")), _timed(program):
-        return importlib.import_module(COMMANDS[name]).run(options)
-
-
-@contextlib.contextmanager
-def _timed(program: str) -> Iterator[None]:
-    """Says, with --verbose, how long all within it took."""
     began = time.monotonic()
-    yield
-    detail(f"{program}: {clock(time.monotonic() - began)}")
+    with speaking(vars(options).pop("level")):
+        status = importlib.import_module(COMMANDS[name]).run(options)
+        detail(f"{program}: {clock(time.monotonic() - began)}")
+    return status

@@ -22,10 +22,6 @@ FORMAT = {"format": "esnlm likelihood", "format_version": 1}
 FIGURES = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word", "perplexity", "nats", "eos_nats")
 SHOWN = {"nll": "NLL", "nll_without_eos": "without EOS", "bits_per_byte": "bits/byte", "nats_per_word": "nats/word"}
 COUNTS = ("sentences", "tokens", "words", "bytes")
-UNITS = (
-    "nll and nll_without_eos: nats per predicted token; nats and eos_nats: sums over the text; tokens: those that are predicted,"
-    " EOS among them and BOS not; words: between white space; bytes: of the sentences in UTF-8, without EOS"
-)
 
 
 def measure_run(
@@ -47,9 +43,7 @@ def measure_run(
     if out is not None:
         if out.suffix != ".json":
             raise InputError(f"{out}: no name for a JSON file; give one such as dev.json")
-        if not overwrite and out.exists():
-            raise InputError(f"{out}: exists; name another file with --out, or replace it with --overwrite")
-        require_writable(out)
+        require_writable(out, overwrite)
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     opened = [(full_name(store), open_store(store)) for store in stores]
@@ -63,7 +57,6 @@ def measure_run(
         "step": loaded.step,
         "config_sha256": config_sha256(loaded),
         "tokenizer": {name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
-        "units": UNITS,
         "texts": [_measure(loaded, baselines, path, text) for path, text in opened],
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},

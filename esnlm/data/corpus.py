@@ -1,6 +1,5 @@
 """The corpus of a run: its token stores and its tokenizer, opened and checked against what the run was begun with."""
 
-import io
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,7 @@ from esnlm.data.sources import DataSource
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
-from esnlm.io.atomic import write_file
+from esnlm.io.atomic import writing
 from esnlm.io.console import warn, working
 from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
@@ -42,9 +41,8 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
         _require_same(corpus, directory)
         return corpus
     tokenizer.save(directory.tokenizer)
-    counts = io.BytesIO()
-    np.save(counts, unigram_counts(train, tokenizer))
-    write_file(directory.unigram, counts.getvalue())
+    with writing(directory.unigram):
+        np.save(directory.unigram, unigram_counts(train, tokenizer))
     # This file comes last: where it lies, the tokenizer and the counts are whole and belong to this data.
     write_json(directory.data, fingerprints(corpus))
     return corpus

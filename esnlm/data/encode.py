@@ -124,14 +124,15 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file of one sentence a line, to be read once, as a token store that no folder holds.
 
     White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
-    however short or long they are. `manifest["text_sha256"]` is of the bytes that were read: a pipe cannot be read again.
+    however short or long they are. `manifest["text_sha256"]` is the hash of the text as it was read.
 
     Raises InputError if the file cannot be read, is not UTF-8 text, or has no sentence.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
     oddities, read = Oddities(), hashlib.sha256()
     chunks: list[Encoded] = []
-    for text in read_chunks(file, read.update):
+    for text in read_chunks(file):
+        read.update(text.encode())
         oddities.note(text, str(file))
         chunks.append(encode(text))
     if not any(len(chunk.lengths) for chunk in chunks):

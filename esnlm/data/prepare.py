@@ -4,7 +4,6 @@ Chunks of the files go to worker processes and what they make of them comes back
 same whatever the number of workers, and memory does not grow with the corpus.
 """
 
-import hashlib
 import math
 import os
 import time
@@ -53,8 +52,8 @@ def prepare(
     """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a document.
 
     Args:
-        inputs: text files, folders of them, patterns, "-" for standard input, or "hf:NAME" (see `find_inputs`). Compressed
-            files, JSON lines and Parquet are known by their names (see text_files.py).
+        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Compressed files, JSON lines and
+            Parquet are known by their names (see text_files.py).
         out: the folder of the store.
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
         sentences: "punkt" splits each line with NLTK's Punkt [ours]; with "line" a line is a sentence; "file" lets Punkt
@@ -87,33 +86,29 @@ def prepare(
     for source in sources:
         if source.has_documents and sentences == "file":
             raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
-    size = sum(source.size for source in sources)
-    bar, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
-    digests, oddities = [hashlib.sha256() for _ in sources], Oddities()
-
-    def read() -> Iterator[tuple[int, str]]:
-        """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest."""
-        for i, source in enumerate(sources):
-
-            def seen(block: bytes, digest: Any = digests[i]) -> None:
-                nonlocal done
-                digest.update(block)
-                done += len(block)
-                if progress:
-                    bar.show(done, f"{_megabytes(done)} of {_megabytes(size)}", final=done >= size)
-
-            for text in source.chunks(seen):
-                if words_left[i] > 0:
-                    oddities.note(text, source.name)
-                    yield i, text
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = workers or min(cores, math.ceil(size / WORTH_A_WORKER))
+    oddities = Oddities()
     dropped = cut = left_out = 0
     with working("reading the text for the first time") if progress else nullcontext():
         share, words_left = _shares(sources, max_words)
+        size = math.ceil(share * sum(source.text_size for source in sources))
         vocabulary = _tokenizer(tokenizer, sources, share)
         parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share)
+
+    def read() -> Iterator[tuple[int, str]]:
+        """Yields the chunks of each source i as long as words of it are wanted."""
+        bar, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
+        for i, source in enumerate(sources):
+            for text in source.chunks():
+                if words_left[i] <= 0:
+                    break
+                oddities.note(text, source.name)
+                done += len(text.encode())
+                if progress:
+                    bar.show(done, f"{_megabytes(done)} of {_megabytes(size)}")
+                yield i, text
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = workers or min(cores, math.ceil(size / WORTH_A_WORKER))
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
         encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
         for i, encoded in encode_in_order(read(), workers, *encoder):
@@ -133,10 +128,7 @@ def prepare(
             cut_long=cut,
             filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
             sentence_rule=rule,
-            sources=[
-                {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
-                for source, digest in zip(sources, digests, strict=True)
-            ],
+            sources=[{"name": source.name, "bytes": source.size, "sha256": source.sha256()} for source in sources],
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
     if progress:

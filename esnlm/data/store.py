@@ -12,7 +12,6 @@ manifest.json   counts, tokenizer, what the maker of the store has to say, and t
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.io.atomic import NewFolder, require_folders_above, writing
+from esnlm.io.atomic import NewFolder, writing
 from esnlm.io.json_file import parse_json
 from esnlm.io.remote import is_url, store_copy
 from esnlm.io.sealed_folder import file_sha256
@@ -178,7 +177,6 @@ class StoreWriter:
 
 def refuse_target(folder: Path, overwrite: bool) -> None:
     """Raises InputError if a store must not be written to `folder`: something is there that is not to be lost."""
-    require_folders_above(folder)
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / "manifest.json").is_file() or {path.name for path in folder.iterdir()} - NAMES:
@@ -208,10 +206,3 @@ def _manifest_sha256(manifest: dict[str, Any]) -> str:
 
 def _token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2" if vocab_size <= 65_535 else "<u4")
-
-
-def npy_header(kind: str, length: int) -> bytes:
-    """Returns the header of a one-dimensional .npy file. It has as many bytes for any length."""
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": (length,)})
-    return head.getvalue()

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,19 +18,17 @@ class Table:
     """The rows of a table, all cells as text."""
 
     name: str  # of the file
-    columns: list[str]
-    rows: list[list[str]]  # a cell for each column
+    rows: list[dict[str, str]]  # at least one
     lines: list[int]  # of the file, from 1, at which each row ends
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if there is none of this name."""
-        if name not in self.columns:
+        if name not in self.rows[0]:
             raise InputError(
-                f"{self.name}: no column {name!r}: choose from {', '.join(self.columns)} (a .csv has commas between cells, any other"
-                " table tabs)"
+                f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])} (a .csv has commas between cells, any"
+                " other table tabs)"
             )
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
+        return [row[name] for row in self.rows]
 
     def texts(self, name: str) -> list[str]:
         """Returns the cells of a column that are to be read as texts.
@@ -44,25 +42,20 @@ class Table:
                 raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {QUOTES}")
         return cells
 
-    def others(self, without: Sequence[str] = ()) -> list[dict[str, str]]:
+    def others(self, without: Collection[str] = ()) -> list[dict[str, str]]:
         """Returns the cells of each row by column, without those of some columns."""
-        rows = (dict(zip(self.columns, row, strict=True)) for row in self.rows)
-        return [{name: cell for name, cell in row.items() if name not in without} for row in rows]
+        return [{name: cell for name, cell in row.items() if name not in without} for row in self.rows]
 
 
 def read_table(path: Path | None, quotes: bool = True) -> Table:
     """Reads a table: CSV if the name ends in .csv, or .csv.gz and so on, else TSV. None is standard input, and TSV.
 
     A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled, as
-    spreadsheets and pandas write it. Blank lines are left out.
+    spreadsheets and pandas write it. Without `quotes` they are characters like others, as R writes tables with quote=FALSE. Blank
+    lines are left out.
 
-    Args:
-        path: the file.
-        quotes: False takes quotation marks as characters like others, as R writes tables with quote=FALSE.
-
-    Raises:
-        InputError: the file cannot be read, names no columns or one of them twice, has no row, has a row of more or fewer cells,
-            or a quotation mark is not closed.
+    Raises InputError if the file cannot be read, names no columns or one of them twice, has no row, has a row of more or fewer
+    cells, or a quotation mark is not closed.
     """
     name = str(path) if path else "standard input"
     if path is not None and holds_documents(path):
@@ -70,19 +63,20 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
     separator = "," if path and kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(1 << 22)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True, quoting=quoting)
+    text = io.StringIO(read_text(path), newline="")
+    reader = csv.DictReader(text, delimiter=separator, strict=True, quoting=quoting)
     try:
-        found = [(reader.line_num, row) for row in reader if row]
+        found = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise InputError(f"{name}:{reader.line_num}: not a table ({error}); {QUOTES}") from None
-    if len(found) < 2:
+    if not found:
         raise InputError(f"{name}: no rows: the first line of a table names its columns, and rows follow")
-    (_, columns), *rows = found
+    columns = list(reader.fieldnames or [])
     if len(set(columns)) < len(columns):
         raise InputError(f"{name}: two columns have one name, in {', '.join(columns)}: give each its own name")
-    for line, row in rows:
-        if len(row) != len(columns):
+    for line, row in found:
+        if None in row or None in row.values():
             raise InputError(
-                f"{name}:{line}: {len(row)} cells, and the first line names {len(columns)} columns; {QUOTES}"
+                f"{name}:{line}: not a cell for each of the {len(columns)} columns of the first line; {QUOTES}"
             )
-    return Table(name, columns, [row for _, row in rows], [line for line, _ in rows])
+    return Table(name, [row for _, row in found], [line for line, _ in found])

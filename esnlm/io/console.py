@@ -47,11 +47,6 @@ def speaking(level: Level) -> Iterator[None]:
         _level = before
 
 
-def level() -> Level:
-    """Returns how much is printed at present."""
-    return _level
-
-
 def say(line: str) -> None:
     """Prints how the work goes on: a line on standard error, as standard output is for results. Not with --quiet."""
     if _level >= Level.USUAL:

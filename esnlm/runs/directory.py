@@ -63,7 +63,6 @@ class Entry:
     """A file or folder of a run directory; read as an attribute of `RunDirectory` it is a path."""
 
     name: str  # with a slash at its end for a folder
-    meaning: str  # one sentence
 
     def __get__(self, directory: "RunDirectory", owner: type | None = None) -> Path:
         return directory.path / self.name
@@ -80,37 +79,30 @@ class RunDirectory:
     path: Path
     upload: Callable[[], Any] | None = None  # is called after each checkpoint
 
-    format = Entry("format.json", "The number of the run directory's format, written before everything else.")
-    config = Entry("config.yaml", "The configuration as asked for, with what was chosen for the device filled in.")
-    data = Entry("data.json", "The sha256 of the token stores and of the tokenizer that the run was begun with.")
-    tokenizer = Entry("tokenizer/", "The tokenizer, a copy of the token store's.")
-    unigram = Entry("unigram.npy", "How often each token is predicted in the training text, (V,) int64.")
-    stores = Entry(
-        "stores/", "The token stores of a corpus that was generated for the run, or of sentences given in Python."
-    )
-    minimal_pairs = Entry("minimal_pairs/", "The minimal pairs of a corpus that was generated for the run.")
-    frozen = Entry("frozen/", "The reservoir, which no optimizer trains, saved once as a checkpoint.")
-    initial = Entry("initial/", "The trained arrays that the run began from, if it goes on from another run.")
-    checkpoints = Entry("checkpoints/", "A checkpoint of what is trained and of the optimizer for each saved step.")
-    sums = Entry("sums/", "A checkpoint of the sums of a regression that is under way, a folder for each saved step.")
-    metrics = Entry("metrics.jsonl", "A line for each logged step and for each validation.")
-    metrics_table = Entry("metrics.csv", "The same for R and spreadsheets, by the tracker csv.")
-    tensorboard = Entry("tensorboard/", "The same as event files, by the tracker tensorboard.")
-    wandb_id = Entry("wandb.json", "The id of the run in Weights & Biases, by the tracker wandb.")
-    wandb = Entry("wandb/", "What Weights & Biases keeps on this machine, which `wandb sync` uploads.")
-    mlflow_id = Entry("mlflow.json", "The id of the run in MLflow, by the tracker mlflow.")
-    summary = Entry(
-        "summary.json", "The results and how they were made, or the step at which training was interrupted."
-    )
-    profile = Entry("profile/", "The traces that `train.py --profile` asked for, as JAX's profiler writes them.")
-    plots = Entry("plots/", "The plot of the losses.")
-    evaluation = Entry(
-        "evaluation/",
-        "The reports on minimal pairs, and in folders of their own learning curves and the results of other programs' tasks.",
-    )
-    diagnostics = Entry("diagnostics/", "The report of `esnlm diagnose`.")
-    manifest_file = Entry("manifest.json", "The sha256 of the files that no longer change.")
-    lock = Entry(".lock", "A file that a training holds locked, so that a second one stays out.")
+    format = Entry("format.json")  # the number of the format, written before everything else
+    config = Entry("config.yaml")  # as asked for, with what was chosen for the device filled in
+    data = Entry("data.json")  # the sha256 of the token stores and of the tokenizer that the run was begun with
+    tokenizer = Entry("tokenizer/")  # a copy of the token store's
+    unigram = Entry("unigram.npy")  # how often each token is predicted in the training text, (V,) int64
+    stores = Entry("stores/")  # token stores of a corpus that was generated for the run, or given in Python
+    minimal_pairs = Entry("minimal_pairs/")  # of a corpus that was generated for the run
+    frozen = Entry("frozen/")  # the reservoir, saved once as a checkpoint
+    initial = Entry("initial/")  # the trained arrays that the run began from, if it goes on from another run
+    checkpoints = Entry("checkpoints/")  # a folder for each saved step
+    sums = Entry("sums/")  # of a regression that is under way, a folder for each saved step
+    metrics = Entry("metrics.jsonl")  # a line for each logged step and for each validation
+    metrics_table = Entry("metrics.csv")
+    tensorboard = Entry("tensorboard/")
+    wandb_id = Entry("wandb.json")
+    wandb = Entry("wandb/")
+    mlflow_id = Entry("mlflow.json")
+    summary = Entry("summary.json")  # the results, or the step at which training was interrupted
+    profile = Entry("profile/")  # the traces that `train.py --profile` asked for
+    plots = Entry("plots/")
+    evaluation = Entry("evaluation/")
+    diagnostics = Entry("diagnostics/")
+    manifest_file = Entry("manifest.json")  # the sha256 of the files that no longer change
+    lock = Entry(".lock")  # held by a training, so that a second one stays out
 
     def __post_init__(self) -> None:
         try:

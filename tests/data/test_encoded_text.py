@@ -45,7 +45,7 @@ def test_no_sentence_is_refused():
         encode_sentences([], TOKENIZER)
 
 
-def test_what_is_read_once_is_hashed_as_it_is_read(tmp_path):
+def test_what_can_be_read_only_once_is_hashed(tmp_path):
     """As from `<(command)` of a shell: the second time a pipe is opened, nothing is in it."""
     reading, writing = os.pipe()
     os.write(writing, "\n".join(SENTENCES).encode())

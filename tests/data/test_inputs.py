@@ -1,16 +1,13 @@
 """What `prepare` can be given, each kind beside the same text in a plain file."""
 
 import gzip
-import io
 import json
 import os
 import re
-import types
 from pathlib import Path
 
 import pytest
 
-from esnlm.data import inputs
 from esnlm.data.inputs import find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.tokenizer import word_tokenizer
@@ -75,18 +72,6 @@ def test_a_file_is_read_once(folder):
             find_inputs(given)
 
 
-def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypatch):
-    stdin = types.SimpleNamespace(buffer=io.BytesIO(b"One.\r\nTwo.\n"))
-    monkeypatch.setattr(inputs.sys, "stdin", stdin)
-    [source] = find_inputs(["-"])
-    assert (source.name, source.size) == ("standard input", 11)
-    seen = []
-    assert [list(source.chunks(lambda block: seen.append(bytes(block)))), list(source.chunks())] == [
-        ["One.\nTwo.\n"]
-    ] * 2
-    assert b"".join(seen) == b"One.\r\nTwo.\n"
-
-
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -114,11 +99,6 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     assert texts("hf:saved", text_field="story") == {"hf:saved": "\n\n".join(LINES)}
     [source] = find_inputs(["hf:saved"], "story")
     assert source.size == sum(len(text.encode()) for text in source.chunks())
-    for wanted in ("dev", "en:dev"):
-        with pytest.raises(
-            InputError, match=f"^hf:saved:{wanted}: cannot be loaded: ValueError: the folder has no {wanted}"
-        ):
-            find_inputs([f"hf:saved:{wanted}"], "story")
     datasets.DatasetDict({"dev": records}).save_to_disk("split")
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}
     with pytest.raises(

@@ -41,7 +41,6 @@ def test_levels(level, shown, capfd):
         Progress(1).show(0, "not yet due")
         Progress(1, brief=True).show(1, "soon done", final=True)
     assert capfd.readouterr().err.splitlines() == shown
-    assert console.level() == Level.USUAL
 
 
 def test_the_speed_of_the_whole_work_leaves_out_what_was_done_aside(monkeypatch, capfd):

@@ -1,6 +1,5 @@
 """Nothing damaged is ever loaded in silence, and a killed process leaves whole checkpoints only."""
 
-import fcntl
 import logging
 import os
 import random
@@ -402,20 +401,6 @@ def test_interrupted_while_saving(checkpoints, monkeypatch, function):
     assert_same(arrays, tree(1 if step == 200 else step))
     save(checkpoints / "300", tree(300), {})
     assert leftovers(checkpoints) == []
-
-
-def test_only_what_ended_processes_left_is_removed(checkpoints):
-    """Of any step; a folder that is locked belongs to a process that still writes it."""
-    ended, held, other = (checkpoints / name for name in (".7.partial-0123abcd", ".8.partial-0123abcd", ".notes"))
-    for path in (ended, held, other):
-        path.mkdir()
-    descriptor = os.open(held, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    save(checkpoints / "300", tree(), {})
-    assert sorted(leftovers(checkpoints)) == [held, other]
-    os.close(descriptor)
-    prune(checkpoints)
-    assert leftovers(checkpoints) == [other]
 
 
 @pytest.mark.parametrize(

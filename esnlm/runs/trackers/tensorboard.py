@@ -44,10 +44,7 @@ class TensorBoardTracker:
             values = json.loads(line)
             self.log(values.pop("step"), values)
         for old in before:
-            if old.stat().st_size:
-                os.truncate(old, 0)  # A viewer that is reading it would not come past a file that is gone.
-            else:
-                old.unlink()  # emptied at the resumption before
+            os.truncate(old, 0)  # A viewer that is reading it would not come past a file that is gone.
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         self._add_scalars(step, values)

@@ -8,7 +8,6 @@ from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import with_numbers
 
-REACH_SECONDS = 30  # for the service to answer when the run begins
 UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync` uploads the rest
 
 
@@ -51,7 +50,6 @@ class WandbTracker:
                 x_disable_meta=True,
                 x_disable_machine_info=True,
                 x_disable_stats=True,
-                init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", REACH_SECONDS)),
                 finish_timeout=float(os.environ.get("WANDB_FINISH_TIMEOUT", UPLOAD_SECONDS)),
                 finish_timeout_raises=True,
             ),

@@ -83,7 +83,7 @@ def test_a_resumed_run_has_each_point_once(directory, read):
     assert read(directory.tensorboard, "train_nll") == [(2, 4.0), (4, 2.0), (6, pytest.approx(8 / 6))]
     assert read(directory.tensorboard, "by_words/val_nll") == [(400, 3.5)]
     sizes = [file.stat().st_size for file in sorted(directory.tensorboard.glob("*.esnlm"))]
-    assert len(sizes) == 2 and sizes[0] == 0 and other.exists()  # the earliest of the three is removed
+    assert sizes[:-1] == [0, 0] and other.exists()
     killed.finish()
 
 
