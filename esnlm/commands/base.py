@@ -12,8 +12,9 @@ PACKAGE = Path(__file__).parents[1]
 class Parser(argparse.ArgumentParser):
     """Reports wrong arguments in one line, without the usage, and accepts no abbreviations."""
 
-    def __init__(self, program: str, **options: Any) -> None:
-        super().__init__(program, allow_abbrev=False, **options)
+    def __init__(self, prog: str, **options: Any) -> None:
+        options = {"formatter_class": argparse.RawDescriptionHelpFormatter} | options
+        super().__init__(prog, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (see --help)\n")

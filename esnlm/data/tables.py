@@ -68,7 +68,7 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
     try:
         found = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise InputError(f"{name}:{reader.line_num}: not a table ({error}); {QUOTES}") from None
+        raise InputError(f"{name}:{reader.reader.line_num}: not a table ({error}); {QUOTES}") from None
     if not found:
         raise InputError(f"{name}: no rows: the first line of a table names its columns, and rows follow")
     columns = list(reader.fieldnames or [])

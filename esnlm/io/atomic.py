@@ -15,19 +15,8 @@ from pathlib import Path
 
 from esnlm.errors import InputError
 
-# The errors of the system that the user can mend, and how. Any other one is a fault of the program.
-ADVICE = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space there, or choose another disk"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to"),
-    errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
-    errno.EIO: "the disk fails: choose another one",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
-# Those that the user can mend only if a path was given to write to. Elsewhere they are a fault of the program.
-PATH_ADVICE = {
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "choose a folder that exists, or make it first"),
-    errno.EEXIST: "a file stands where a folder is needed: choose another place",
-}
+# The errors of the system that the user can mend, wherever they come from. Others are faults of the program.
+MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -127,18 +116,11 @@ def remove_abandoned(folder: Path, target: str = "*") -> None:
 
 @contextlib.contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turns the system's errors that the user can mend into an InputError that names `path`."""
+    """Turns the system's errors into an InputError that names `path`."""
     try:
         yield
     except OSError as error:
-        if error.errno not in ADVICE | PATH_ADVICE:
-            raise
-        raise InputError(refusal(error, path)) from None
-
-
-def refusal(error: OSError, path: Path | str) -> str:
-    """Returns one line: the file, what the system says, and what to free or change."""
-    return f"{path}: {error.strerror}; {(ADVICE | PATH_ADVICE)[error.errno or 0]}"
+        raise InputError(f"{path}: {error.strerror or error}; free some space, or choose another place") from None
 
 
 def require_writable(file: Path, overwrite: bool = True) -> None:
@@ -147,7 +129,7 @@ def require_writable(file: Path, overwrite: bool = True) -> None:
     if file.exists() and not overwrite:
         raise InputError(f"{file}: exists; name another file, or replace it with --overwrite")
     if not file.parent.is_dir():
-        raise InputError(f"{file}: no such folder; choose a folder that exists, or make it first")
+        raise InputError(f"{file}: no such folder")
     if not os.access(file.parent, os.W_OK):
         raise InputError(f"{file}: the folder cannot be written to; choose another")
 

@@ -35,7 +35,7 @@ def test_a_file_is_written_and_replaced(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
     write_file(tmp_path / "file", "old")
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(InputError, match=f"^{tmp_path}/file: No space left on device; free some space there"):
+    with pytest.raises(InputError, match=f"^{tmp_path}/file: No space left on device"):
         write_file(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old" and names(tmp_path) == ["file"]
 
@@ -43,8 +43,8 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     "name, line",
     [
-        ("none/file", "No such file or directory; choose a folder that exists, or make it first"),
-        ("old/file", "Not a directory; choose a folder that exists, or make it first"),
+        ("none/file", "No such file or directory; free some space, or choose another place"),
+        ("old/file", "Not a directory; free some space, or choose another place"),
         ("folder", "a folder; name a file"),
     ],
 )

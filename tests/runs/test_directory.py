@@ -58,9 +58,7 @@ def test_what_is_there_of_another_is_neither_written_over_nor_taken_back(tmp_pat
 def test_a_file_in_its_place_is_one_line(tmp_path):
     (tmp_path / "run").write_text("mine")
     for begin in (RunDirectory(tmp_path / "run").claim, RunDirectory(tmp_path / "run").locked().__enter__):
-        with pytest.raises(
-            InputError, match="run: File exists; a file stands where a folder is needed: choose another place"
-        ):
+        with pytest.raises(InputError, match="run: File exists"):
             begin()
 
 
