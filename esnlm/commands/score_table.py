@@ -53,7 +53,7 @@ def tabulate(asked: argparse.Namespace) -> None:
         own = options.columns()
     numbers = [number for number, sentence in enumerate(sentences) if asked.word or sentence.strip()]
     if not numbers:
-        raise InputError(f"{asked.input or 'standard input'}: no sentence to score: all of it is white space")
+        raise InputError(f"{asked.input}: no sentence to score: all of it is white space")
     if twice := [name for name in own if name in repeated[0]]:
         raise InputError(f"{asked.input}: column {twice[0]!r} would stand twice in the table: give it another name")
 

@@ -96,7 +96,7 @@ def prepare(
 
     def read() -> Iterator[tuple[int, str]]:
         """Yields the chunks of each source i as long as words of it are wanted."""
-        bar, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
+        bar, done = Progress(size // 1000, unit="kB", brief=True), 0
         for i, source in enumerate(sources):
             for text in source.chunks():
                 if words_left[i] <= 0:
@@ -104,7 +104,7 @@ def prepare(
                 oddities.note(text, source.name)
                 done += len(text.encode())
                 if progress:
-                    bar.show(done, f"{_megabytes(done)} of {_megabytes(size)}")
+                    bar.show(done // 1000, f"{_megabytes(done)} of {_megabytes(size)}")
                 yield i, text
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from esnlm.data.text_files import holds_documents, kind_of, read_text
+from esnlm.data.text_files import holds_documents, kind_of, read_chunks
 from esnlm.errors import InputError
 
 QUOTES = "if quotation marks are a part of the text, double them, or give esnlm score --no-quotes"
@@ -47,8 +47,8 @@ class Table:
         return [{name: cell for name, cell in row.items() if name not in without} for row in self.rows]
 
 
-def read_table(path: Path | None, quotes: bool = True) -> Table:
-    """Reads a table: CSV if the name ends in .csv, or .csv.gz and so on, else TSV. None is standard input, and TSV.
+def read_table(path: Path, quotes: bool = True) -> Table:
+    """Reads a table: CSV if the name ends in .csv, or .csv.gz and so on, else TSV.
 
     A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled, as
     spreadsheets and pandas write it. Without `quotes` they are characters like others, as R writes tables with quote=FALSE. Blank
@@ -57,26 +57,25 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
     Raises InputError if the file cannot be read, names no columns or one of them twice, has no row, has a row of more or fewer
     cells, or a quotation mark is not closed.
     """
-    name = str(path) if path else "standard input"
-    if path is not None and holds_documents(path):
-        raise InputError(f"{name}: holds documents, and a table is read here; write it as .tsv or .csv")
-    separator = "," if path and kind_of(path) == ".csv" else "\t"
+    if holds_documents(path):
+        raise InputError(f"{path}: holds documents, and a table is read here; write it as .tsv or .csv")
+    separator = "," if kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(1 << 22)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    text = io.StringIO(read_text(path), newline="")
+    text = io.StringIO("".join(read_chunks(path)), newline="")
     reader = csv.DictReader(text, delimiter=separator, strict=True, quoting=quoting)
     try:
         found = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise InputError(f"{name}:{reader.reader.line_num}: not a table ({error}); {QUOTES}") from None
+        raise InputError(f"{path}:{reader.reader.line_num}: not a table ({error}); {QUOTES}") from None
     if not found:
-        raise InputError(f"{name}: no rows: the first line of a table names its columns, and rows follow")
+        raise InputError(f"{path}: no rows: the first line of a table names its columns, and rows follow")
     columns = list(reader.fieldnames or [])
     if len(set(columns)) < len(columns):
-        raise InputError(f"{name}: two columns have one name, in {', '.join(columns)}: give each its own name")
+        raise InputError(f"{path}: two columns have one name, in {', '.join(columns)}: give each its own name")
     for line, row in found:
         if None in row or None in row.values():
             raise InputError(
-                f"{name}:{line}: not a cell for each of the {len(columns)} columns of the first line; {QUOTES}"
+                f"{path}:{line}: not a cell for each of the {len(columns)} columns of the first line; {QUOTES}"
             )
-    return Table(name, [row for _, row in found], [line for line, _ in found])
+    return Table(str(path), [row for _, row in found], [line for line, _ in found])

@@ -21,6 +21,7 @@ CHUNK = 1 << 20  # bytes
 COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 FIELD = "text"  # the field of a record that holds the text, by default
+STANDARD_INPUT = Path("-")  # which can be read once
 
 
 def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
@@ -47,24 +48,16 @@ def split_lines(text: str) -> list[str]:
     return [line for line in map(str.strip, text.split("\n")) if line]
 
 
-def read_text(path: Path | None) -> str:
-    """Returns the whole text of a file, or of standard input for None; see `read_chunks`."""
-    if path is not None:
-        return "".join(read_chunks(path))
-    return "".join(_decode([sys.stdin.buffer.read()], "standard input"))
-
-
-def read_lines(path: Path | None) -> list[str]:
-    """Returns all lines of a text file, or of standard input for None, blank ones too, without white space at either end.
+def read_lines(path: Path) -> list[str]:
+    """Returns all lines of a text file, blank ones too, without white space at either end.
 
     Warns of oddities (oddities.py). Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
     """
-    name = str(path or "standard input")
-    if path is not None and holds_documents(path):
-        raise InputError(f"{name}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
-    text = read_text(path)
+    if holds_documents(path):
+        raise InputError(f"{path}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
+    text = "".join(read_chunks(path))
     oddities = Oddities()
-    oddities.note(text, name)
+    oddities.note(text, str(path))
     oddities.warn()
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
@@ -129,7 +122,7 @@ def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
 
 
 def _read_blocks(path: Path) -> Iterator[bytes]:
-    """Yields the content of a file, decompressed, in blocks of a megabyte."""
+    """Yields the content of a file, or of standard input, decompressed, in blocks of a megabyte."""
     try:
         with _open(path) as file:
             while block := file.read(CHUNK):
@@ -143,6 +136,8 @@ def _read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _open(path: Path) -> Any:
+    if path == STANDARD_INPUT:
+        return sys.stdin.buffer
     openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
     if path.suffix.lower() != ".zst":
         return openers.get(path.suffix.lower(), open)(path, "rb")

@@ -107,16 +107,8 @@ class Progress:
     With `brief` the line vanishes at the end, and short work has no line in a log file.
     """
 
-    def __init__(
-        self,
-        total: int,
-        done: int = 0,
-        unit: str = "tokens",
-        brief: bool = False,
-        spell_speed: Callable[[float], str] | None = None,
-    ) -> None:
-        self.total, self.first, self.brief = total, done, brief
-        self._spell_speed = spell_speed or (lambda speed: f"{speed:,.0f} {unit}/s")
+    def __init__(self, total: int, done: int = 0, unit: str = "tokens", brief: bool = False) -> None:
+        self.total, self.first, self.unit, self.brief = total, done, unit, brief
         self._aside = 0.0  # seconds
         texts = [progress.TextColumn(f"{{task.{each}}}") for each in ("description", "fields[speed]", "fields[left]")]
         columns = (texts[0], progress.BarColumn(20), *texts[1:])
@@ -139,15 +131,16 @@ class Progress:
         mean = (done - self.first) / max(now - self._began, 1e-9)
         speed = mean if final else self._task.speed or mean
         left = f"{clock((self.total - done) / speed)} left" if speed else ""
+        pace = f"{speed:,.0f} {self.unit}/s"
         end = describe(speed) if describe else ""
         if final and self.brief:
             end_status()
         elif is_terminal(sys.stderr) and not final:
-            self._bar.update(self._task.id, description=text, speed=self._spell_speed(speed) + end, left=left)
+            self._bar.update(self._task.id, description=text, speed=pace + end, left=left)
             status(self._bar.get_renderable())
         elif final or time.monotonic() - self._printed >= LOG_EVERY_SECONDS:
             self._printed = time.monotonic()
-            say(f"{text}  {self._spell_speed(speed)}  {left}{end}")
+            say(f"{text}  {pace}  {left}{end}")
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:

@@ -25,10 +25,10 @@ import orbax.checkpoint as ocp
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io import sealed_folder
 from esnlm.io.atomic import NewFolder, remove_abandoned, remove_folder
 from esnlm.io.json_file import parse_json
-from esnlm.io.sealed_folder import MANIFEST
+from esnlm.io.sealed_folder import MANIFEST, write_manifest
+from esnlm.io.sealed_folder import find_difference as verify
 from esnlm.warning import warn_caller
 
 ARRAYS, METADATA = "arrays", "metadata.json"
@@ -56,7 +56,7 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
                 orbax.save(new.path / ARRAYS, jax.tree.map(lambda a: a if a.size else np.zeros(1, a.dtype), arrays))
             (new.path / METADATA).write_text(json.dumps(metadata, indent=1), encoding="utf-8")
             empty = {name: array.shape for name, array in named.items() if array.size == 0}
-            sealed_folder.write_manifest(new.path, empty_arrays=empty)
+            write_manifest(new.path, empty_arrays=empty)
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]
@@ -64,11 +64,6 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
             f"{folder}: checkpoint not saved: {reason}; {_mb(size)} needed, {_mb(_free(folder))} available: free"
             " some space or choose another run directory (earlier checkpoints are untouched)"
         ) from error
-
-
-def verify(folder: Path) -> str | None:
-    """Reads all of a checkpoint. Returns None if it is as it was saved, else one line: the bad file and why."""
-    return sealed_folder.find_difference(Path(folder))
 
 
 def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:

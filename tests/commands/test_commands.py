@@ -135,7 +135,7 @@ commands.main(["--help"])
     assert "heavy: set()" in done.stdout
     for name, module in commands.COMMANDS.items():
         first = importlib.import_module(module).__doc__.splitlines()[0]
-        assert f"  {name} " in done.stdout and first in " ".join(done.stdout.split())
+        assert f"  {name}" in done.stdout and first in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("words", [[], ["cook"], ["report"], ["--seed", "3"], ["report", "x", "--seed", "3"]])

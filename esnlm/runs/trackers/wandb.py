@@ -6,7 +6,7 @@ from typing import Any
 
 from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import with_numbers
+from esnlm.runs.trackers import numbers
 
 UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync` uploads the rest
 
@@ -56,10 +56,10 @@ class WandbTracker:
         )
 
     def log(self, step: int, values: dict[str, Any]) -> None:
-        self._run.log(with_numbers(values), step=step)
+        self._run.log(numbers(values), step=step)
 
     def summary(self, values: dict[str, Any]) -> None:
-        self._run.summary.update(with_numbers(values))
+        self._run.summary.update(values)
         self._is_complete = True
 
     def finish(self) -> None:
