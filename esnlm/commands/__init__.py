@@ -53,7 +53,7 @@ def _whole_parser(program: str) -> Parser:
     for name, module in COMMANDS.items():
         command = importlib.import_module(module)
         added = _with_arguments(commands.add_parser(name, help=(command.__doc__ or "").splitlines()[0]), command)
-        if "_ARGCOMPLETE" in os.environ and added.get_default("settings") is not None:
+        if "_ARGCOMPLETE" in os.environ and added.get_default("overrides") is not None:
             _add_settings(added)
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
         import argcomplete  # from esnlm[completion]
@@ -87,8 +87,8 @@ def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
     options, others = parser.parse_known_args(words)
     if "" in words and "prompt" not in options:
         parser.error("an argument is empty, as that of a variable that is not set; leave it out, or give a value")
-    if "settings" in options:
-        options.settings = others
+    if "overrides" in options:
+        options.overrides = others
     elif others:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     for option in ("out", "html", "plot"):

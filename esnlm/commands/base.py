@@ -25,8 +25,8 @@ SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+"}
 
 
 def accept_settings(parser: argparse.ArgumentParser) -> None:
-    """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.settings`."""
-    parser.set_defaults(settings=[])
+    """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.overrides`."""
+    parser.set_defaults(overrides=[])
 
 
 STEP = "the checkpoint of this step, or best: that of the best validation (default: the newest that is good)"

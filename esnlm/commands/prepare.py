@@ -33,6 +33,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from esnlm.data.prepare import prepare
 
-    settings = vars(options)
-    del settings["command"]
-    prepare(**settings)
+    del options.command
+    prepare(**vars(options))

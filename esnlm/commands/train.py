@@ -51,8 +51,8 @@ def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
     from esnlm.training.parent import open_run
 
     if options.parent is None:
-        return find_config(QUICKSTART if options.config is None else options.config), options.settings
+        return find_config(QUICKSTART if options.config is None else options.config), options.overrides
     parent = open_run(options.parent)
     config = parent.config if options.config is None else options.config
     parent_run = f"./{options.parent}" if options.parent == "null" else options.parent  # which a setting takes for none
-    return find_config(config), [f"--parent.run={parent_run}", *options.settings]
+    return find_config(config), [f"--parent.run={parent_run}", *options.overrides]

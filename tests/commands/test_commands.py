@@ -189,7 +189,7 @@ def test_a_run_goes_on_from_a_parent_of_any_name(name, tmp_path, monkeypatch):
     RunDirectory(Path(name)).format.write_text(json.dumps({"format": FORMAT}))
     Path(name, "config.yaml").write_text(f"run: first\n{SMALL}compute: {{mesh: {{data: 2, vocabulary: 1}}}}\n")
     words = ["--from", name, "--run", "second"]
-    options, options.settings = commands.parser_of("train", "esnlm train").parse_known_args(words)
+    options, options.overrides = commands.parser_of("train", "esnlm train").parse_known_args(words)
     experiment = config_io.read_of_parent(*train._configuration(options))
     assert Path(experiment.parent.run) == Path(name) and experiment.run == "second"
     assert experiment.compute.mesh is None
