@@ -54,7 +54,7 @@ class Run:
     """A model restored from a run directory. `load` makes it.
 
     All log-probabilities are natural logarithms (nats). Sentences are ordinary text: nothing in them is taken for a
-    special token.
+    special token. A sentence that is too long for the model or for the memory is an InputError.
     """
 
     directory: Path
@@ -76,9 +76,6 @@ class Run:
             sentences: n texts.
             scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval" or "babylm"; see evaluation/conventions.
             progress: whether to show on stderr how far the scoring is.
-
-        Raises:
-            InputError: the convention is unknown, or a sentence is too long for the model or for the memory.
         """
         sequences = encode(sentences, self.tokenizer, scoring)
         if (line := describe_unscored(sequences, scoring)) is not None:
@@ -121,8 +118,8 @@ class Run:
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
         """Measures how likely a text is: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
-        `text` is a token store or its folder, or a list of sentences. Raises InputError if there is no such store, it is
-        damaged or of another tokenizer, or a sentence is too long for the model or for the memory.
+        `text` is a token store or its folder, or a list of sentences. Raises InputError if a store is missing, damaged or of
+        another tokenizer.
         """
         if isinstance(text, str | Path):
             text = open_store(text)
@@ -411,9 +408,6 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     tokenizer = load_tokenizer(directory.tokenizer)
     frozen: dict = {}
     if experiment.model.frozen_bytes(tokenizer.vocab_size):
-        if not directory.frozen.exists():
-            missing = "missing: without it the reservoir is lost; restore it from a copy of the run"
-            raise InputError(f"{directory.frozen}: {missing}")
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
     if untrained:
@@ -435,12 +429,6 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     params = arrays["average" if averaged and "average" in arrays else "params"]
-    expected, found = ({name: each.shape for name, each in flatten(tree).items()} for tree in (model.params, params))
-    if expected != found:
-        raise InputError(
-            f"{directory.path}: step {step} is not of this configuration and tokenizer: it has {found}, not {expected};"
-            " restore the run from a copy"
-        )
     return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
 
 

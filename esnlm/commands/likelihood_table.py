@@ -88,7 +88,7 @@ def _measure(run: Run, baselines: dict[str, NgramModel], path: str, text: TokenS
     return {
         "path": path,
         "kind": "store" if is_store else "text, one sentence a line",
-        "sha256": text.manifest["sha256"]["tokens.bin"] if is_store else text.manifest["text_sha256"],
+        "sha256": text.tokens_sha256,
         **{name: getattr(found["model"], name) for name in COUNTS},
         "models": {name: {key: getattr(its, key) for key in FIGURES} for name, its in found.items()},
     }

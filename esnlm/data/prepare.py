@@ -133,7 +133,7 @@ def prepare(
         )
     if progress:
         _summarize(store, sources, left_out, size, time.monotonic() - began)
-    oddities.warn("if it ends a document, put an empty line in its place")
+    oddities.warn()
     return store
 
 

@@ -94,7 +94,7 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     folder = store_copy(folder) if is_url(folder) else Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
     sentences, tokens = manifest["counts"]["sentences"], manifest["counts"]["tokens"]
-    dtype = _token_dtype(manifest["tokenizer"]["vocab_size"])
+    dtype = token_dtype(manifest["tokenizer"]["vocab_size"])
     arrays: dict[str, np.ndarray] = {}
     for name, length in {
         "tokens.bin": tokens,
@@ -126,7 +126,7 @@ class StoreWriter:
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
         refuse_target(self.folder, overwrite)
-        self._dtype, self._tokens = _token_dtype(tokenizer.vocab_size), 0
+        self._dtype, self._tokens = token_dtype(tokenizer.vocab_size), 0
         self._parts: dict[str, list[np.ndarray]] = {name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()}
         self._parts["offsets.npy"] = [np.zeros(1, "<i8")]
         with writing(self.folder):
@@ -204,5 +204,6 @@ def _manifest_sha256(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest | {"sha256": hashes}, sort_keys=True).encode()).hexdigest()
 
 
-def _token_dtype(vocab_size: int) -> np.dtype:
+def token_dtype(vocab_size: int) -> np.dtype:
+    """Returns the type of ids in tokens.bin."""
     return np.dtype("<u2" if vocab_size <= 65_535 else "<u4")

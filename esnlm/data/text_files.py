@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from esnlm.data.oddities import Oddities
 from esnlm.errors import InputError
 
 CHUNK = 1 << 20  # bytes
@@ -51,14 +50,11 @@ def split_lines(text: str) -> list[str]:
 def read_lines(path: Path) -> list[str]:
     """Returns all lines of a text file, blank ones too, without white space at either end.
 
-    Warns of oddities (oddities.py). Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
+    Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
     """
     if holds_documents(path):
         raise InputError(f"{path}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
     text = "".join(read_chunks(path))
-    oddities = Oddities()
-    oddities.note(text, str(path))
-    oddities.warn()
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 

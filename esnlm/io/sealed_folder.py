@@ -1,7 +1,6 @@
 """A folder whose manifest has the size and the sha256 of every file in it, so that any change is found and named."""
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +47,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def _entries(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
     """Returns what a manifest says of each file."""
-    with ThreadPoolExecutor(2) as threads:  # hashing releases the GIL
-        digests = dict(zip(files, threads.map(file_sha256, files.values()), strict=True))
-    return {name: {"size": files[name].stat().st_size, "sha256": digests[name]} for name in files}
+    return {name: {"size": path.stat().st_size, "sha256": file_sha256(path)} for name, path in files.items()}
 
 
 def file_sha256(path: Path) -> str:

@@ -7,6 +7,7 @@ import lzma
 import random
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_read_lines_keeps_the_numbering(tmp_path, monkeypatch):
     assert read_lines(write(tmp_path / "b.txt", b"")) == []
     with open(path) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert read_lines(None) == ["one", "", "two", "three"]
+        assert read_lines(Path("-")) == ["one", "", "two", "three"]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
