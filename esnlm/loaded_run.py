@@ -246,9 +246,6 @@ class Run:
             temperature: the logits are divided by it; 0 takes the most probable token each time.
             top_k: the choice is among so many of the most probable tokens; None: among all.
             seed: of the choices.
-
-        Example:
-            run.generate("The cats", count=3, length=10, temperature=0.7)
         """
         if count < 1 or length < 1 or not temperature >= 0 or (top_k is not None and top_k < 1):
             raise InputError(
@@ -293,10 +290,7 @@ class Run:
         return None if store is None else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
-        """Returns the token store that the run was trained on, where the configuration says; None if the model was imported.
-
-        Raises InputError if the store is missing or damaged, or is not the one that the run was trained on.
-        """
+        """Returns the token store that the run was trained on, where the configuration says; None if the model was imported."""
         directory = RunDirectory(self.directory)
         folder = self.config.data.train_folder(directory)
         if folder is None:
@@ -385,9 +379,6 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         untrained: whether to give the model as it was before the first update, which needs no checkpoint and has no `step`.
         averaged: whether to give the averaged weights of a run with training.ema, and not those of the last update.
 
-    Raises:
-        InputError: this is not a run directory, a file of it is missing or damaged, or it has no such checkpoint.
-
     Example:
         run = esnlm.load("runs/quickstart")
         early = esnlm.load("runs/quickstart", step=500)
@@ -450,12 +441,8 @@ def _documents(
     if context == "sentence" and documents is not None:
         raise InputError("documents are named, and each sentence has a fresh state: give context='document' with them")
     one_each = range(len(sentences)) if context == "sentence" else [None] * len(sentences)
-    names = one_each if documents is None else list(documents)
-    if len(names) != len(sentences):
-        raise InputError(f"{len(names)} documents are named for {len(sentences)} sentences: name one for each")
-    return [
-        [sentence for sentence, _ in group] for _, group in groupby(zip(sentences, names, strict=True), itemgetter(1))
-    ]
+    named = zip(sentences, one_each if documents is None else documents, strict=True)
+    return [[sentence for sentence, _ in group] for _, group in groupby(named, itemgetter(1))]
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:

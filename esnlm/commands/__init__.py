@@ -31,13 +31,9 @@ COMMANDS["import"] = "esnlm.commands.import_gpt2"
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
-    """Runs the command that the first argument names and returns its exit status.
+    """Runs the command that the first argument names and returns its exit status (process.py).
 
-    Args:
-        arguments: the words after the program's name (default: those of this process).
-        program: how a person calls it, for --help and for the command that reports record.
-
-    The status is 0 for --help, and 2 after one line on stderr for wrong arguments (process.py has the others).
+    `arguments` are those of this process by default. `program` is how a person calls it.
     """
     return exit_with(lambda: _run(_whole_parser(program), arguments))
 

@@ -54,11 +54,8 @@ def accept_levels(parser: argparse.ArgumentParser) -> None:
     )
 
 
-PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")
-
-
 def accept_processes(parser: argparse.ArgumentParser) -> None:
-    """Lets a command be one of several processes of a run; `group.join` takes the options."""
+    """Lets a command be one of several processes of a run, which `join_processes` makes it."""
     add = parser.add_argument
     first = "of several processes: the machine of process 0, and a free port there; auto: JAX finds it and the others"
     add("--coordinator", metavar="HOST:PORT", help=first)
@@ -67,11 +64,16 @@ def accept_processes(parser: argparse.ArgumentParser) -> None:
     add("--wait", type=int, default=300, metavar="SECONDS", help="in which all must come (default: %(default)s)")
 
 
-def shipped_configs() -> Path:
-    """Returns the folder of the configurations that come with esnlm.
+def join_processes(options: argparse.Namespace, stops_together: bool) -> None:
+    """Takes the options of processes out of a command's options, and makes this process one of the run's."""
+    from esnlm.distributed import group
 
-    It is inside an installed package. In a checkout it stands beside the package.
-    """
+    names = ("coordinator", "processes", "process", "wait")
+    group.join(**{name: vars(options).pop(name) for name in names}, stops_together=stops_together)
+
+
+def shipped_configs() -> Path:
+    """Returns the folder of the configurations that come with esnlm: in the package, or in a checkout beside it."""
     installed = PACKAGE / "configs"
     return installed if installed.is_dir() else PACKAGE.parent / "configs"
 
@@ -79,7 +81,5 @@ def shipped_configs() -> Path:
 def find_config(file: str | Path) -> Path:
     """Returns `file`, or the shipped file of that name where `configs/...` is not in the working folder."""
     file = Path(file)
-    if file.parts[:1] == ("configs",) and ".." not in file.parts and not file.exists():
-        shipped = shipped_configs().joinpath(*file.parts[1:])
-        return shipped if shipped.is_file() else file
-    return file
+    shipped = shipped_configs().joinpath(*file.parts[1:])
+    return shipped if file.parts[:1] == ("configs",) and not file.exists() and shipped.is_file() else file

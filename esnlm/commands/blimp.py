@@ -5,8 +5,7 @@ docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's f
 
 import argparse
 
-from esnlm.commands.base import PROCESS_OPTIONS, SEVERAL, STEP, accept_processes, step
-from esnlm.distributed import group
+from esnlm.commands.base import SEVERAL, STEP, accept_processes, join_processes, step
 from esnlm.evaluation.conventions import CONVENTIONS
 
 
@@ -33,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    group.join(options.coordinator, options.processes, options.process, options.wait, stops_together=False)
+    join_processes(options, stops_together=False)
     from esnlm.evaluate_run import evaluate_run
 
-    asked = {name: value for name, value in vars(options).items() if name not in PROCESS_OPTIONS}
-    evaluate_run(**asked)
+    evaluate_run(**vars(options))

@@ -31,9 +31,6 @@ def tabulate(asked: argparse.Namespace) -> None:
 
     A table with a row a word is written again, with a column of surprisals. Of any other input there is a row for each word or
     token, and the cells of a table are repeated in it.
-
-    Args:
-        asked: the options of `esnlm score`.
     """
     if asked.sentence and asked.word is None:
         raise InputError("--sentence is for a table with a row a word, so give --word too")

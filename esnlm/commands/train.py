@@ -8,8 +8,7 @@ wins over the file. The same command resumes a run that was interrupted.
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import SEVERAL, accept_processes, accept_settings, find_config, shipped_configs
-from esnlm.distributed import group
+from esnlm.commands.base import SEVERAL, accept_processes, accept_settings, find_config, join_processes, shipped_configs
 
 QUICKSTART = shipped_configs() / "quickstart.yaml"
 
@@ -32,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int | None:
     if not options.plan:
-        group.join(options.coordinator, options.processes, options.process, options.wait, stops_together=True)
+        join_processes(options, stops_together=True)
     from esnlm import config_io
     from esnlm.training import plan
     from esnlm.training.profile import parse_span

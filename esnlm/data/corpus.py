@@ -27,8 +27,7 @@ class Corpus:
 def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest: int | None = None) -> Corpus:
     """Opens the corpus of a run and saves its tokenizer and unigram counts in the run directory.
 
-    Raises InputError if a store is missing or damaged, the two were made with different tokenizers, a sentence is longer than the model
-    can read (`longest` tokens; None: any number), or the data is not what the run was begun with.
+    Raises InputError if a sentence is longer than `longest` tokens, or the data is not what the run was begun with.
     """
     train, validation = source.open(directory, seed)
     tokenizer = require_usable(train, validation, longest)
@@ -85,14 +84,13 @@ def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
-    """Raises InputError if a store or the tokenizer is not the one that the run was begun with."""
+    """Raises InputError if a store is not the one that the run was begun with."""
     begun, now = _begun_with(directory), fingerprints(corpus)
-    for name, store in {"train": corpus.train, "tokenizer": corpus.train, "validation": corpus.validation}.items():
+    for name, store in (("train", corpus.train), ("validation", corpus.validation)):
         if begun[name] != now[name]:
-            what = "tokenizer" if name == "tokenizer" else f"{name} store"
             raise InputError(
-                f"{store.folder if store else 'no store'}: not the {what} that {directory.path} was begun with; give the same data,"
-                " or another run directory with --run"
+                f"{store.folder if store else 'no store'}: not the {name} store that {directory.path} was begun with; give the"
+                " same data, or another run directory with --run"
             )
 
 

@@ -123,7 +123,7 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file of one sentence a line, to be read once, as a token store that no folder holds.
 
     White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
-    however short or long they are. Raises InputError if the file cannot be read, is not UTF-8 text, or has no sentence.
+    however short or long they are.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
     chunks = [encode(text) for text in read_chunks(file)]

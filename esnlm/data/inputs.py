@@ -50,16 +50,15 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
             not); a pattern such as "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a
             dataset of the Hugging Face Hub or a folder of one (split: train).
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
-
-    Raises:
-        InputError: there is no such file, one is named twice, or a text is empty or cannot be read.
     """
     inputs: list[TextInput] = []
     for each in [given] if isinstance(given, str | Path) else given:
         if str(each).startswith(DATASET):
             inputs.append(_dataset(str(each), text_field))
         else:
-            inputs += [_file(path, name, text_field) for path, name in _files(Path(each))]
+            for path, name in _files(Path(each)):
+                chunks = partial(read_chunks, path, field=text_field)
+                inputs.append(TextInput(name, path.stat().st_size, chunks, path, holds_documents(path)))
     if not inputs:
         raise InputError("no input: name text files, or folders of them")
     files = Counter(source.path.resolve() for source in inputs if source.path is not None)
@@ -74,19 +73,17 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
 def _files(given: Path) -> list[tuple[Path, str]]:
     """Returns the files that a path or a pattern stands for, and the name of each."""
     if given.is_file():
-        return [(given, given.name)]
+        return [(given, _readable(given.name))]
     pattern = f"{glob.escape(str(given))}/**" if given.is_dir() else str(given)
     paths = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
     if not paths:
         raise InputError(f"{given}: no such file, and no files in such a folder or with names of such a pattern")
     root = given if given.is_dir() else Path(os.path.commonpath([path.parent for path in paths]))
-    return [(path, path.relative_to(root).as_posix()) for path in paths]
+    return [(path, _readable(path.relative_to(root).as_posix())) for path in paths]
 
 
-def _file(path: Path, name: str, text_field: str) -> TextInput:
-    readable = os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
-    chunks = partial(read_chunks, path, field=text_field)
-    return TextInput(readable, path.stat().st_size, chunks, path, holds_documents(path))
+def _readable(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
 
 
 def _dataset(name: str, text_field: str) -> TextInput:

@@ -33,8 +33,8 @@ class Table:
     def texts(self, name: str) -> list[str]:
         """Returns the cells of a column that are to be read as texts.
 
-        Raises InputError if there is none of this name, or a cell goes over a line end or a tab: several rows look like one cell
-        if a quotation mark that is a part of the text is taken for the beginning of a quoted cell.
+        A cell with a line end or a tab is refused: it is several rows, if a quotation mark that is a part of the text was taken
+        for the beginning of a quoted cell.
         """
         cells = self.column(name)
         for line, cell in zip(self.lines, cells, strict=True):
@@ -53,9 +53,6 @@ def read_table(path: Path, quotes: bool = True) -> Table:
     A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled, as
     spreadsheets and pandas write it. Without `quotes` they are characters like others, as R writes tables with quote=FALSE. Blank
     lines are left out.
-
-    Raises InputError if the file cannot be read, names no columns or one of them twice, has no row, has a row of more or fewer
-    cells, or a quotation mark is not closed.
     """
     if holds_documents(path):
         raise InputError(f"{path}: holds documents, and a table is read here; write it as .tsv or .csv")

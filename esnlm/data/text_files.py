@@ -28,8 +28,6 @@ def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
 
     Line ends (\n, \r\n, \r) all become \n; a byte order mark at the start is dropped. An empty line separates the documents of
     JSON lines and Parquet, whose records have the text in `field`.
-
-    Raises InputError if the file cannot be read, is damaged or is not UTF-8 text, or a record has no such field.
     """
     kind = kind_of(path)
     if kind == ".json":
@@ -48,10 +46,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns all lines of a text file, blank ones too, without white space at either end.
-
-    Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
-    """
+    """Returns all lines of a text file, blank ones too, without white space at either end."""
     if holds_documents(path):
         raise InputError(f"{path}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
     text = "".join(read_chunks(path))

@@ -104,7 +104,8 @@ class Upload:
         for part in range(4):
             bucket.upload(folder, [name for name in new if _part(name) == part])
         gone = [name for name in {*bucket.files, *self._sent} - local.keys() if name.startswith(STEPS)]
-        bucket.remove(sorted(gone, key=_part, reverse=True))  # manifests first
+        for name in sorted(gone, key=_part, reverse=True):  # manifests first
+            bucket.remove(name)
         self._sent, bucket.files = local, {}
 
 
@@ -122,8 +123,7 @@ class _Bucket:
         self.url = full_name(place).rstrip("/")
         self._fs, self._root = self._asked(_connect, self.url)
         found = self._asked(self._fs.find, self._root, detail=True)
-        names = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
-        self.files: dict[str, Any] = {name: info for name, info in names.items() if ".." not in name.split("/")}
+        self.files: dict[str, Any] = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
 
     def read(self, name: str) -> bytes:
         return self._asked(self._fs.cat_file, f"{self._root}/{name}")
@@ -131,9 +131,8 @@ class _Bucket:
     def upload(self, folder: Path, names: list[str]) -> None:
         self._asked(self._fs.put, [str(folder / name) for name in names], [f"{self._root}/{name}" for name in names])
 
-    def remove(self, names: list[str]) -> None:
-        for name in names:
-            self._asked(self._fs.rm_file, f"{self._root}/{name}")
+    def remove(self, name: str) -> None:
+        self._asked(self._fs.rm_file, f"{self._root}/{name}")
 
     def fetch(self, wanted: list[str]) -> Path:
         """Fetches the wanted files that are not on this machine as they are now, and returns their folder."""

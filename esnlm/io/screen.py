@@ -4,16 +4,14 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
-from typing import Literal, TextIO
+from typing import TextIO
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from esnlm.io.console import is_terminal
 
 UNBROKEN = 1_000_000  # columns: as many as any line needs
-NARROWEST_TEXT = 16  # columns that a broken text keeps
 
 
 class Screen:
@@ -29,7 +27,6 @@ class Screen:
         self._console = Console(
             file=stream,
             width=UNBROKEN,
-            force_terminal=bool(os.environ.get("FORCE_COLOR")) or None,
             color_system=None if os.environ.get("NO_COLOR") else "auto",
             highlight=False,
             markup=False,
@@ -49,11 +46,9 @@ class Screen:
         bold: Collection[str] = (),
         edge: bool = False,
     ) -> None:
-        """Shows a table.
+        """Shows a table; an empty header is none.
 
         Args:
-            header: One text a column; empty: there is no header.
-            rows: The cells of each row.
             align: A letter a column, l (text, broken if there is no room) or r (figures, never broken); the last one stands
                 for all further columns.
             bold: The rows whose first cell is one of these are shown in bold letters.
@@ -61,15 +56,11 @@ class Screen:
         """
         lines = [list(row) for row in rows]
         table = Table(box=None, padding=(0, 1), pad_edge=edge, show_header=bool(header), header_style="bold")
-        needed = 0  # columns of the terminal
-        for i, cells in enumerate(zip_longest(header, *lines, fillvalue="")):
-            width = max(cell_len(part) for cell in cells for part in cell.split("\n"))
+        for i, (title, *_) in enumerate(zip_longest(header, *lines, fillvalue="")):
             is_text = (align + align[-1] * i)[i] == "l"
-            least = min(width, NARROWEST_TEXT) if is_text else width
-            needed += least + 2
-            side: Literal["left", "right"] = "left" if is_text else "right"
-            table.add_column(cells[0], justify=side, no_wrap=not is_text, overflow="fold", min_width=least)
+            table.add_column(title if header else "", justify="left" if is_text else "right", no_wrap=not is_text)
         for line in lines:
             table.add_row(*line, style="bold" if line and line[0] in bold else None)
         if table.columns:
+            needed = self._console.measure(table).minimum
             self._console.print(table, width=max(self.width, needed))

@@ -30,12 +30,8 @@ def find_difference(folder: Path) -> str | None:
         return f"{MANIFEST}: changed since it was saved"
     saved = content["files"]
     for name in sorted(saved.keys() | entries.keys()):
-        if name not in entries:
-            return f"{name}: missing"
-        if name not in saved:
-            return f"{name}: not part of this checkpoint"
-        if entries[name] != saved[name]:
-            return f"{name}: changed since it was saved"
+        if entries.get(name) != saved.get(name):
+            return f"{name}: {'changed since it was saved' if name in entries else 'missing'}"
     return None
 
 

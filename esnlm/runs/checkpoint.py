@@ -37,10 +37,7 @@ Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leav
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Saves a checkpoint, all of it or nothing, whenever the process is killed. A damaged one there is replaced.
-
-    Raises InputError if an intact one is there or the disk refuses. Earlier checkpoints are untouched.
-    """
+    """Saves a checkpoint, all of it or nothing, whenever the process is killed. Only a damaged one there is replaced."""
     folder = Path(folder).absolute()
     arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # no sharding is stored, so any machine can restore
     named = _named(arrays)

@@ -16,8 +16,6 @@ from esnlm.io.json_file import add_seal, parse_json, remove_seal, write_json
 from esnlm.io.sealed_folder import file_sha256
 from esnlm.warning import warn_caller
 
-# What lines on a run directory advise. A study, which names its runs, replaces it.
-ANOTHER = "choose another with --run"
 FORMAT = 2  # of the run directories that this version writes and reads
 
 
@@ -70,11 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run. A run directory moves to another machine and still loads.
-
-    Raises:
-        InputError: The run was written in another format.
-    """
+    """The files of one run. A run directory moves to another machine and still loads. One of another format is refused."""
 
     path: Path
     upload: Callable[[], Any] | None = None  # is called after each checkpoint
@@ -177,14 +171,13 @@ class RunDirectory:
             return
         entries = [path for path in vars(RunDirectory).values() if isinstance(path, Entry) and path.name[0] != "."]
         if found := [entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()]:
-            raise InputError(f"{self.path}: no run directory, and it has {', '.join(found)} already; {ANOTHER}")
+            raise InputError(
+                f"{self.path}: no run directory, and it has {', '.join(found)} already; choose another with --run"
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the run directory against a second training. The lock goes with the process, however it ends.
-
-        Raises InputError if another process holds it, or the folder is another's.
-        """
+        """Holds the run directory against a second training. The lock goes with the process, however it ends."""
         if not group.writes():  # process 0 of this run holds it
             yield
             return
@@ -195,7 +188,9 @@ class RunDirectory:
             try:
                 lock.acquire(blocking=False)
             except Timeout:
-                raise InputError(f"{self.path}: another training is writing to this run directory; {ANOTHER}") from None
+                raise InputError(
+                    f"{self.path}: another training is writing to this run directory; choose another with --run"
+                ) from None
             # filelock raises the first, and the system the second, on a file system that has no locks.
             except (NotImplementedError, OSError) as error:
                 if getattr(error, "errno", errno.ENOLCK) != errno.ENOLCK:

@@ -381,7 +381,7 @@ def test_killed_while_saving(tmp_path):
 @pytest.mark.parametrize(
     "function",
     [
-        "sealed_folder.write_manifest",
+        "write_manifest",
         "atomic.NewFolder.commit",
         "atomic.Path.rename",
     ],

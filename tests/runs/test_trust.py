@@ -231,7 +231,7 @@ def test_a_full_disk_while_logging_is_one_line(tmp_path):
     with Metrics(tmp_path / "metrics.jsonl", 0) as metrics:
         metrics.write(step=1)
         metrics._handle.close()
-        metrics._handle = open("/dev/full", "ab")  # noqa: SIM115
+        metrics._handle = open("/dev/full", "a")  # noqa: SIM115
         with pytest.raises(InputError, match="metrics.jsonl: No space left on device"):
             metrics.write(step=2)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'

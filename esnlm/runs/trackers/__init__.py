@@ -45,12 +45,8 @@ def find_tracker(name: str) -> StartTracker:
     if name not in registered:
         names = dict.fromkeys([*TRACKERS, *sorted(registered)])
         raise InputError(f"tracking has {name!r}: choose from {', '.join(names)}")
-
-    def start(directory: RunDirectory, settings: dict[str, Any], step: int) -> Tracker:
-        found = registered[name]
-        return (resolve_name(found) if isinstance(found, str) else found)(directory, settings, step)
-
-    return start
+    found = registered[name]
+    return lambda *run: (resolve_name(found) if isinstance(found, str) else found)(*run)
 
 
 class Trackers:
