@@ -9,7 +9,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -47,7 +46,6 @@ def prepare(
     field: str = FIELD,
     workers: int | None = None,
     overwrite: bool = False,
-    progress: bool = True,
 ) -> TokenStore:
     """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a document.
 
@@ -69,7 +67,6 @@ def prepare(
         field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
         workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it.
         overwrite: replace an existing token store.
-        progress: show on stderr how far it is and what came of it.
 
     Raises InputError for bad input and settings; there is no store then, or the former one.
     """
@@ -88,7 +85,7 @@ def prepare(
             raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
     oddities = Oddities()
     dropped = cut = left_out = 0
-    with working("reading the text for the first time") if progress else nullcontext():
+    with working("reading the text for the first time"):
         share, words_left = _shares(sources, max_words)
         size = math.ceil(share * sum(source.text_size for source in sources))
         vocabulary = _tokenizer(tokenizer, sources, share)
@@ -103,8 +100,7 @@ def prepare(
                     break
                 oddities.note(text, source.name)
                 done += len(text.encode())
-                if progress:
-                    bar.show(done // 1000, f"{_megabytes(done)} of {_megabytes(size)}")
+                bar.show(done // 1000, f"{_megabytes(done)} of {_megabytes(size)}")
                 yield i, text
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -131,8 +127,7 @@ def prepare(
             sources=[{"name": source.name, "bytes": source.size, "sha256": source.sha256()} for source in sources],
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
-    if progress:
-        _summarize(store, sources, left_out, size, time.monotonic() - began)
+    _summarize(store, sources, left_out, size, time.monotonic() - began)
     oddities.warn()
     return store
 

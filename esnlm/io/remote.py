@@ -4,6 +4,7 @@ fsspec speaks to the services, and s3fs and gcsfs find credentials, region and e
 """
 
 import hashlib
+import importlib
 import os
 import re
 from collections.abc import Callable
@@ -121,7 +122,8 @@ class _Bucket:
 
     def __init__(self, place: str | Path) -> None:
         self.url = full_name(place).rstrip("/")
-        self._fs, self._root = self._asked(_connect, self.url)
+        fsspec = self._asked(importlib.import_module, "fsspec")
+        self._fs, self._root = self._asked(fsspec.url_to_fs, self.url, use_listings_cache=False)
         found = self._asked(self._fs.find, self._root, detail=True)
         self.files: dict[str, Any] = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
 
@@ -167,9 +169,3 @@ class _Bucket:
             what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             advice = "check the address, the credentials (docs/cloud.md) and the network"
             raise InputError(f"{self.url}: {what}; {advice}") from error
-
-
-def _connect(url: str) -> tuple[Any, str]:
-    import fsspec
-
-    return fsspec.url_to_fs(url, use_listings_cache=False)

@@ -20,7 +20,7 @@ def arrays(store):
 def test_a_file_is_encoded_as_prepare_encodes_it(tmp_path):
     TOKENIZER.save(tmp_path / "tokenizer")
     (tmp_path / "text.txt").write_text("\r\n\n  ".join(SENTENCES) + "\n\n", "utf-8")
-    settings = {"tokenizer": tmp_path / "tokenizer", "sentences": "line", "min_length": 3, "progress": False}
+    settings = {"tokenizer": tmp_path / "tokenizer", "sentences": "line", "min_length": 3}
     store = prepare([tmp_path / "text.txt"], tmp_path / "store", **settings)
     text = encode_file(tmp_path / "text.txt", TOKENIZER)
     assert arrays(text) == arrays(store) == arrays(encode_sentences(SENTENCES, TOKENIZER))

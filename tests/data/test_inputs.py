@@ -58,7 +58,7 @@ def test_a_name_that_is_not_utf_8_is_one_that_a_manifest_can_hold(folder):
     except OSError:
         pytest.skip("this file system has UTF-8 names only")
     assert list(texts("corpus")) == ["a.txt", "b.txt", "caf\ufffd.txt", "deep/c.txt"]
-    store = prepare(["corpus"], "store", tokenizer="tokenizer", sentences="line", min_length=3, progress=False)
+    store = prepare(["corpus"], "store", tokenizer="tokenizer", sentences="line", min_length=3)
     assert store.manifest["sources"][2]["name"] == "caf\ufffd.txt"
 
 
@@ -121,7 +121,6 @@ def test_a_store_is_the_same_however_the_text_is_packed(folder, max_words):
         "sentences": "line",
         "min_length": 3,
         "max_words": max_words,
-        "progress": False,
     }
     stores = [prepare([name], f"{name}.store", **options) for name in ("plain.txt", "packed.txt.gz", "records.jsonl")]
     tokens = [(store.folder / "tokens.bin").read_bytes() for store in stores]
@@ -135,6 +134,6 @@ def test_a_vocabulary_and_punkt_are_trained_on_the_text_itself_not_on_its_packed
     text = "".join(f"The cats sleep and the dog number {i} sees them.\n" for i in range(500))
     (folder / "plain.txt").write_text(text)
     (folder / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
-    options = {"tokenizer": "train:270", "sentences": "line", "max_words": 3000, "progress": False}
+    options = {"tokenizer": "train:270", "sentences": "line", "max_words": 3000}
     plain, packed = (prepare([name], f"{name}.store", **options) for name in ("plain.txt", "packed.txt.gz"))
     assert plain.manifest["tokenizer"]["sha256"] == packed.manifest["tokenizer"]["sha256"]
