@@ -4,14 +4,16 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
-from typing import TextIO
+from typing import Literal, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from esnlm.io.console import is_terminal
 
 UNBROKEN = 1_000_000  # columns: as many as any line needs
+NARROWEST_TEXT = 16  # columns that a broken text keeps
 
 
 class Screen:
@@ -56,11 +58,15 @@ class Screen:
         """
         lines = [list(row) for row in rows]
         table = Table(box=None, padding=(0, 1), pad_edge=edge, show_header=bool(header), header_style="bold")
-        for i, (title, *_) in enumerate(zip_longest(header, *lines, fillvalue="")):
+        needed = 0  # columns of the terminal
+        for i, cells in enumerate(zip_longest(header, *lines, fillvalue="")):
+            width = max(cell_len(part) for cell in cells for part in cell.split("\n"))
             is_text = (align + align[-1] * i)[i] == "l"
-            table.add_column(title if header else "", justify="left" if is_text else "right", no_wrap=not is_text)
+            least = min(width, NARROWEST_TEXT) if is_text else width
+            needed += least + 2
+            side: Literal["left", "right"] = "left" if is_text else "right"
+            table.add_column(cells[0], justify=side, no_wrap=not is_text, overflow="fold", min_width=least)
         for line in lines:
             table.add_row(*line, style="bold" if line and line[0] in bold else None)
         if table.columns:
-            needed = self._console.measure(table).minimum
             self._console.print(table, width=max(self.width, needed))

@@ -4,7 +4,7 @@ A checkpoint is a folder. A run has one for each saved step, `checkpoints/STEP/`
 
     arrays/          the arrays, as Orbax's PyTreeCheckpointer writes them
     metadata.json    what the caller wants to remember: position in the data, seed, `"permanent": true`, ...
-    manifest.json    size and sha256 of each file above, and the sha256 of this list itself
+    manifest.json    the sha256 of each file above, and of this list itself
 
 Orbax restores flipped bits without a word, so nothing is restored before every byte of it has been checked.
 """
@@ -27,7 +27,7 @@ from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder, remove_abandoned, remove_folder
 from esnlm.io.json_file import parse_json
-from esnlm.io.sealed_folder import MANIFEST, write_manifest
+from esnlm.io.sealed_folder import MANIFEST, Manifest
 from esnlm.io.sealed_folder import find_difference as verify
 from esnlm.warning import warn_caller
 
@@ -53,7 +53,7 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
                 orbax.save(new.path / ARRAYS, jax.tree.map(lambda a: a if a.size else np.zeros(1, a.dtype), arrays))
             (new.path / METADATA).write_text(json.dumps(metadata, indent=1), encoding="utf-8")
             empty = {name: array.shape for name, array in named.items() if array.size == 0}
-            write_manifest(new.path, empty_arrays=empty)
+            Manifest(new.path / MANIFEST).add(new.path, empty_arrays=empty)
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]

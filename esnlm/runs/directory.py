@@ -11,49 +11,12 @@ from filelock import FileLock, Timeout
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.atomic import remove, write_file, writing
-from esnlm.io.json_file import add_seal, parse_json, remove_seal, write_json
-from esnlm.io.sealed_folder import file_sha256
+from esnlm.io.atomic import remove, writing
+from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.sealed_folder import Manifest
 from esnlm.warning import warn_caller
 
 FORMAT = 2  # of the run directories that this version writes and reads
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The sha256 of the files that no longer change: `{"files": {NAME: SHA256}, FACT: VALUE, "sha256": SEAL}`."""
-
-    path: Path  # of the manifest itself, in that folder
-
-    def read(self) -> dict[str, Any] | None:
-        """Returns what the manifest holds, or None if there is none. Raises InputError if it is damaged."""
-        if not self.path.exists():
-            return None
-        if (content := remove_seal(self.path.read_bytes())) is None:
-            raise InputError(
-                f"{self.path}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
-                " files that are not verified"
-            )
-        return content
-
-    def add(self, *paths: Path, **facts: Any) -> None:
-        """Records the sha256 of those files, and of those in folders, that exist, and facts as JSON has them."""
-        known = self.read() or {}
-        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-        found = {file.relative_to(self.path.parent).as_posix(): file_sha256(file) for file in files if file.is_file()}
-        write_file(self.path, add_seal(known | facts | {"files": known.get("files", {}) | found}))
-
-    def find_damage(self, *paths: Path) -> list[str]:
-        """Returns a line for each recorded file, among `paths` and in them, that is missing or has changed."""
-        lines = []
-        for name, expected in (self.read() or {"files": {}})["files"].items():
-            file = self.path.parent / name
-            if not {file, *file.parents}.isdisjoint(paths):
-                if not file.is_file():
-                    lines.append(f"{file}: missing")
-                elif file_sha256(file) != expected:
-                    lines.append(f"{file}: changed since it was written")
-        return lines
 
 
 @dataclass(frozen=True)

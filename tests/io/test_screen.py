@@ -32,7 +32,7 @@ def test_every_figure_is_whole_and_text_gives_way(width):
     for figure in [cell for row in ROWS for cell in row[1:]] + HEADER[1:]:
         assert len(re.findall(rf"(?<!\S){re.escape(figure)}(?!\S)", text)) == 1, figure
     assert "overall" in text
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= max(width, 82)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= max(width, 72)
 
 
 def test_text_is_broken_between_words():
