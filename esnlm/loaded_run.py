@@ -248,17 +248,12 @@ class Run:
             seed: of the choices.
         """
         if count < 1 or length < 1 or not temperature >= 0 or (top_k is not None and top_k < 1):
-            raise InputError(
-                f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
-                " at least 1, temperature at least 0"
-            )
+            raise InputError("count, length and top_k must be at least 1, temperature at least 0")
         check_seed(seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
-            raise InputError(
-                f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
-            )
+            raise InputError(f"the prompt has {len(ids)} tokens, and {length} are asked for: at most {longest} in all")
         found = generation.generate_each(
             self._ready.reader(count, len(ids) + length),
             self._readout_here,

@@ -90,10 +90,7 @@ def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], li
     table = read_table(asked.input, asked.quotes)
     cells = table.texts(asked.column)
     if len(cells) > 1 and all(len(cell.split()) < 2 for cell in cells):
-        warn(
-            f"{table.name}: each row of column {asked.column!r} has one word, which is scored as a whole sentence; to score words in"
-            f" their sentence, give --word {asked.column} in place of --column {asked.column}"
-        )
+        warn(f"{table.name}: each row has one word, scored as a sentence; give --word if rows are words of sentences")
     documents = table.column(asked.document) if asked.document else [None] * len(cells)
     return cells, documents, table.others([asked.column])
 

@@ -32,9 +32,7 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
     train, validation = source.open(directory, seed)
     tokenizer = require_usable(train, validation, longest)
     if validation is not None and train.tokens_sha256 == validation.tokens_sha256:
-        warn(
-            f"{validation.folder}: the sentences of the training store; its loss does not measure what a model has learnt"
-        )
+        warn(f"{validation.folder}: the sentences of the training store, whose loss is no validation")
     corpus = Corpus(train, validation, tokenizer)
     if directory.data.exists():
         _require_same(corpus, directory)
@@ -51,10 +49,8 @@ def require_usable(train: TokenStore, validation: TokenStore | None, longest: in
     """Returns the tokenizer of a training and a validation store. Raises InputError if a model cannot use both."""
     for store in (train, validation):
         if longest is not None and store is not None and store.lengths.max() - 1 > longest:
-            raise InputError(
-                f"{store.folder}: its longest sentence has {store.lengths.max()} tokens, and the model reads at most"
-                f" {longest} + 1; raise model.positions, or prepare the text with a smaller --max-length"
-            )
+            too_long = f"a sentence has {store.lengths.max()} tokens, and the model reads at most {longest} + 1"
+            raise InputError(f"{store.folder}: {too_long}; raise model.positions, or prepare with --max-length")
     tokenizer = train.tokenizer()
     if validation is not None:
         validation.require_tokenizer(tokenizer)
@@ -88,10 +84,8 @@ def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
     begun, now = _begun_with(directory), fingerprints(corpus)
     for name, store in (("train", corpus.train), ("validation", corpus.validation)):
         if begun[name] != now[name]:
-            raise InputError(
-                f"{store.folder if store else 'no store'}: not the {name} store that {directory.path} was begun with; give the"
-                " same data, or another run directory with --run"
-            )
+            given = store.folder if store else "no store"
+            raise InputError(f"{given}: not the {name} store that {directory.path} was begun with; name another --run")
 
 
 def _begun_with(directory: RunDirectory) -> dict[str, str | None]:

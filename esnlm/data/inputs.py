@@ -59,8 +59,6 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
             for path, name in _files(Path(each)):
                 chunks = partial(read_chunks, path, field=text_field)
                 inputs.append(TextInput(name, path.stat().st_size, chunks, path, holds_documents(path)))
-    if not inputs:
-        raise InputError("no input: name text files, or folders of them")
     files = Counter(source.path.resolve() for source in inputs if source.path is not None)
     if twice := [path for path, count in files.items() if count > 1]:
         raise InputError(f"{twice[0]}: named twice, and its text would count twice; name it once")

@@ -37,11 +37,6 @@ class Oddities:
             name, mark = next(iter(self.marks))
             alike = "" if len(self.marks) == 1 else " or its like"
             times = counted(self.marks.total(), "time")
-            warn(
-                f"{name}: {mark!r}{alike} stands in the text {times}: it is read as any other characters; if"
-                " it ends a document, put an empty line in its place"
-            )
+            warn(f"{name}: {mark!r}{alike} is read as text, {times}; put an empty line in its place")
         if self.decomposed:
-            warn(
-                f"{', '.join(self.decomposed)}: not in Unicode's form NFC, so that words have other tokens than in NFC"
-            )
+            warn(f"{', '.join(self.decomposed)}: not in Unicode's form NFC: words have other tokens than in NFC")

@@ -71,13 +71,10 @@ def prepare(
     Raises InputError for bad input and settings; there is no store then, or the former one.
     """
     began = time.monotonic()
-    if sentences not in ("punkt", "line", "file"):
-        raise InputError(f"sentences {sentences!r}: give 'punkt', 'line' or 'file'")
     if not 3 <= min_length <= max_length:
         raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
-    for name, count in (("max_words", max_words), ("workers", workers)):
-        if count is not None and count < 1:
-            raise InputError(f"{name} {count}: give at least 1")
+    if max_words is not None and max_words < 1:
+        raise InputError(f"max_words {max_words}: give at least 1")
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field)
     for source in sources:
@@ -213,10 +210,8 @@ def _summarize(store: TokenStore, sources: list[TextInput], left_out: int, size:
         f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s"
     )
     if share > MUCH:
-        warn(
-            f"{store.folder}: {100 * share:.0f} % of the tokens were left out, since their sentences are longer than"
-            f" {filters['max_length']} tokens: give a larger --max-length, or one sentence a line and --sentences line"
-        )
+        advice = "give a larger --max-length, or one sentence a line and --sentences line"
+        warn(f"{store.folder}: {100 * share:.0f} % of the tokens left out of too long sentences: {advice}")
 
 
 def _megabytes(count: float) -> str:

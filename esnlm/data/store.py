@@ -79,10 +79,8 @@ class TokenStore:
         """Raises InputError if the store was made with another tokenizer."""
         own = self.manifest["tokenizer"]
         if own["sha256"] != tokenizer.sha256:
-            raise InputError(
-                f"store {self.folder} was made with tokenizer {own['name']} ({own['sha256'][:12]}), "
-                f"not {tokenizer.name} ({tokenizer.sha256[:12]}): prepare its text again with that tokenizer"
-            )
+            made, asked = f"{own['name']} ({own['sha256'][:12]})", f"{tokenizer.name} ({tokenizer.sha256[:12]})"
+            raise InputError(f"store {self.folder} was made with tokenizer {made}, not {asked}: prepare its text again")
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
@@ -96,11 +94,8 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     sentences, tokens = manifest["counts"]["sentences"], manifest["counts"]["tokens"]
     dtype = token_dtype(manifest["tokenizer"]["vocab_size"])
     arrays: dict[str, np.ndarray] = {}
-    for name, length in {
-        "tokens.bin": tokens,
-        **dict.fromkeys(ARRAYS, sentences),
-        "offsets.npy": sentences + 1,
-    }.items():
+    lengths = {"tokens.bin": tokens} | dict.fromkeys(ARRAYS, sentences) | {"offsets.npy": sentences + 1}
+    for name, length in lengths.items():
         path = folder / name
         try:
             is_changed = verify and file_sha256(path) != manifest["sha256"][name]

@@ -24,10 +24,7 @@ class Table:
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if there is none of this name."""
         if name not in self.rows[0]:
-            raise InputError(
-                f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])} (a .csv has commas between cells, any"
-                " other table tabs)"
-            )
+            raise InputError(f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])}")
         return [row[name] for row in self.rows]
 
     def texts(self, name: str) -> list[str]:
@@ -72,7 +69,5 @@ def read_table(path: Path, quotes: bool = True) -> Table:
         raise InputError(f"{path}: two columns have one name, in {', '.join(columns)}: give each its own name")
     for line, row in found:
         if None in row or None in row.values():
-            raise InputError(
-                f"{path}:{line}: not a cell for each of the {len(columns)} columns of the first line; {QUOTES}"
-            )
+            raise InputError(f"{path}:{line}: not a cell for each of the {len(columns)} columns; {QUOTES}")
     return Table(str(path), [row for _, row in found], [line for line, _ in found])

@@ -31,9 +31,7 @@ def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
     """
     kind = kind_of(path)
     if kind == ".json":
-        raise InputError(
-            f"{path}: JSON, whose keys would be read as words; write plain text, or an object a line as .jsonl"
-        )
+        raise InputError(f"{path}: JSON, whose keys would be read as words; write plain text or .jsonl")
     if kind == ".parquet":
         return join_documents(_parquet_documents(path, field))
     text = _decode(_read_blocks(path), str(path))

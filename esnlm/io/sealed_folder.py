@@ -23,10 +23,7 @@ class Manifest:
         if not self.path.exists():
             return None
         if (content := remove_seal(self.path.read_bytes())) is None:
-            raise InputError(
-                f"{self.path}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
-                " files that are not verified"
-            )
+            raise InputError(f"{self.path}: changed since it was written; restore it, or delete it to verify nothing")
         return content
 
     def add(self, *paths: Path, **facts: Any) -> None:

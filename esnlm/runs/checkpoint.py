@@ -57,10 +57,8 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]
-        raise InputError(
-            f"{folder}: checkpoint not saved: {reason}; {_mb(size)} needed, {_mb(_free(folder))} available: free"
-            " some space or choose another run directory (earlier checkpoints are untouched)"
-        ) from error
+        space = f"{_mb(size)} needed, {_mb(_free(folder))} available"
+        raise InputError(f"{folder}: checkpoint not saved: {reason}; {space}; earlier ones are untouched") from error
 
 
 def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -91,10 +89,7 @@ def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warn_caller) -> 
         warn(f"{folder}: damaged checkpoint, not used: {problem}")
     if not steps:
         return None
-    raise InputError(
-        f"{checkpoints}: no intact checkpoint; restore one from a copy, or delete this folder and the summary.json beside"
-        " it to train from the start"
-    )
+    raise InputError(f"{checkpoints}: no intact checkpoint; restore one, or delete this folder and summary.json")
 
 
 def all_steps(checkpoints: Path) -> list[int]:
@@ -140,9 +135,7 @@ def digest(arrays: Arrays) -> str:
 def require_free_space(folder: Path, bytes_needed: int) -> None:
     """Raises InputError unless the disk that holds `folder` (which need not exist yet) has `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:
-        raise InputError(
-            f"{folder}: {_mb(bytes_needed)} of disk needed and {_mb(free)} free; free some there or choose another folder"
-        )
+        raise InputError(f"{folder}: {_mb(bytes_needed)} of disk needed and {_mb(free)} free; choose another folder")
 
 
 def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:

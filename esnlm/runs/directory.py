@@ -67,10 +67,7 @@ class RunDirectory:
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
         if found != FORMAT:
-            raise InputError(
-                f"{self.path}: a run directory of format {found}, and this version of esnlm reads format {FORMAT} only; use"
-                " the version that wrote it, or train the run again in another directory"
-            )
+            raise InputError(f"{self.path}: of format {found}, and this version reads format {FORMAT} only")
 
     @property
     def manifest(self) -> Manifest:
@@ -134,9 +131,7 @@ class RunDirectory:
             return
         entries = [path for path in vars(RunDirectory).values() if isinstance(path, Entry) and path.name[0] != "."]
         if found := [entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()]:
-            raise InputError(
-                f"{self.path}: no run directory, and it has {', '.join(found)} already; choose another with --run"
-            )
+            raise InputError(f"{self.path}: no run directory, and it has {', '.join(found)}; name another with --run")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -151,9 +146,7 @@ class RunDirectory:
             try:
                 lock.acquire(blocking=False)
             except Timeout:
-                raise InputError(
-                    f"{self.path}: another training is writing to this run directory; choose another with --run"
-                ) from None
+                raise InputError(f"{self.path}: another training is writing here; name another with --run") from None
             # filelock raises the first, and the system the second, on a file system that has no locks.
             except (NotImplementedError, OSError) as error:
                 if getattr(error, "errno", errno.ENOLCK) != errno.ENOLCK:

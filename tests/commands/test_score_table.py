@@ -76,7 +76,7 @@ def test_a_dash_is_standard_input(here, capsys, monkeypatch):
 def test_a_row_a_word_is_told_of(here, capsys):
     (here / "words.csv").write_text("word,rt\nThe,300\ncats,320\nsleep.,310\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--column", "word"]) == 0
-    assert "each row of column 'word' has one word, which is scored as a whole sentence" in capsys.readouterr().err
+    assert "each row has one word, scored as a sentence" in capsys.readouterr().err
 
 
 WORDS = """item,word,rt,sentence

@@ -275,8 +275,6 @@ def test_settings_that_make_no_sense(tmp_path, spelling):
     write(tmp_path / "a.txt", random_text(0, 3))
     refused(tmp_path, "sentence lengths from 6 to 5: give 3 <=", tokenizer=spelling, max_length=5)
     refused(tmp_path, "max_words 0: give at least 1", tokenizer=spelling, max_words=0)
-    refused(tmp_path, "workers 0: give at least 1", tokenizer=spelling, workers=0)
-    refused(tmp_path, "sentences 'lines': give 'punkt', 'line' or 'file'", tokenizer=spelling, sentences="lines")
     refused(tmp_path, "tokenizer 'train:big': give the number of ids to train, as in train:8192", tokenizer="train:big")
     refused(tmp_path, "tokenizer 'gpt9': neither 'gpt2' nor", tokenizer="gpt9")
     asked = {"tokenizer": spelling, "sentences": "punkt", "language": "klingon", "punkt_data": str(tmp_path)}

@@ -53,7 +53,7 @@ def test_what_is_no_table_is_named_by_its_line(tmp_path, text, line):
 
 def test_a_missing_column_and_documents_are_named(tmp_path):
     file = save(tmp_path, "a\tb\n1\t2\n")
-    with pytest.raises(InputError, match=r"no column 'text': choose from a, b \(a .csv has commas"):
+    with pytest.raises(InputError, match=r"no column 'text': choose from a, b$"):
         read_table(file).column("text")
     with pytest.raises(InputError, match=r"a\.jsonl: holds documents, and a table is read here"):
         read_table(file.rename(tmp_path / "a.jsonl"))

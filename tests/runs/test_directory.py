@@ -48,7 +48,7 @@ def test_what_is_there_of_another_is_neither_written_over_nor_taken_back(tmp_pat
     directory, first = RunDirectory(tmp_path), name.split("/")[0]
     for enter in (directory.begin, directory.locked):
         with (
-            pytest.raises(InputError, match=f"no run directory, and it has {first} already; choose another with --run"),
+            pytest.raises(InputError, match=f"no run directory, and it has {first}; name another with --run"),
             enter(),
         ):
             raise InputError("bad input")
@@ -83,7 +83,7 @@ def test_another_format_is_refused_in_a_line_that_names_both(tmp_path, number):
     run = begun(tmp_path / "run", number)
     for read in (RunDirectory, esnlm.load):
         with pytest.raises(
-            InputError, match=f"^{run}: a run directory of format {number}, and .* reads format {FORMAT}"
+            InputError, match=f"^{run}: of format {number}, and .* reads format {FORMAT}"
         ):
             read(run)
 

@@ -275,9 +275,7 @@ def test_two_at_once_are_refused_and_a_killed_one_s_lock_is_gone(tmp_path):
     while not (run / "config.yaml").exists():
         assert first.poll() is None, first.stderr.read()
         time.sleep(0.01)
-    with pytest.raises(
-        InputError, match="another training is writing to this run directory; choose another with --run"
-    ):
+    with pytest.raises(InputError, match="another training is writing here; name another with --run"):
         train(run)
     first.kill()
     first.communicate()
