@@ -9,7 +9,6 @@ first line of it that of `esnlm --help`:
 It imports what is heavy inside `run`, so that --help and wrong arguments are answered at once.
 """
 
-import argparse
 import importlib
 import os
 import shlex
@@ -50,19 +49,15 @@ def _whole_parser(program: str) -> Parser:
         command = importlib.import_module(module)
         added = _with_arguments(commands.add_parser(name, help=(command.__doc__ or "").splitlines()[0]), command)
         if "_ARGCOMPLETE" in os.environ and added.get_default("overrides") is not None:
-            _add_settings(added)
+            from esnlm.config import Experiment, as_dict, flatten
+
+            for setting in flatten(as_dict(Experiment())):
+                added.add_argument(f"--{setting}")
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
         import argcomplete  # from esnlm[completion]
 
         argcomplete.autocomplete(parser)
     return parser
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    from esnlm.config import Experiment, as_dict, flatten
-
-    for setting in flatten(as_dict(Experiment())):
-        parser.add_argument(f"--{setting}")
 
 
 def parser_of(name: str, program: str) -> Parser:

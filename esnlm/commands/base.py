@@ -49,9 +49,8 @@ def accept_levels(parser: argparse.ArgumentParser) -> None:
     said: dict[str, Any] = {"action": "store_const", "dest": "level"}
     quiet = "warnings and errors only; results are shown all the same"
     levels.add_argument("--quiet", const=Level.QUIET, help=quiet, **said)
-    levels.add_argument(
-        "--verbose", const=Level.VERBOSE, help="also what was chosen, and how long each stage took", **said
-    )
+    verbose = "also what was chosen, and how long each stage took"
+    levels.add_argument("--verbose", const=Level.VERBOSE, help=verbose, **said)
 
 
 def accept_processes(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,8 @@ from esnlm.evaluation.conventions import CONVENTIONS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add(
-        "--data",
-        **SEVERAL,
-        metavar="PATH",
-        help="folders or files, or FOLDER/NAME of a paradigm (default: the run's own)",
-    )
+    data = "folders or files, or FOLDER/NAME of a paradigm (default: the run's own)"
+    add("--data", **SEVERAL, metavar="PATH", help=data)
     add("--good", metavar="COLUMN", help="the column or field of the right sentence (default: sentence_good)")
     add("--bad", **SEVERAL, metavar="COLUMN", help="that of the wrong one, or of several (default: sentence_bad)")
     add("--group", metavar="COLUMN", help="that of the paradigm (default: UID, or the file's name)")

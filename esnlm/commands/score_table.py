@@ -110,8 +110,7 @@ def _read_words(asked: argparse.Namespace) -> tuple[list[Any], list[Any], list[d
         keys: list[Any] = list(zip(documents, *(table.column(name) for name in asked.sentence), strict=True))
     else:
         if (parameters := load_punkt(asked.language)) is None:
-            advice = "nltk.download('punkt_tab') gets it; or name the column that tells sentences apart with --sentence"
-            raise InputError(f"no pretrained Punkt data for {asked.language} found: {advice}")
+            raise InputError(f"no pretrained Punkt data for {asked.language} found; give --sentence")
         split, keys = punkt_splitter(parameters), []
         for document, rows in groupby(zip(documents, words, strict=True), itemgetter(0)):
             keys += [(document, number) for number in sentence_numbers([word for _, word in rows], split)]

@@ -109,9 +109,7 @@ def _start(*arguments: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
+    connection.wait([parent_process().sentinel])  # type: ignore[union-attr]
     os._exit(1)
 
 

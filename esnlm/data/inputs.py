@@ -57,6 +57,7 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
             inputs.append(_dataset(str(each), text_field))
         else:
             for path, name in _files(Path(each)):
+                name = os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
                 chunks = partial(read_chunks, path, field=text_field)
                 inputs.append(TextInput(name, path.stat().st_size, chunks, path, holds_documents(path)))
     files = Counter(source.path.resolve() for source in inputs if source.path is not None)
@@ -71,17 +72,13 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
 def _files(given: Path) -> list[tuple[Path, str]]:
     """Returns the files that a path or a pattern stands for, and the name of each."""
     if given.is_file():
-        return [(given, _readable(given.name))]
+        return [(given, given.name)]
     pattern = f"{glob.escape(str(given))}/**" if given.is_dir() else str(given)
     paths = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
     if not paths:
         raise InputError(f"{given}: no such file, and no files in such a folder or with names of such a pattern")
     root = given if given.is_dir() else Path(os.path.commonpath([path.parent for path in paths]))
-    return [(path, _readable(path.relative_to(root).as_posix())) for path in paths]
-
-
-def _readable(name: str) -> str:
-    return os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
+    return [(path, path.relative_to(root).as_posix()) for path in paths]
 
 
 def _dataset(name: str, text_field: str) -> TextInput:

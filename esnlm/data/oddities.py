@@ -35,8 +35,7 @@ class Oddities:
         """Warns of what was found."""
         if self.marks:
             name, mark = next(iter(self.marks))
-            alike = "" if len(self.marks) == 1 else " or its like"
             times = counted(self.marks.total(), "time")
-            warn(f"{name}: {mark!r}{alike} is read as text, {times}; put an empty line in its place")
+            warn(f"{name}: marks such as {mark!r} are read as text, {times}; put an empty line in their place")
         if self.decomposed:
             warn(f"{', '.join(self.decomposed)}: not in Unicode's form NFC: words have other tokens than in NFC")

@@ -6,7 +6,6 @@ same whatever the number of workers, and memory does not grow with the corpus.
 
 import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
@@ -70,7 +69,6 @@ def prepare(
 
     Raises InputError for bad input and settings; there is no store then, or the former one.
     """
-    began = time.monotonic()
     if not 3 <= min_length <= max_length:
         raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
     if max_words is not None and max_words < 1:
@@ -124,7 +122,7 @@ def prepare(
             sources=[{"name": source.name, "bytes": source.size, "sha256": source.sha256()} for source in sources],
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
-    _summarize(store, sources, left_out, size, time.monotonic() - began)
+    _summarize(store, sources, left_out)
     oddities.warn()
     return store
 
@@ -194,7 +192,7 @@ def _sentence_rule(
     return train_punkt(_first_share(sources, share)), rule + across
 
 
-def _summarize(store: TokenStore, sources: list[TextInput], left_out: int, size: int, seconds: float) -> None:
+def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> None:
     kinds = Counter(Path(source.name).suffix or "without a suffix" for source in sources)
     manifest, counts, filters = store.manifest, store.manifest["counts"], store.manifest["filters"]
     share = left_out / (counts["tokens"] + left_out)
@@ -206,12 +204,10 @@ def _summarize(store: TokenStore, sources: list[TextInput], left_out: int, size:
         f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"
         f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens{beyond}\n"
         f"  sentences  {manifest['sentence_rule']}\n"
-        f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids\n"
-        f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s"
+        f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids"
     )
     if share > MUCH:
-        advice = "give a larger --max-length, or one sentence a line and --sentences line"
-        warn(f"{store.folder}: {100 * share:.0f} % of the tokens left out of too long sentences: {advice}")
+        warn(f"{store.folder}: {100 * share:.0f} % of the tokens left out of long sentences: raise --max-length")
 
 
 def _megabytes(count: float) -> str:

@@ -107,7 +107,7 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     return TokenStore(folder, manifest, *arrays.values())
 
 
-class StoreWriter:
+class StoreWriter(NewFolder):
     """Writes a token store to `folder`, whole or not at all.
 
         with StoreWriter(folder, tokenizer) as writer:
@@ -125,16 +125,13 @@ class StoreWriter:
         self._parts: dict[str, list[np.ndarray]] = {name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()}
         self._parts["offsets.npy"] = [np.zeros(1, "<i8")]
         with writing(self.folder):
-            self._new = NewFolder(self.folder)
-            self._file = open(self._new.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
-
-    def __enter__(self) -> "StoreWriter":
-        return self
+            super().__init__(self.folder)
+            self._file = open(self.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
 
     def __exit__(self, *exception: Any) -> None:
         with contextlib.suppress(OSError):  # of a full disk, which an earlier write has reported
             self._file.close()
-        self._new.__exit__(*exception)
+        super().__exit__(*exception)
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
         """Adds n sentences: their ids end to end, BOS and EOS of each included, and tokens, words and bytes of each, (n,)."""
@@ -157,16 +154,16 @@ class StoreWriter:
         tokenizer = {name: getattr(self.tokenizer, name) for name in ("name", "vocab_size", "bos", "eos", "sha256")}
         with writing(self.folder):
             self._file.close()
-            self.tokenizer.save(self._new.path / "tokenizer")
+            self.tokenizer.save(self.path / "tokenizer")
             for name, array in arrays.items():
-                np.save(self._new.path / name, array)
-            hashes = {name: file_sha256(self._new.path / name) for name in ("tokens.bin", *ARRAYS)}
+                np.save(self.path / name, array)
+            hashes = {name: file_sha256(self.path / name) for name in ("tokens.bin", *ARRAYS)}
             manifest = FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
             hashes["manifest.json"] = _manifest_sha256(manifest)
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-            (self._new.path / "manifest.json").write_text(text, "utf-8")
+            (self.path / "manifest.json").write_text(text, "utf-8")
             refuse_target(self.folder, self.overwrite)  # again: it may have come meanwhile
-            self._new.commit(replace=self.overwrite)
+            self.commit(replace=self.overwrite)
         return open_store(self.folder, verify=False)
 
 

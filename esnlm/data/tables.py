@@ -5,7 +5,7 @@ import io
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from esnlm.data.text_files import holds_documents, kind_of, read_chunks
 from esnlm.errors import InputError
@@ -55,9 +55,9 @@ def read_table(path: Path, quotes: bool = True) -> Table:
         raise InputError(f"{path}: holds documents, and a table is read here; write it as .tsv or .csv")
     separator = "," if kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(1 << 22)
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     text = io.StringIO("".join(read_chunks(path)), newline="")
-    reader = csv.DictReader(text, delimiter=separator, strict=True, quoting=quoting)
+    marks: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
+    reader = csv.DictReader(text, delimiter=separator, strict=True, **marks)
     try:
         found = [(reader.line_num, row) for row in reader]
     except csv.Error as error:

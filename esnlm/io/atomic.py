@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 from esnlm.errors import InputError
 
@@ -70,7 +71,7 @@ class NewFolder:
         self.path = _hidden(self.target)
         self.path.mkdir()
 
-    def __enter__(self) -> "NewFolder":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

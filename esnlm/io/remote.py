@@ -81,9 +81,8 @@ class Upload:
         self._folder, self._bucket = folder, _Bucket(url)
         self._sent: dict[str, tuple[int, int]] = {}
         own, there = folder / "config.yaml", self._bucket.files
-        if there and not (
-            "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
-        ):
+        is_own = "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
+        if there and not is_own:
             also = f"or copy that run to {folder} to go on with it"
             raise InputError(f"{url}: has another run or other files; name another place with --upload, {also}")
 

@@ -33,6 +33,7 @@ from esnlm.warning import warn_caller
 
 ARRAYS, METADATA = "arrays", "metadata.json"
 
+Warn = Callable[[str], Any]  # takes a line
 Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leaves are arrays
 
 
@@ -68,15 +69,13 @@ def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
     return _load(Path(folder))
 
 
-def restore_latest(
-    checkpoints: Path, warn: Callable[[str], Any] = warn_caller
-) -> tuple[int, Arrays, dict[str, Any]] | None:
+def restore_latest(checkpoints: Path, warn: Warn = warn_caller) -> tuple[int, Arrays, dict[str, Any]] | None:
     """Returns `latest_step` as (step, arrays, metadata), with each file verified once; None if no step was saved yet."""
     step = latest_step(checkpoints, warn)
     return None if step is None else (step, *_load(Path(checkpoints) / str(step)))
 
 
-def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warn_caller) -> int | None:
+def latest_step(checkpoints: Path, warn: Warn = warn_caller) -> int | None:
     """Returns the latest step that verifies, or None if no step was saved yet.
 
     Calls `warn` with a line for each later step, which names its bad file. Raises InputError if no saved step is intact.

@@ -82,9 +82,7 @@ def test_a_start_that_fails_leaves_nothing(tmp_path):
 def test_another_format_is_refused_in_a_line_that_names_both(tmp_path, number):
     run = begun(tmp_path / "run", number)
     for read in (RunDirectory, esnlm.load):
-        with pytest.raises(
-            InputError, match=f"^{run}: of format {number}, and .* reads format {FORMAT}"
-        ):
+        with pytest.raises(InputError, match=f"^{run}: of format {number}, and .* reads format {FORMAT}"):
             read(run)
 
 
