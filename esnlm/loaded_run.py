@@ -140,8 +140,7 @@ class Run:
         """Raises InputError for a store of another tokenizer, or with a sentence that `likelihood` has no room for."""
         store.require_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
-        if (problem := self._too_long(int(store.lengths[i]))) is not None:
-            raise InputError(f"{store.folder}: sentence {i} has {problem}")
+        self._require_room(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
     @in_float32
     def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]:
@@ -336,23 +335,21 @@ class Run:
         return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
-        """Raises InputError for a sequence of other ids, or that this model, or the memory for its states, has no room for."""
+        """Raises InputError for a sequence of other ids, or one that there is no room for."""
         for i, sequence in enumerate(sequences):
             ids = np.asarray(sequence)
             if ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size):
                 raise InputError(f"sequence {i} has other values than the ids 0 .. {self.tokenizer.vocab_size - 1}")
-            if (problem := self._too_long(len(ids), reads_last)) is not None:
-                raise InputError(f"sequence {i} has {problem}")
+            self._require_room(len(ids), f"sequence {i}", reads_last)
 
-    def _too_long(self, ids: int, reads_last: bool = False) -> str | None:
-        """Returns what is wrong with a sequence of so many ids and what to do, or None if there is room for it."""
+    def _require_room(self, ids: int, where: str, reads_last: bool = False) -> None:
+        """Raises InputError if a sequence has more ids than this model, or the memory for its states, has room for."""
         longest = self.config.model.longest
         if longest is not None and ids - (not reads_last) > longest:
-            return f"{ids} ids: this model reads at most {longest}{'' if reads_last else ' + 1'}; shorten it"
+            most = f"{longest}{'' if reads_last else ' + 1'}"
+            raise InputError(f"{where} has {ids} ids: this model reads at most {most}; shorten it")
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
-            room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
-            return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"
-        return None
+            raise InputError(f"{where} has {ids:,} ids: its states would take {size / 1e9:.1f} GB; split it")
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
         """Warns if log-probabilities, of sentences or of what `of` names, are not numbers, and names the weights to blame."""
@@ -375,7 +372,6 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         averaged: whether to give the averaged weights of a run with training.ema, and not those of the last update.
 
     Example:
-        run = esnlm.load("runs/quickstart")
         early = esnlm.load("runs/quickstart", step=500)
         best = esnlm.load("runs/stopped_early", step="best")
     """

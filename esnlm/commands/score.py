@@ -14,9 +14,7 @@ from esnlm.evaluation.conventions import CONVENTIONS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add(
-        "--input", type=Path, default=Path("-"), metavar="FILE", help="one sentence a line (default: -, standard input)"
-    )
+    add("--input", type=Path, default=Path("-"), metavar="FILE", help="one sentence a line (default: standard input)")
     add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention (default: %(default)s)")
     add("--step", type=step, metavar="N", help=STEP)
     add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")

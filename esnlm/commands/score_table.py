@@ -110,7 +110,7 @@ def _read_words(asked: argparse.Namespace) -> tuple[list[Any], list[Any], list[d
         keys: list[Any] = list(zip(documents, *(table.column(name) for name in asked.sentence), strict=True))
     else:
         if (parameters := load_punkt(asked.language)) is None:
-            raise InputError(f"no pretrained Punkt data for {asked.language} found; give --sentence")
+            raise InputError(f"no Punkt data for {asked.language}: get NLTK's punkt_tab, or give --sentence")
         split, keys = punkt_splitter(parameters), []
         for document, rows in groupby(zip(documents, words, strict=True), itemgetter(0)):
             keys += [(document, number) for number in sentence_numbers([word for _, word in rows], split)]

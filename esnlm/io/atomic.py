@@ -28,8 +28,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
     """Writes a group of files in their order, and removes those whose content is None. Links stay and are followed.
 
-    If the last one (such as a manifest) is there, the others are, too.
-    Raises InputError if the disk is full, or a path cannot be written.
+    If the last one (such as a manifest) is there, the others are, too. Raises InputError if one cannot be written.
     """
     partial: dict[Path, Path] = {}
     try:

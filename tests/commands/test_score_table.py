@@ -123,7 +123,7 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
     assert found == pytest.approx(expected, abs=1e-6)
     monkeypatch.setattr(score_table, "load_punkt", lambda language: None)
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word"]) == 2
-    assert "no pretrained Punkt data for english found" in capsys.readouterr().err
+    assert "no Punkt data for english" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from esnlm.runs.trackers import numbers
 class MlflowTracker:
     """Sends the settings as parameters, every figure by update, and the summary's figures.
 
-    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. The run has the name of the run directory,
-    and an id that is kept there: a resumed run goes on in the same run of MLflow, and what was logged after the last checkpoint
-    is there twice. pyproject.toml registers this class.
+    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run goes on in the same run of
+    MLflow, and what was logged after the last checkpoint is there twice. pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
@@ -34,8 +33,11 @@ class MlflowTracker:
             self._run_id = parse_json(directory.mlflow_id.read_text())["id"]
             self._client.update_run(self._run_id, status="RUNNING")
         else:
-            name = directory.path.resolve().name
-            self._run_id = self._client.create_run(self._experiment(), run_name=name).info.run_id
+            experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
+            found = self._client.get_experiment_by_name(experiment)
+            number = found.experiment_id if found else self._client.create_experiment(experiment)
+            run = self._client.create_run(number, run_name=directory.path.resolve().name)
+            self._run_id = run.info.run_id
             write_json(directory.mlflow_id, {"id": self._run_id})
             flat = traverse_util.flatten_dict(settings, sep=".")
             self._client.log_batch(self._run_id, params=[Param(key, str(value)) for key, value in flat.items()])
@@ -53,9 +55,3 @@ class MlflowTracker:
         for batch in self._under_way:
             batch.wait()  # It raises what went wrong.
         self._client.set_terminated(self._run_id, self._status)
-
-    def _experiment(self) -> str:
-        """Returns the id of the experiment, which is made where there is none of its name."""
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
-        found = self._client.get_experiment_by_name(name)
-        return found.experiment_id if found else self._client.create_experiment(name)
