@@ -1,5 +1,6 @@
 """How a command's process ends: its exit status, and errors in one line on standard error."""
 
+import errno
 import os
 import resource
 import sys
@@ -12,9 +13,10 @@ from esnlm import compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.atomic import MENDABLE
 from esnlm.io.console import end_status
 
+# The errors of the system that the user can mend, wherever they come from. Others are faults of the program.
+MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 ENOUGH_FILES = 1024  # open at once; saving a small checkpoint takes about 30
 
 

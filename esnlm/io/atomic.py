@@ -5,7 +5,6 @@ complete.
 """
 
 import contextlib
-import errno
 import glob
 import os
 import secrets
@@ -15,9 +14,6 @@ from pathlib import Path
 from typing import Self
 
 from esnlm.errors import InputError
-
-# The errors of the system that the user can mend, wherever they come from. Others are faults of the program.
-MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
 
 def write_file(path: Path, content: str | bytes) -> None:
