@@ -241,9 +241,7 @@ def test_nothing_good_left(checkpoints):
     truncate(checkpoints / "200" / "metadata.json")
     lines = []
     for newest in (latest_step, restore_latest):
-        with pytest.raises(
-            InputError, match=f"^{checkpoints}: no intact checkpoint; restore one from a copy, or delete"
-        ):
+        with pytest.raises(InputError, match=f"^{checkpoints}: no intact checkpoint; restore one, or delete"):
             newest(checkpoints, lines.append)
     assert len(lines) == 4 and lines[0].endswith(
         "/200: damaged checkpoint, not used: metadata.json: changed since it was written"
@@ -430,11 +428,11 @@ def test_a_full_disk_is_noticed_before_anything_is_written(checkpoints, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
     with pytest.raises(InputError) as caught:
         save(checkpoints / "300", tree(), {})
-    assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed and 0.0 MB free; free some there")
+    assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed, 0.0 MB free; free some")
     assert all_steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
 
 
 def test_require_free_space_asks_the_real_disk(tmp_path):
     require_free_space(tmp_path / "not" / "yet" / "there", 1)
-    with pytest.raises(InputError, match="runs: 1,000,000,000,000.0 MB of disk needed and .* MB free; free some there"):
+    with pytest.raises(InputError, match="runs: 1,000,000,000,000.0 MB of disk needed, .* MB free; free some"):
         require_free_space(tmp_path / "runs", 10**18)

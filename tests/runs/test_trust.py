@@ -183,7 +183,7 @@ def test_a_damaged_manifest_is_refused_and_a_missing_one_told_of(stopped):
     whole = manifest.read_bytes()
     for position in range(0, len(whole), 97):
         manifest.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        with pytest.raises(InputError, match="manifest.json: changed since it was written; restore it from a copy"):
+        with pytest.raises(InputError, match="manifest.json: changed since it was written; restore it"):
             RunDirectory(stopped).manifest.read()
     manifest.unlink()
     with pytest.warns(UserWarning, match="manifest.json: missing: the files of this run cannot be verified"):
