@@ -134,9 +134,7 @@ def digest(arrays: Arrays) -> str:
 def require_free_space(folder: Path, bytes_needed: int) -> None:
     """Raises InputError unless the disk that holds `folder` (which need not exist yet) has `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:
-        raise InputError(
-            f"{folder}: {_mb(bytes_needed)} of disk needed, {_mb(free)} free; free some or choose another folder"
-        )
+        raise InputError(f"{folder}: {_mb(bytes_needed)} of disk needed, {_mb(free)} free; free some or move the run")
 
 
 def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
