@@ -47,7 +47,8 @@ def _whole_parser(program: str) -> Parser:
     commands = parser.add_subparsers(title="commands, each with a --help of its own", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         command = importlib.import_module(module)
-        added = _with_arguments(commands.add_parser(name, help=(command.__doc__ or "").splitlines()[0]), command)
+        first = (command.__doc__ or "").splitlines()[0]
+        added = _with_arguments(commands.add_parser(name, help=first, conflict_handler="resolve"), command)
         if "_ARGCOMPLETE" in os.environ and added.get_default("overrides") is not None:
             from esnlm.config import Experiment, as_dict, flatten
 
