@@ -54,7 +54,7 @@ class Run:
     """A model restored from a run directory. `load` makes it.
 
     All log-probabilities are natural logarithms (nats). Sentences are ordinary text: nothing in them is taken for a
-    special token.
+    special token. A sentence that is too long for the model or for the memory is an InputError.
     """
 
     directory: Path
@@ -76,12 +76,6 @@ class Run:
             sentences: n texts.
             scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval" or "babylm"; see evaluation/conventions.
             progress: whether to show on stderr how far the scoring is.
-
-        Raises:
-            InputError: the convention is unknown, or a sentence is too long for the model or for the memory.
-
-        Example:
-            good, bad = run.log_probs(["The cats sleep.", "The cats sleeps."])
         """
         sequences = encode(sentences, self.tokenizer, scoring)
         if (line := describe_unscored(sequences, scoring)) is not None:
@@ -94,8 +88,7 @@ class Run:
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats, where w_1 is BOS and w_T is EOS.
 
-        The result is one float32 array (T - 1,) a sentence; its last value is that of EOS. Raises InputError if a sentence is
-        too long for the model or for the memory.
+        The result is one float32 array (T - 1,) a sentence; its last value is that of EOS.
         """
         found = self.token_log_probs_of(encode(sentences, self.tokenizer, "paper"))
         self._warn_of_undefined([np.sum(each) for each in found])
@@ -105,19 +98,10 @@ class Run:
     def token_log_probs_of(
         self, sequences: list[np.ndarray], progress: Shown = False, with_likeliest: bool = False
     ) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids: no BOS or EOS is added to them.
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids, int arrays (T,): no BOS or EOS is added to them.
 
-        Args:
-            sequences: int arrays (T,). The first id of each is only a condition.
-            progress: whether to show on stderr how far the scoring is.
-            with_likeliest: whether to mark the tokens that the model finds likeliest.
-
-        Returns:
-            One float32 array a sequence, (T - 1,), empty if T < 2; with `with_likeliest` (T - 1, 2), where the second
-            column is 1 for the likeliest token and 0 for any other.
-
-        Raises:
-            InputError: an id is not in the vocabulary, or a sequence is too long for the model or for the memory.
+        The result is one float32 array a sequence, (T - 1,), empty if T < 2; with `with_likeliest` (T - 1, 2), where the
+        second column is 1 for the token that the model finds likeliest and 0 for any other.
         """
         self._require_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
@@ -134,16 +118,8 @@ class Run:
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
         """Measures how likely a text is: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
-        Args:
-            text: a token store or its folder, or a list of sentences.
-            progress: whether to show on stderr how far the measurement is.
-
-        Raises:
-            InputError: there is no such store, it is damaged or of another tokenizer, or a sentence is too long for the
-                model or for the memory.
-
-        Example:
-            run.likelihood("stores/dev").bits_per_byte
+        `text` is a token store or its folder, or a list of sentences. Raises InputError if a store is missing, damaged or of
+        another tokenizer.
         """
         if isinstance(text, str | Path):
             text = open_store(text)
@@ -164,8 +140,7 @@ class Run:
         """Raises InputError for a store of another tokenizer, or with a sentence that `likelihood` has no room for."""
         store.require_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
-        if (problem := self._too_long(int(store.lengths[i]))) is not None:
-            raise InputError(f"{store.folder}: sentence {i} has {problem}")
+        self._require_room(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
     @in_float32
     def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]:
@@ -208,12 +183,7 @@ class Run:
             punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
             whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
             eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
-            scoring: the convention: "paper", "no-eos" or "lm-eval"; "babylm" is refused, since it does not score the first token.
-            progress: whether to show on stderr how far the scoring is.
-
-        Raises:
-            InputError: an argument is unknown, a sentence or document is too long for the memory, a word of a list is empty, or a
-                token stands in two of them.
+            scoring: the convention: "paper", "no-eos" or "lm-eval".
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
@@ -238,7 +208,7 @@ class Run:
         """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
         They are the features that the readout sees, one float32 array (T, F) a sentence, without dropout; docs/states.md lists
-        them for each family. Raises InputError if a sentence is too long for the model or for the memory.
+        them for each family.
         """
         sequences = encode(sentences, self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
@@ -270,31 +240,19 @@ class Run:
 
         Args:
             prompt: the text to continue.
-            count: how many continuations, computed side by side. The choices of continuation i depend on the seed and on i
-                alone, so a larger count adds continuations to those of a smaller one.
+            count: how many continuations. A larger count adds to those of a smaller one.
             length: tokens of a continuation at most; it ends earlier where EOS is chosen.
             temperature: the logits are divided by it; 0 takes the most probable token each time.
             top_k: the choice is among so many of the most probable tokens; None: among all.
             seed: of the choices.
-
-        Raises:
-            InputError: an argument is out of its range, the prompt is too long, or the model has diverged.
-
-        Example:
-            run.generate("The cats", count=3, length=10, temperature=0.7)
         """
         if count < 1 or length < 1 or not temperature >= 0 or (top_k is not None and top_k < 1):
-            raise InputError(
-                f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
-                " at least 1, temperature at least 0"
-            )
+            raise InputError("count, length and top_k must be at least 1, temperature at least 0")
         check_seed(seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
-            raise InputError(
-                f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
-            )
+            raise InputError(f"the prompt has {len(ids)} tokens, and {length} are asked for: at most {longest} in all")
         found = generation.generate_each(
             self._ready.reader(count, len(ids) + length),
             self._readout_here,
@@ -313,10 +271,7 @@ class Run:
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
-        """Returns the unigram model of the training corpus, to score beside this one; None if the model was imported.
-
-        Raises InputError if the counts in the run directory are missing or damaged.
-        """
+        """Returns the unigram model of the training corpus, to score beside this one; None if the model was imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
@@ -329,10 +284,7 @@ class Run:
         return None if store is None else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
-        """Returns the token store that the run was trained on, where the configuration says; None if the model was imported.
-
-        Raises InputError if the store is missing or damaged, or is not the one that the run was trained on.
-        """
+        """Returns the token store that the run was trained on, where the configuration says; None if the model was imported."""
         directory = RunDirectory(self.directory)
         folder = self.config.data.train_folder(directory)
         if folder is None:
@@ -383,23 +335,21 @@ class Run:
         return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
-        """Raises InputError for a sequence of other ids, or that this model, or the memory for its states, has no room for."""
+        """Raises InputError for a sequence of other ids, or one that there is no room for."""
         for i, sequence in enumerate(sequences):
             ids = np.asarray(sequence)
             if ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size):
                 raise InputError(f"sequence {i} has other values than the ids 0 .. {self.tokenizer.vocab_size - 1}")
-            if (problem := self._too_long(len(ids), reads_last)) is not None:
-                raise InputError(f"sequence {i} has {problem}")
+            self._require_room(len(ids), f"sequence {i}", reads_last)
 
-    def _too_long(self, ids: int, reads_last: bool = False) -> str | None:
-        """Returns what is wrong with a sequence of so many ids and what to do, or None if there is room for it."""
+    def _require_room(self, ids: int, where: str, reads_last: bool = False) -> None:
+        """Raises InputError if a sequence has more ids than this model, or the memory for its states, has room for."""
         longest = self.config.model.longest
         if longest is not None and ids - (not reads_last) > longest:
-            return f"{ids} ids: this model reads at most {longest}{'' if reads_last else ' + 1'}; shorten it"
+            most = f"{longest}{'' if reads_last else ' + 1'}"
+            raise InputError(f"{where} has {ids} ids: this model reads at most {most}; shorten it")
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
-            room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
-            return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"
-        return None
+            raise InputError(f"{where} has {ids:,} ids: its states would take {size / 1e9:.1f} GB; split it")
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
         """Warns if log-probabilities, of sentences or of what `of` names, are not numbers, and names the weights to blame."""
@@ -421,11 +371,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         untrained: whether to give the model as it was before the first update, which needs no checkpoint and has no `step`.
         averaged: whether to give the averaged weights of a run with training.ema, and not those of the last update.
 
-    Raises:
-        InputError: this is not a run directory, a file of it is missing or damaged, or it has no such checkpoint.
-
     Example:
-        run = esnlm.load("runs/quickstart")
         early = esnlm.load("runs/quickstart", step=500)
         best = esnlm.load("runs/stopped_early", step="best")
     """
@@ -434,8 +380,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     if step is not None and step != "best":
         step = whole_number("step", step, "give a whole number, 'best', or None for the newest")
     if is_url(run):
-        if step == "best":
-            step = _best_step(RunDirectory(run_copy(run)))
+        step = _best_step(RunDirectory(run_copy(run))) if step == "best" else step
         run = run_copy(run, step, untrained=untrained)
     directory = RunDirectory(Path(run))
     if not directory.config.exists():
@@ -445,9 +390,6 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     tokenizer = load_tokenizer(directory.tokenizer)
     frozen: dict = {}
     if experiment.model.frozen_bytes(tokenizer.vocab_size):
-        if not directory.frozen.exists():
-            missing = "missing: without it the reservoir is lost; restore it from a copy of the run"
-            raise InputError(f"{directory.frozen}: {missing}")
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
     if untrained:
@@ -469,12 +411,6 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     params = arrays["average" if averaged and "average" in arrays else "params"]
-    expected, found = ({name: each.shape for name, each in flatten(tree).items()} for tree in (model.params, params))
-    if expected != found:
-        raise InputError(
-            f"{directory.path}: step {step} is not of this configuration and tokenizer: it has {found}, not {expected};"
-            " restore the run from a copy"
-        )
     return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
 
 
@@ -496,12 +432,8 @@ def _documents(
     if context == "sentence" and documents is not None:
         raise InputError("documents are named, and each sentence has a fresh state: give context='document' with them")
     one_each = range(len(sentences)) if context == "sentence" else [None] * len(sentences)
-    names = one_each if documents is None else list(documents)
-    if len(names) != len(sentences):
-        raise InputError(f"{len(names)} documents are named for {len(sentences)} sentences: name one for each")
-    return [
-        [sentence for sentence, _ in group] for _, group in groupby(zip(sentences, names, strict=True), itemgetter(1))
-    ]
+    named = zip(sentences, one_each if documents is None else documents, strict=True)
+    return [[sentence for sentence, _ in group] for _, group in groupby(named, itemgetter(1))]
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:

@@ -1,5 +1,6 @@
 """How a command's process ends: its exit status, and errors in one line on standard error."""
 
+import errno
 import os
 import resource
 import sys
@@ -12,9 +13,10 @@ from esnlm import compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.atomic import ADVICE, refusal
 from esnlm.io.console import end_status
 
+# The errors of the system that the user can mend, wherever they come from. Others are faults of the program.
+MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 ENOUGH_FILES = 1024  # open at once; saving a small checkpoint takes about 30
 
 
@@ -53,8 +55,8 @@ def _run(main: Callable[[], int | None]) -> int:
     except Exception as error:
         if group.is_loss(error):
             return _end(group.LOST, f"error: {group.LOSS}")
-        if isinstance(error, OSError) and error.errno in ADVICE:
-            return _end(2, f"error: {refusal(error, error.filename or 'a file')}")
+        if isinstance(error, OSError) and error.errno in MENDABLE:
+            return _end(2, f"error: {error.filename or 'a file'}: {error.strerror}")
         if group.count() == 1:
             raise
         traceback.print_exception(error)

@@ -9,14 +9,13 @@ first line of it that of `esnlm --help`:
 It imports what is heavy inside `run`, so that --help and wrong arguments are answered at once.
 """
 
-import argparse
-import contextlib
 import importlib
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from types import ModuleType
 
 from esnlm.commands.base import Parser, accept_levels
 from esnlm.errors import InputError
@@ -31,87 +30,67 @@ COMMANDS["import"] = "esnlm.commands.import_gpt2"
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
-    """Runs the command that the first argument names and returns its exit status.
+    """Runs the command that the first argument names and returns its exit status (process.py).
 
-    Args:
-        arguments: the words after the program's name (default: those of this process).
-        program: how a person calls it, for --help and for the command that reports record.
-
-    The status is 0 for --help, and 2 after one line on stderr for wrong arguments (process.py has the others).
+    `arguments` are those of this process by default. `program` is how a person calls it.
     """
-    return exit_with(lambda: _choose(arguments, program))
+    return exit_with(lambda: _run(_whole_parser(program), arguments))
 
 
 def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int:
     """Runs one command of COMMANDS under the name `program` and returns its exit status; as `main` beside this."""
-    return exit_with(lambda: _run(name, sys.argv[1:] if arguments is None else list(arguments), program))
+    return exit_with(lambda: _run(parser_of(name, program), arguments))
 
 
-def _choose(arguments: Sequence[str] | None, program: str) -> int | None:
-    if "_ARGCOMPLETE" in os.environ:
-        _complete()
-    docs = {name: (importlib.import_module(module).__doc__ or "").splitlines()[0] for name, module in COMMANDS.items()}
-    parser = Parser(
-        program,
-        usage=f"{program} COMMAND ...",
-        description="Echo state network language models at scale.",
-        epilog="\n".join(["commands (each has a --help of its own):", *(f"  {n:11} {doc}" for n, doc in docs.items())]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
-    others = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    others.required = False  # so that the line about a missing COMMAND does not name what --help hides
-    chosen = parser.parse_args(arguments)
-    return _run(chosen.command, chosen.arguments, f"{program} {chosen.command}")
+def _whole_parser(program: str) -> Parser:
+    parser = Parser(program, description="Echo state network language models at scale.")
+    commands = parser.add_subparsers(title="commands, each with a --help of its own", metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        command = importlib.import_module(module)
+        first = (command.__doc__ or "").splitlines()[0]
+        added = _with_arguments(commands.add_parser(name, help=first, conflict_handler="resolve"), command)
+        if "_ARGCOMPLETE" in os.environ and added.get_default("overrides") is not None:
+            from esnlm.config import Experiment, as_dict, flatten
 
-
-def _complete() -> None:
-    """Answers a shell that completes a line: eval "$(register-python-argcomplete esnlm)"."""
-    import argcomplete  # from esnlm[completion]
-
-    from esnlm.config import Experiment, as_dict, flatten
-
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers()
-    for name in COMMANDS:
-        command = parser_of(name, name)
-        if command.get_default("settings") is not None:
             for setting in flatten(as_dict(Experiment())):
-                command.add_argument(f"--{setting}")
-        commands.add_parser(name, parents=[command], add_help=False)
-    argcomplete.autocomplete(parser)
+                added.add_argument(f"--{setting}")
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
+        import argcomplete  # from esnlm[completion]
+
+        argcomplete.autocomplete(parser)
+    return parser
 
 
 def parser_of(name: str, program: str) -> Parser:
     """Returns the parser of a command's arguments."""
-    command = importlib.import_module(COMMANDS[name])
-    parser = Parser(program, description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return _with_arguments(Parser(program), importlib.import_module(COMMANDS[name]))
+
+
+def _with_arguments(parser: Parser, command: ModuleType) -> Parser:
+    parser.description = command.__doc__
     command.add_arguments(parser)
     accept_levels(parser)
+    parser.set_defaults(work=command.run)
     return parser
 
 
-def _run(name: str, words: list[str], program: str) -> int | None:
-    parser = parser_of(name, program)
+def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
+    words = sys.argv[1:] if arguments is None else list(arguments)
     options, others = parser.parse_known_args(words)
     if "" in words and "prompt" not in options:
         parser.error("an argument is empty, as that of a variable that is not set; leave it out, or give a value")
-    if "settings" in options:
-        options.settings = others
+    if "overrides" in options:
+        options.overrides = others
     elif others:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     for option in ("out", "html", "plot"):
         place = getattr(options, option, None)
         if place is not None and is_url(place):
             raise InputError(f"--{option} {full_name(place)}: this is written to this machine only; name a local place")
-    options.command = " ".join([program, shlex.join(words)]).strip()
-    with speaking(vars(options).pop("level")), _timed(program):
-        return importlib.import_module(COMMANDS[name]).run(options)
-
-
-@contextlib.contextmanager
-def _timed(program: str) -> Iterator[None]:
-    """Says, with --verbose, how long all within it took."""
+    options.command = " ".join([parser.prog, shlex.join(words)]).strip()
+    level, work = vars(options).pop("level"), vars(options).pop("work")
     began = time.monotonic()
-    yield
-    detail(f"{program}: {clock(time.monotonic() - began)}")
+    with speaking(level):
+        status = work(options)
+        detail(f"{parser.prog}: {clock(time.monotonic() - began)}")
+    return status

@@ -13,12 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model-name", metavar="NAME", help="the model's folder in it (default: the name of the run)")
     add("--sets", **SEVERAL, metavar="SET", help="such as blimp_filtered, reading, aoa (default: all in the data)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--step", type=step, metavar="N", help="this checkpoint, or best (default: the newest, as revision main)"
-    )
-    which.add_argument(
-        "--checkpoints", action="store_true", help="those at 1M, 2M, ... words, as chck_1M, chck_2M, ..."
-    )
+    one = "this checkpoint, or best (default: the newest, as revision main)"
+    which.add_argument("--step", type=step, metavar="N", help=one)
+    checkpoints = "those at 1M, 2M, ... words, as chck_1M, chck_2M, ..."
+    which.add_argument("--checkpoints", action="store_true", help=checkpoints)
     add("--bos", action="store_true", help="put BOS before every text, as some tokenizers do")
     add("--overwrite", action="store_true", help="replace predictions that are there")
 

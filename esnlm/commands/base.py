@@ -12,8 +12,9 @@ PACKAGE = Path(__file__).parents[1]
 class Parser(argparse.ArgumentParser):
     """Reports wrong arguments in one line, without the usage, and accepts no abbreviations."""
 
-    def __init__(self, program: str, **options: Any) -> None:
-        super().__init__(program, allow_abbrev=False, **options)
+    def __init__(self, prog: str, **options: Any) -> None:
+        options = {"formatter_class": argparse.RawDescriptionHelpFormatter} | options
+        super().__init__(prog, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (see --help)\n")
@@ -24,8 +25,8 @@ SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+"}
 
 
 def accept_settings(parser: argparse.ArgumentParser) -> None:
-    """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.settings`."""
-    parser.set_defaults(settings=[])
+    """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.overrides`."""
+    parser.set_defaults(overrides=[])
 
 
 STEP = "the checkpoint of this step, or best: that of the best validation (default: the newest that is good)"
@@ -48,16 +49,12 @@ def accept_levels(parser: argparse.ArgumentParser) -> None:
     said: dict[str, Any] = {"action": "store_const", "dest": "level"}
     quiet = "warnings and errors only; results are shown all the same"
     levels.add_argument("--quiet", const=Level.QUIET, help=quiet, **said)
-    levels.add_argument(
-        "--verbose", const=Level.VERBOSE, help="also what was chosen, and how long each stage took", **said
-    )
-
-
-PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")
+    verbose = "also what was chosen, and how long each stage took"
+    levels.add_argument("--verbose", const=Level.VERBOSE, help=verbose, **said)
 
 
 def accept_processes(parser: argparse.ArgumentParser) -> None:
-    """Lets a command be one of several processes of a run; `group.join` takes the options."""
+    """Lets a command be one of several processes of a run, which `join_processes` makes it."""
     add = parser.add_argument
     first = "of several processes: the machine of process 0, and a free port there; auto: JAX finds it and the others"
     add("--coordinator", metavar="HOST:PORT", help=first)
@@ -66,11 +63,16 @@ def accept_processes(parser: argparse.ArgumentParser) -> None:
     add("--wait", type=int, default=300, metavar="SECONDS", help="in which all must come (default: %(default)s)")
 
 
-def shipped_configs() -> Path:
-    """Returns the folder of the configurations that come with esnlm.
+def join_processes(options: argparse.Namespace, stops_together: bool) -> None:
+    """Takes the options of processes out of a command's options, and makes this process one of the run's."""
+    from esnlm.distributed import group
 
-    It is inside an installed package. In a checkout it stands beside the package.
-    """
+    names = ("coordinator", "processes", "process", "wait")
+    group.join(**{name: vars(options).pop(name) for name in names}, stops_together=stops_together)
+
+
+def shipped_configs() -> Path:
+    """Returns the folder of the configurations that come with esnlm: in the package, or in a checkout beside it."""
     installed = PACKAGE / "configs"
     return installed if installed.is_dir() else PACKAGE.parent / "configs"
 
@@ -78,7 +80,5 @@ def shipped_configs() -> Path:
 def find_config(file: str | Path) -> Path:
     """Returns `file`, or the shipped file of that name where `configs/...` is not in the working folder."""
     file = Path(file)
-    if file.parts[:1] == ("configs",) and ".." not in file.parts and not file.exists():
-        shipped = shipped_configs().joinpath(*file.parts[1:])
-        return shipped if shipped.is_file() else file
-    return file
+    shipped = shipped_configs().joinpath(*file.parts[1:])
+    return shipped if file.parts[:1] == ("configs",) and not file.exists() and shipped.is_file() else file

@@ -5,20 +5,15 @@ docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's f
 
 import argparse
 
-from esnlm.commands.base import PROCESS_OPTIONS, SEVERAL, STEP, accept_processes, step
-from esnlm.distributed import group
+from esnlm.commands.base import SEVERAL, STEP, accept_processes, join_processes, step
 from esnlm.evaluation.conventions import CONVENTIONS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add(
-        "--data",
-        **SEVERAL,
-        metavar="PATH",
-        help="folders or files, or FOLDER/NAME of a paradigm (default: the run's own)",
-    )
+    data = "folders or files, or FOLDER/NAME of a paradigm (default: the run's own)"
+    add("--data", **SEVERAL, metavar="PATH", help=data)
     add("--good", metavar="COLUMN", help="the column or field of the right sentence (default: sentence_good)")
     add("--bad", **SEVERAL, metavar="COLUMN", help="that of the wrong one, or of several (default: sentence_bad)")
     add("--group", metavar="COLUMN", help="that of the paradigm (default: UID, or the file's name)")
@@ -33,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    group.join(options.coordinator, options.processes, options.process, options.wait, stops_together=False)
+    join_processes(options, stops_together=False)
     from esnlm.evaluate_run import evaluate_run
 
-    asked = {name: value for name, value in vars(options).items() if name not in PROCESS_OPTIONS}
-    evaluate_run(**asked)
+    evaluate_run(**vars(options))

@@ -20,12 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", **SEVERAL, metavar="PATH", help="minimal pairs, as for `blimp` (default: none are scored)")
     add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention, with --data (default: paper)")
     add("--order", type=int, default=5, metavar="N", help="of the largest n-gram model (default: %(default)s)")
-    add(
-        "--out",
-        type=Path,
-        metavar="FILE.json",
-        help="the figures, with .md and .png (default: DIR/evaluation/curve/curve.json)",
-    )
+    out = "the figures, with .md and .png (default: DIR/evaluation/curve/curve.json)"
+    add("--out", type=Path, metavar="FILE.json", help=out)
     add("--overwrite", action="store_true", help="replace the figures that are there, and measure all again")
 
 

@@ -9,7 +9,8 @@ from esnlm.commands.base import accept_settings, find_config
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", metavar="DIR", help="a run directory")
-    add("--config", metavar="FILE", help="a configuration, which needs no training; --section.key value wins over it")
+    config = "a configuration, which needs no training; --section.key value wins over it"
+    add("--config", type=find_config, metavar="FILE", help=config)
     add("--data", type=Path, metavar="FILE", help="text that drives it, one sentence a line (default: the run's own)")
     add("--out", type=Path, metavar="DIR", help="where the report goes (default: diagnostics/ in the run directory)")
     add("--overwrite", action="store_true", help="replace a report of another reservoir or text")
@@ -19,12 +20,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from esnlm.diagnosis.diagnose import diagnose
 
-    diagnose(
-        run=options.run,
-        config=options.config and find_config(options.config),
-        data=options.data,
-        out=options.out,
-        overrides=options.settings,
-        overwrite=options.overwrite,
-        command=options.command,
-    )
+    diagnose(**vars(options))

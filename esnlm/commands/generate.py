@@ -21,8 +21,7 @@ def run(options: argparse.Namespace) -> None:
     from esnlm.io.console import working
     from esnlm.loaded_run import load
 
-    names = ("count", "length", "temperature", "top_k", "seed")
-    settings = {name: getattr(options, name) for name in names}
+    settings = {name: getattr(options, name) for name in ("count", "length", "temperature", "top_k", "seed")}
     with working(f"loading {options.run}"):
         loaded = load(options.run, options.step)
     with working("generating"):

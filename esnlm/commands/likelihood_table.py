@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from esnlm import loaded_run
 from esnlm.data.encode import encode_file
@@ -15,17 +16,12 @@ from esnlm.io.json_file import write_json
 from esnlm.io.remote import full_name
 from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step
-from esnlm.models.ngrams import NgramModel
 from esnlm.training.summary import describe_device, versions
 
 FORMAT = {"format": "esnlm likelihood", "format_version": 1}
 FIGURES = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word", "perplexity", "nats", "eos_nats")
 SHOWN = {"nll": "NLL", "nll_without_eos": "without EOS", "bits_per_byte": "bits/byte", "nats_per_word": "nats/word"}
 COUNTS = ("sentences", "tokens", "words", "bytes")
-UNITS = (
-    "nll and nll_without_eos: nats per predicted token; nats and eos_nats: sums over the text; tokens: those that are predicted,"
-    " EOS among them and BOS not; words: between white space; bytes: of the sentences in UTF-8, without EOS"
-)
 
 
 def measure_run(
@@ -45,11 +41,7 @@ def measure_run(
     if not stores and not texts:
         raise InputError("nothing to measure: give token stores (--store), texts (--text) or both")
     if out is not None:
-        if out.suffix != ".json":
-            raise InputError(f"{out}: no name for a JSON file; give one such as dev.json")
-        if not overwrite and out.exists():
-            raise InputError(f"{out}: exists; name another file with --out, or replace it with --overwrite")
-        require_writable(out)
+        require_writable(out, overwrite)
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     opened = [(full_name(store), open_store(store)) for store in stores]
@@ -63,7 +55,6 @@ def measure_run(
         "step": loaded.step,
         "config_sha256": config_sha256(loaded),
         "tokenizer": {name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
-        "units": UNITS,
         "texts": [_measure(loaded, baselines, path, text) for path, text in opened],
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},
@@ -74,28 +65,24 @@ def measure_run(
     return result
 
 
-def _baselines(run: Run) -> tuple[dict[str, NgramModel], list[str]]:
-    """Returns the models to stand beside a run, and a line for each that is not to be had."""
+def _baselines(run: Run) -> tuple[dict[str, Any], list[str]]:
+    """Returns the n-gram models to stand beside a run, and a line for each that is not to be had."""
     if (unigram := run.unigram()) is None:
         return {}, ["no unigram and no bigram model: this run was imported, and its training text is not known"]
-    baselines: dict[str, NgramModel] = {"unigram": unigram}
     try:
         with stage("counting the training text for the bigram model"):
-            bigram = run.bigram()
+            return {"unigram": unigram, "bigram": run.bigram()}, []
     except InputError as error:
-        return baselines, [f"no bigram model, which needs the run's training store: {error}"]
-    return baselines | ({} if bigram is None else {"bigram": bigram}), []
+        return {"unigram": unigram}, [f"no bigram model, which needs the run's training store: {error}"]
 
 
-def _measure(run: Run, baselines: dict[str, NgramModel], path: str, text: TokenStore) -> dict:
+def _measure(run: Run, baselines: dict[str, Any], path: str, text: TokenStore) -> dict:
     """Returns what the JSON file says of a text: where it lies, its size, and the figures of each model."""
     found = {"model": run.likelihood(text, progress=True)}
     found |= {name: of_ngrams(model, text) for name, model in baselines.items()}
-    is_store = text.folder.is_dir()
     return {
         "path": path,
-        "kind": "store" if is_store else "text, one sentence a line",
-        "sha256": text.manifest["sha256"]["tokens.bin"] if is_store else text.manifest["text_sha256"],
+        "sha256": text.tokens_sha256,
         **{name: getattr(found["model"], name) for name in COUNTS},
         "models": {name: {key: getattr(its, key) for key in FIGURES} for name, its in found.items()},
     }

@@ -28,4 +28,4 @@ def run(options: argparse.Namespace) -> None:
     except ImportError as error:
         raise InputError(f"lm-evaluation-harness is needed ({error}): pip install 'esnlm[lm-eval]'") from None
 
-    run_command_line(options.settings)
+    run_command_line(options.overrides)

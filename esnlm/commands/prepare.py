@@ -8,19 +8,13 @@ from esnlm.commands.base import SEVERAL
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    inputs = (
-        "text files (.gz, .bz2, .xz, .zst, .jsonl, .parquet too), folders, patterns, - (standard input), or hf:NAME"
-    )
+    inputs = "text files (.gz, .bz2, .xz, .zst, .jsonl, .parquet too), folders, patterns, or hf:NAME"
     add("--input", dest="inputs", **SEVERAL, required=True, metavar="PATH", help=inputs)
     add("--field", default="text", help="where a record of JSON lines or Parquet has its text (default: %(default)s)")
     add("--out", type=Path, required=True, metavar="DIR", help="the token store to make")
     add("--tokenizer", default="gpt2", help="gpt2, a folder or tokenizer.json, or train:8192 (default: %(default)s)")
-    add(
-        "--sentences",
-        choices=("punkt", "line", "file"),
-        default="punkt",
-        help="punkt splits each line, line takes it as it is, file splits without regard to lines (default: %(default)s)",
-    )
+    rule = "punkt splits each line, line takes it as it is, file splits without regard to lines (default: %(default)s)"
+    add("--sentences", choices=("punkt", "line", "file"), default="punkt", help=rule)
     add("--language", help="of the Punkt model (default: english)")
     add("--punkt-data", type=Path, metavar="DIR", help="where Punkt's data lies, if not on NLTK's own path")
     add("--min-length", type=int, default=6, help="tokens with BOS and EOS; shorter are dropped (default: %(default)s)")
@@ -33,6 +27,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from esnlm.data.prepare import prepare
 
-    settings = vars(options)
-    del settings["command"]
-    prepare(**settings)
+    del options.command
+    prepare(**vars(options))

@@ -36,9 +36,7 @@ def run(options: argparse.Namespace) -> None:
             continue
         if file.suffix.lower() not in suffixes:
             raise InputError(f"{file}: its name must end in {' or '.join(suffixes)}")
-        if file.exists() and not options.overwrite:
-            raise InputError(f"{file}: exists; name another file, or replace it with --overwrite")
-        require_writable(file)
+        require_writable(file, options.overwrite)
     if options.html is not None:
         from esnlm.reporting.html.page import write_page
 

@@ -14,7 +14,7 @@ from esnlm.evaluation.conventions import CONVENTIONS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--input", type=_text_file, metavar="FILE", help="one sentence a line; - is standard input (default)")
+    add("--input", type=Path, default=Path("-"), metavar="FILE", help="one sentence a line (default: standard input)")
     add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention (default: %(default)s)")
     add("--step", type=step, metavar="N", help=STEP)
     add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")
@@ -46,11 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_true", help="replace these files")
 
 
-def _text_file(text: str) -> Path | None:
-    """Returns the file that --input names; None: standard input."""
-    return None if text == "-" else Path(text)
-
-
 def run(options: argparse.Namespace) -> None:
     if options.tokens:
         from esnlm.commands.score_table import tabulate
@@ -65,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
 
     sentences = read_lines(options.input)
     if not sentences:
-        raise InputError(f"{options.input or 'standard input'}: empty: no sentence to score; give one a line")
+        raise InputError(f"{options.input}: empty: no sentence to score; give one a line")
     with working(f"loading {options.run}"):
         loaded = load(options.run, options.step)
     log_probs = loaded.log_probs(sentences, options.scoring, progress="brief")

@@ -3,8 +3,10 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
-from itertools import accumulate
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,6 @@ from esnlm import loaded_run
 from esnlm.data.sentences import load_punkt, punkt_splitter
 from esnlm.data.tables import read_table
 from esnlm.data.text_files import read_lines
-from esnlm.data.word_rows import group_rows, read_words, split_rows
 from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import Options
 from esnlm.io.atomic import require_writable, write_files
@@ -30,9 +31,6 @@ def tabulate(asked: argparse.Namespace) -> None:
 
     A table with a row a word is written again, with a column of surprisals. Of any other input there is a row for each word or
     token, and the cells of a table are repeated in it.
-
-    Args:
-        asked: the options of `esnlm score`.
     """
     if asked.sentence and asked.word is None:
         raise InputError("--sentence is for a table with a row a word, so give --word too")
@@ -40,15 +38,11 @@ def tabulate(asked: argparse.Namespace) -> None:
     if kind not in (*SEPARATORS, "jsonl"):
         raise InputError(f"{asked.out}: end the name in .tsv, .csv or .jsonl, or give --format")
     for file in filter(None, (asked.out, asked.plot)):
-        if file.exists() and not asked.overwrite:
-            raise InputError(f"{file}: exists: name another file, or replace it with --overwrite")
-        require_writable(file)
+        require_writable(file, asked.overwrite)
     options = Options(**{field.name: getattr(asked, field.name) for field in dataclasses.fields(Options)})
+    value = f"surprisal_{options.unit}"
     if asked.word is not None:  # a row is what a row of the table is
         options = dataclasses.replace(options, by="word", punctuation="attached", eos=False)
-    options.check()
-    value = f"surprisal_{options.unit}"
-    if asked.word is not None:
         sentences, documents, repeated = _read_words(asked)
         own = [value]
     else:
@@ -56,7 +50,7 @@ def tabulate(asked: argparse.Namespace) -> None:
         own = options.columns()
     numbers = [number for number, sentence in enumerate(sentences) if asked.word or sentence.strip()]
     if not numbers:
-        raise InputError(f"{asked.input or 'standard input'}: no sentence to score: all of it is white space")
+        raise InputError(f"{asked.input}: no sentence to score: all of it is white space")
     if twice := [name for name in own if name in repeated[0]]:
         raise InputError(f"{asked.input}: column {twice[0]!r} would stand twice in the table: give it another name")
 
@@ -96,10 +90,7 @@ def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], li
     table = read_table(asked.input, asked.quotes)
     cells = table.texts(asked.column)
     if len(cells) > 1 and all(len(cell.split()) < 2 for cell in cells):
-        warn(
-            f"{table.name}: each row of column {asked.column!r} has one word, which is scored as a whole sentence; to score words in"
-            f" their sentence, give --word {asked.column} in place of --column {asked.column}"
-        )
+        warn(f"{table.name}: each row has one word, scored as a sentence; give --word if rows are words of sentences")
     documents = table.column(asked.document) if asked.document else [None] * len(cells)
     return cells, documents, table.others([asked.column])
 
@@ -110,19 +101,31 @@ def _read_words(asked: argparse.Namespace) -> tuple[list[Any], list[Any], list[d
     Sentences are neighbours that agree in the columns of --sentence, or what Punkt splits.
     """
     table = read_table(asked.input, asked.quotes)
-    words = read_words(table, asked.word)
+    words = [cell.strip() for cell in table.texts(asked.word)]
+    if "" in words:
+        line = table.lines[words.index("")]
+        raise InputError(f"{table.name}:{line}: no word in column {asked.word!r}: leave the row out")
     documents = table.column(asked.document) if asked.document else [""] * len(words)
     if asked.sentence:
-        its_rows = group_rows(list(zip(documents, *(table.column(name) for name in asked.sentence), strict=True)))
+        keys: list[Any] = list(zip(documents, *(table.column(name) for name in asked.sentence), strict=True))
     else:
         if (parameters := load_punkt(asked.language)) is None:
-            advice = "nltk.download('punkt_tab') gets it; or name the column that tells sentences apart with --sentence"
-            raise InputError(f"no pretrained Punkt data for {asked.language} found: {advice}")
-        its_rows = split_rows(words, group_rows(documents), punkt_splitter(parameters))
-    longest = max(map(len, its_rows))
-    say(f"{counted(len(words), 'word')} in {counted(len(its_rows), 'sentence')}, the longest of {longest}")
-    sentences = [[words[row] for row in rows] for rows in its_rows]
-    return sentences, [documents[rows.start] for rows in its_rows], table.others()
+            raise InputError(f"no Punkt data for {asked.language}: get NLTK's punkt_tab, or give --sentence")
+        split, keys = punkt_splitter(parameters), []
+        for document, rows in groupby(zip(documents, words, strict=True), itemgetter(0)):
+            keys += [(document, number) for number in sentence_numbers([word for _, word in rows], split)]
+    found = [list(rows) for _, rows in groupby(range(len(words)), keys.__getitem__)]
+    say(f"{counted(len(words), 'word')} in {counted(len(found), 'sentence')}, the longest of {max(map(len, found))}")
+    return [[words[row] for row in rows] for rows in found], [documents[rows[0]] for rows in found], table.rows
+
+
+def sentence_numbers(words: Sequence[str], split: Callable[[str], list[str]]) -> list[int]:
+    """Returns the sentence of each word of a document, the one that its first character is in, by a function that splits text."""
+    text, ends = " ".join(words), [0]
+    for sentence in split(text):
+        ends.append(text.index(sentence, ends[-1]) + len(sentence))
+    begins = accumulate((len(word) + 1 for word in words[:-1]), initial=0)
+    return [bisect(ends, begin) for begin in begins]
 
 
 def table_text(rows: Sequence[dict], kind: str) -> str:

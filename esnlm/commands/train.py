@@ -8,8 +8,7 @@ wins over the file. The same command resumes a run that was interrupted.
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import SEVERAL, accept_processes, accept_settings, find_config, shipped_configs
-from esnlm.distributed import group
+from esnlm.commands.base import SEVERAL, accept_processes, accept_settings, find_config, join_processes, shipped_configs
 
 QUICKSTART = shipped_configs() / "quickstart.yaml"
 
@@ -32,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int | None:
     if not options.plan:
-        group.join(options.coordinator, options.processes, options.process, options.wait, stops_together=True)
+        join_processes(options, stops_together=True)
     from esnlm import config_io
     from esnlm.training import plan
     from esnlm.training.profile import parse_span
@@ -51,8 +50,8 @@ def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
     from esnlm.training.parent import open_run
 
     if options.parent is None:
-        return find_config(QUICKSTART if options.config is None else options.config), options.settings
+        return find_config(QUICKSTART if options.config is None else options.config), options.overrides
     parent = open_run(options.parent)
     config = parent.config if options.config is None else options.config
     parent_run = f"./{options.parent}" if options.parent == "null" else options.parent  # which a setting takes for none
-    return find_config(config), [f"--parent.run={parent_run}", *options.settings]
+    return find_config(config), [f"--parent.run={parent_run}", *options.overrides]

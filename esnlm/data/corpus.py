@@ -1,6 +1,5 @@
 """The corpus of a run: its token stores and its tokenizer, opened and checked against what the run was begun with."""
 
-import io
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,7 @@ from esnlm.data.sources import DataSource
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
-from esnlm.io.atomic import write_file
+from esnlm.io.atomic import writing
 from esnlm.io.console import warn, working
 from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
@@ -28,23 +27,19 @@ class Corpus:
 def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest: int | None = None) -> Corpus:
     """Opens the corpus of a run and saves its tokenizer and unigram counts in the run directory.
 
-    Raises InputError if a store is missing or damaged, the two were made with different tokenizers, a sentence is longer than the model
-    can read (`longest` tokens; None: any number), or the data is not what the run was begun with.
+    Raises InputError if a sentence is longer than `longest` tokens, or the data is not what the run was begun with.
     """
     train, validation = source.open(directory, seed)
     tokenizer = require_usable(train, validation, longest)
     if validation is not None and train.tokens_sha256 == validation.tokens_sha256:
-        warn(
-            f"{validation.folder}: the sentences of the training store; its loss does not measure what a model has learnt"
-        )
+        warn(f"{validation.folder}: the sentences of the training store, whose loss is no validation")
     corpus = Corpus(train, validation, tokenizer)
     if directory.data.exists():
         _require_same(corpus, directory)
         return corpus
     tokenizer.save(directory.tokenizer)
-    counts = io.BytesIO()
-    np.save(counts, unigram_counts(train, tokenizer))
-    write_file(directory.unigram, counts.getvalue())
+    with writing(directory.unigram):
+        np.save(directory.unigram, unigram_counts(train, tokenizer))
     # This file comes last: where it lies, the tokenizer and the counts are whole and belong to this data.
     write_json(directory.data, fingerprints(corpus))
     return corpus
@@ -54,10 +49,8 @@ def require_usable(train: TokenStore, validation: TokenStore | None, longest: in
     """Returns the tokenizer of a training and a validation store. Raises InputError if a model cannot use both."""
     for store in (train, validation):
         if longest is not None and store is not None and store.lengths.max() - 1 > longest:
-            raise InputError(
-                f"{store.folder}: its longest sentence has {store.lengths.max()} tokens, and the model reads at most"
-                f" {longest} + 1; raise model.positions, or prepare the text with a smaller --max-length"
-            )
+            too_long = f"a sentence has {store.lengths.max()} tokens, and the model reads at most {longest} + 1"
+            raise InputError(f"{store.folder}: {too_long}; raise model.positions, or prepare with --max-length")
     tokenizer = train.tokenizer()
     if validation is not None:
         validation.require_tokenizer(tokenizer)
@@ -87,15 +80,12 @@ def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
-    """Raises InputError if a store or the tokenizer is not the one that the run was begun with."""
+    """Raises InputError if a store is not the one that the run was begun with."""
     begun, now = _begun_with(directory), fingerprints(corpus)
-    for name, store in {"train": corpus.train, "tokenizer": corpus.train, "validation": corpus.validation}.items():
+    for name, store in (("train", corpus.train), ("validation", corpus.validation)):
         if begun[name] != now[name]:
-            what = "tokenizer" if name == "tokenizer" else f"{name} store"
-            raise InputError(
-                f"{store.folder if store else 'no store'}: not the {what} that {directory.path} was begun with; give the same data,"
-                " or another run directory with --run"
-            )
+            given = store.folder if store else "no store"
+            raise InputError(f"{given}: not the {name} store that {directory.path} was begun with; name another --run")
 
 
 def _begun_with(directory: RunDirectory) -> dict[str, str | None]:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import punkt_splitter
-from esnlm.data.store import StoreWriter, TokenStore
+from esnlm.data.store import StoreWriter, TokenStore, token_dtype
 from esnlm.data.text_files import read_chunks, split_lines
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
@@ -110,9 +109,7 @@ def _start(*arguments: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
+    connection.wait([parent_process().sentinel])  # type: ignore[union-attr]
     os._exit(1)
 
 
@@ -124,22 +121,13 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file of one sentence a line, to be read once, as a token store that no folder holds.
 
     White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
-    however short or long they are. `manifest["text_sha256"]` is of the bytes that were read: a pipe cannot be read again.
-
-    Raises InputError if the file cannot be read, is not UTF-8 text, or has no sentence.
+    however short or long they are.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    oddities, read = Oddities(), hashlib.sha256()
-    chunks: list[Encoded] = []
-    for text in read_chunks(file, read.update):
-        oddities.note(text, str(file))
-        chunks.append(encode(text))
+    chunks = [encode(text) for text in read_chunks(file)]
     if not any(len(chunk.lengths) for chunk in chunks):
         raise InputError(f"{file}: empty, or nothing but white space: no sentence in it")
-    oddities.warn()
-    store = _store(file, tokenizer, Encoded(*map(np.concatenate, zip(*chunks, strict=True))))
-    store.manifest["text_sha256"] = read.hexdigest()
-    return store
+    return _store(file, tokenizer, Encoded(*map(np.concatenate, zip(*chunks, strict=True))))
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
@@ -173,5 +161,7 @@ def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
 
 def _store(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
     described = {"name": tokenizer.name, "vocab_size": tokenizer.vocab_size, "sha256": tokenizer.sha256}
+    stored = encoded.tokens.astype(token_dtype(tokenizer.vocab_size))
+    manifest = {"tokenizer": described, "sha256": {"tokens.bin": hashlib.sha256(stored.tobytes()).hexdigest()}}
     offsets = np.append(0, np.cumsum(encoded.lengths))
-    return TokenStore(name, {"tokenizer": described}, encoded.tokens, offsets, encoded.words, encoded.bytes)
+    return TokenStore(name, manifest, encoded.tokens, offsets, encoded.words, encoded.bytes)

@@ -23,9 +23,7 @@ from typing import NamedTuple
 Rules = dict[str, list[tuple[float, list[str]]]]
 """Nonterminal -> alternatives, each its probability and its symbols. A symbol that is no key is a word."""
 
-Forms = tuple[
-    str, ...
-]  # of a noun (singular, plural), or of a verb (singular, plural, past, which is the participle too)
+Forms = tuple[str, ...]  # of a noun: singular, plural; of a verb: singular, plural, past, which is the participle too
 
 NUMBERS = ("sg", "pl")
 
@@ -183,32 +181,26 @@ def log_prob(sentence: str) -> float:
     if spell(words) != sentence:
         return -math.inf
     table = rules()
-    known: dict[tuple[str, int], dict[int, float]] = {}
 
+    @cache
     def inside(symbol: str, start: int) -> dict[int, float]:
         """Returns {end: probability that `symbol` becomes words[start:end]}."""
         if symbol not in table:
             return {start + 1: 1.0} if words[start : start + 1] == [symbol] else {}
-        if (symbol, start) not in known:
-            ends = known[symbol, start] = defaultdict(float)
-            for p, symbols in table[symbol]:
-                if symbols and symbols[0] not in table and symbols[:1] != words[start : start + 1]:
-                    continue  # most words of a class are others: this saves most of the work
-                for end, q in inside_all(symbols, start).items():
-                    ends[end] += p * q
-        return known[symbol, start]
-
-    def inside_all(symbols: list[str], start: int) -> dict[int, float]:
-        reached = {start: 1.0}
-        for symbol in symbols:
-            if not reached:
-                break
-            further: dict[int, float] = defaultdict(float)
-            for middle, p in reached.items():
-                for end, q in inside(symbol, middle).items():
-                    further[end] += p * q
-            reached = further
-        return reached
+        ends: dict[int, float] = defaultdict(float)
+        for p, symbols in table[symbol]:
+            if symbols and symbols[0] not in table and symbols[:1] != words[start : start + 1]:
+                continue  # most words of a class are others: this saves most of the work
+            reached = {start: 1.0}
+            for child in symbols:
+                further: dict[int, float] = defaultdict(float)
+                for middle, q in reached.items():
+                    for end, r in inside(child, middle).items():
+                        further[end] += q * r
+                reached = further
+            for end, q in reached.items():
+                ends[end] += p * q
+        return ends
 
     probability = inside("S", 0).get(len(words), 0.0)
     return math.log(probability) if probability else -math.inf

@@ -16,7 +16,6 @@ one pair it sees with the opposite sign in the other, whatever it was trained on
 
 import json
 import math
-import os
 import random
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -209,9 +208,8 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def write_pairs(pairs: dict[str, list[dict]], folder: str | os.PathLike) -> None:
+def write_pairs(pairs: dict[str, list[dict]], folder: Path) -> None:
     """Writes `folder`/UID.jsonl for every paradigm, all or nothing. The folder is new or empty."""
-    folder = Path(folder)
     with writing(folder), NewFolder(folder) as new:
         for uid, rows in pairs.items():
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

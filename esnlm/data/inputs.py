@@ -1,20 +1,18 @@
-"""What `prepare` can be given: text files, folders, patterns of names, standard input, and datasets of Hugging Face."""
+"""What `prepare` can be given: text files, folders, patterns of names, and datasets of Hugging Face."""
 
 import glob
+import hashlib
 import os
-import shutil
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
-from esnlm.data.text_files import FIELD, Seen, holds_documents, ignore, is_compressed, join_documents, read_chunks
+from esnlm.data.text_files import COMPRESSED, FIELD, holds_documents, join_documents, read_chunks
 from esnlm.errors import InputError
+from esnlm.io.sealed_folder import file_sha256
 
-STANDARD_INPUT = "-"
 DATASET = "hf:"  # before the name of a dataset
 
 
@@ -23,16 +21,25 @@ class TextInput:
     """A text that can be read as often as it is needed."""
 
     name: str  # in the manifest: the file's name, or its path from the folder that was given
-    size: int  # bytes that a reading of it shows to `seen`
-    chunks: Callable[..., Iterator[str]] = field(repr=False)  # from `seen` to the text, as `read_chunks` yields it
-    path: Path | None = None  # of a file
+    size: int  # bytes, of a file as it is packed
+    chunks: Callable[[], Iterator[str]] = field(repr=False)  # the text, as `read_chunks` yields it
+    path: Path | None = None  # None: a dataset
     has_documents: bool = False  # whether chunks have an empty line between documents
 
     @cached_property
     def text_size(self) -> int:
         """The size of the text itself: bytes of UTF-8."""
-        packed = self.has_documents or (self.path is not None and is_compressed(self.path))
+        packed = self.has_documents or (self.path is not None and self.path.suffix.lower() in COMPRESSED)
         return sum(len(text.encode()) for text in self.chunks()) if packed else self.size
+
+    def sha256(self) -> str:
+        """Returns the hash of a file's bytes, or of the text of a dataset."""
+        if self.path is not None:
+            return file_sha256(self.path)
+        whole = hashlib.sha256()
+        for text in self.chunks():
+            whole.update(text.encode())
+        return whole.hexdigest()
 
 
 def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIELD) -> list[TextInput]:
@@ -40,23 +47,19 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
 
     Args:
         given: one such, or several: each a file; a folder, of which all files are taken in the order of their paths (hidden ones
-            not); a pattern such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
-            "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one (split: train).
+            not); a pattern such as "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a
+            dataset of the Hugging Face Hub or a folder of one (split: train).
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
-
-    Raises:
-        InputError: there is no such file, one is named twice, or a text is empty or cannot be read.
     """
     inputs: list[TextInput] = []
     for each in [given] if isinstance(given, str | Path) else given:
-        if str(each) == STANDARD_INPUT:
-            inputs.append(_standard_input())
-        elif str(each).startswith(DATASET):
+        if str(each).startswith(DATASET):
             inputs.append(_dataset(str(each), text_field))
         else:
-            inputs += [_file(path, name, text_field) for path, name in _files(Path(each))]
-    if not inputs:
-        raise InputError("no input: name text files, or folders of them")
+            for path, name in _files(Path(each)):
+                name = os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
+                chunks = partial(read_chunks, path, field=text_field)
+                inputs.append(TextInput(name, path.stat().st_size, chunks, path, holds_documents(path)))
     files = Counter(source.path.resolve() for source in inputs if source.path is not None)
     if twice := [path for path, count in files.items() if count > 1]:
         raise InputError(f"{twice[0]}: named twice, and its text would count twice; name it once")
@@ -78,23 +81,6 @@ def _files(given: Path) -> list[tuple[Path, str]]:
     return [(path, path.relative_to(root).as_posix()) for path in paths]
 
 
-def _file(path: Path, name: str, text_field: str) -> TextInput:
-    readable = os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
-    chunks = partial(read_chunks, path, field=text_field)
-    return TextInput(readable, path.stat().st_size, chunks, path, holds_documents(path))
-
-
-def _standard_input() -> TextInput:
-    kept = tempfile.NamedTemporaryFile()  # noqa: SIM115 (removed when the input is)
-    shutil.copyfileobj(sys.stdin.buffer, kept)
-    kept.flush()
-
-    def chunks(seen: Seen = ignore) -> Iterator[str]:
-        return read_chunks(Path(kept.name), seen, name="standard input")
-
-    return TextInput("standard input", kept.tell(), chunks)
-
-
 def _dataset(name: str, text_field: str) -> TextInput:
     """Opens a split of a dataset: a folder that `datasets` saved or can read, or a name on the Hub."""
     try:
@@ -106,12 +92,10 @@ def _dataset(name: str, text_field: str) -> TextInput:
         raise InputError(f"{name}: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
     configuration, split = rest[0] if len(rest) == 2 else None, rest[-1] if rest else "train"
     try:
-        if Path(path, "state.json").exists() or Path(path, "dataset_dict.json").exists():
-            saved = datasets.load_from_disk(path)
-            is_one_split = not isinstance(saved, datasets.DatasetDict)
-            if configuration or (is_one_split and rest and str(saved.split) != split):
-                raise ValueError(f"the folder has no {':'.join(rest)}; give hf:{path}")
-            dataset = saved if is_one_split else saved[split]
+        if Path(path, "state.json").exists():
+            dataset = datasets.load_from_disk(path)  # of one split
+        elif Path(path, "dataset_dict.json").exists():
+            dataset = datasets.load_from_disk(path)[split]
         else:
             dataset = datasets.load_dataset(path, configuration, split=split)
     except Exception as error:  # of the network, of the Hub, of a builder: anything may come
@@ -122,10 +106,7 @@ def _dataset(name: str, text_field: str) -> TextInput:
         raise InputError(f"{name}: no field {text_field!r}; there are {there}: name one of them with --field")
     records = dataset.select_columns([text_field])
 
-    def chunks(seen: Seen = ignore) -> Iterator[str]:
-        texts = ((f"{name}: record {i}", record[text_field]) for i, record in enumerate(records, start=1))
-        for text in join_documents(texts):
-            seen(text.encode())
-            yield text
+    def chunks() -> Iterator[str]:
+        return join_documents((f"{name}: record {i}", record[text_field]) for i, record in enumerate(records, start=1))
 
     return TextInput(name, sum(len(text.encode()) for text in chunks()), chunks, has_documents=True)

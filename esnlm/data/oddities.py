@@ -31,14 +31,11 @@ class Oddities:
         if len(text) - len(unicodedata.normalize("NFC", text)) > FEW * len(text):
             self.decomposed[name] = None
 
-    def warn(self, advice: str = "leave it out if it is not text") -> None:
-        """Warns of what was found. The advice is what to do about a mark."""
+    def warn(self) -> None:
+        """Warns of what was found."""
         if self.marks:
             name, mark = next(iter(self.marks))
-            alike = "" if len(self.marks) == 1 else " or its like"
             times = counted(self.marks.total(), "time")
-            warn(f"{name}: {mark!r}{alike} stands in the text {times}: it is read as any other characters; {advice}")
+            warn(f"{name}: marks such as {mark!r} are read as text, {times}; put an empty line in their place")
         if self.decomposed:
-            warn(
-                f"{', '.join(self.decomposed)}: not in Unicode's form NFC, so that words have other tokens than in NFC"
-            )
+            warn(f"{', '.join(self.decomposed)}: not in Unicode's form NFC: words have other tokens than in NFC")

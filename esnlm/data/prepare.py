@@ -4,13 +4,10 @@ Chunks of the files go to worker processes and what they make of them comes back
 same whatever the number of workers, and memory does not grow with the corpus.
 """
 
-import hashlib
 import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -48,13 +45,12 @@ def prepare(
     field: str = FIELD,
     workers: int | None = None,
     overwrite: bool = False,
-    progress: bool = True,
 ) -> TokenStore:
     """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a document.
 
     Args:
-        inputs: text files, folders of them, patterns, "-" for standard input, or "hf:NAME" (see `find_inputs`). Compressed
-            files, JSON lines and Parquet are known by their names (see text_files.py).
+        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Compressed files, JSON lines and
+            Parquet are known by their names (see text_files.py).
         out: the folder of the store.
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
         sentences: "punkt" splits each line with NLTK's Punkt [ours]; with "line" a line is a sentence; "file" lets Punkt
@@ -70,50 +66,40 @@ def prepare(
         field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
         workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it.
         overwrite: replace an existing token store.
-        progress: show on stderr how far it is and what came of it.
 
     Raises InputError for bad input and settings; there is no store then, or the former one.
     """
-    began = time.monotonic()
-    if sentences not in ("punkt", "line", "file"):
-        raise InputError(f"sentences {sentences!r}: give 'punkt', 'line' or 'file'")
     if not 3 <= min_length <= max_length:
         raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
-    for name, count in (("max_words", max_words), ("workers", workers)):
-        if count is not None and count < 1:
-            raise InputError(f"{name} {count}: give at least 1")
+    if max_words is not None and max_words < 1:
+        raise InputError(f"max_words {max_words}: give at least 1")
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field)
     for source in sources:
         if source.has_documents and sentences == "file":
             raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
-    size = sum(source.size for source in sources)
-    bar, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
-    digests, oddities = [hashlib.sha256() for _ in sources], Oddities()
+    oddities = Oddities()
+    dropped = cut = left_out = 0
+    with working("reading the text for the first time"):
+        share, words_left = _shares(sources, max_words)
+        size = math.ceil(share * sum(source.text_size for source in sources))
+        vocabulary = _tokenizer(tokenizer, sources, share)
+        parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share)
 
     def read() -> Iterator[tuple[int, str]]:
-        """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest."""
+        """Yields the chunks of each source i as long as words of it are wanted."""
+        bar, done = Progress(size // 1000, unit="kB", brief=True), 0
         for i, source in enumerate(sources):
-
-            def seen(block: bytes, digest: Any = digests[i]) -> None:
-                nonlocal done
-                digest.update(block)
-                done += len(block)
-                if progress:
-                    bar.show(done, f"{_megabytes(done)} of {_megabytes(size)}", final=done >= size)
-
-            for text in source.chunks(seen):
-                if words_left[i] > 0:
-                    oddities.note(text, source.name)
-                    yield i, text
+            for text in source.chunks():
+                if words_left[i] <= 0:
+                    break
+                oddities.note(text, source.name)
+                done += len(text.encode())
+                bar.show(done // 1000, f"{_megabytes(done)} of {_megabytes(size)}")
+                yield i, text
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = workers or min(cores, math.ceil(size / WORTH_A_WORKER))
-    dropped = cut = left_out = 0
-    with working("reading the text for the first time") if progress else nullcontext():
-        share, words_left = _shares(sources, max_words)
-        vocabulary = _tokenizer(tokenizer, sources, share)
-        parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share)
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
         encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
         for i, encoded in encode_in_order(read(), workers, *encoder):
@@ -133,15 +119,11 @@ def prepare(
             cut_long=cut,
             filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
             sentence_rule=rule,
-            sources=[
-                {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
-                for source, digest in zip(sources, digests, strict=True)
-            ],
+            sources=[{"name": source.name, "bytes": source.size, "sha256": source.sha256()} for source in sources],
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
-    if progress:
-        _summarize(store, sources, left_out, size, time.monotonic() - began)
-    oddities.warn("if it ends a document, put an empty line in its place")
+    _summarize(store, sources, left_out)
+    oddities.warn()
     return store
 
 
@@ -210,7 +192,7 @@ def _sentence_rule(
     return train_punkt(_first_share(sources, share)), rule + across
 
 
-def _summarize(store: TokenStore, sources: list[TextInput], left_out: int, size: int, seconds: float) -> None:
+def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> None:
     kinds = Counter(Path(source.name).suffix or "without a suffix" for source in sources)
     manifest, counts, filters = store.manifest, store.manifest["counts"], store.manifest["filters"]
     share = left_out / (counts["tokens"] + left_out)
@@ -222,14 +204,10 @@ def _summarize(store: TokenStore, sources: list[TextInput], left_out: int, size:
         f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"
         f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens{beyond}\n"
         f"  sentences  {manifest['sentence_rule']}\n"
-        f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids\n"
-        f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s"
+        f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids"
     )
     if share > MUCH:
-        warn(
-            f"{store.folder}: {100 * share:.0f} % of the tokens were left out, since their sentences are longer than"
-            f" {filters['max_length']} tokens: give a larger --max-length, or one sentence a line and --sentences line"
-        )
+        warn(f"{store.folder}: {100 * share:.0f} % of the tokens left out of long sentences: raise --max-length")
 
 
 def _megabytes(count: float) -> str:

@@ -86,9 +86,7 @@ def _nltk_punkt() -> Any:
     try:
         from nltk.tokenize import punkt
     except ImportError:
-        raise InputError(
-            "splitting sentences needs nltk: pip install 'esnlm[text]', or give one sentence a line"
-        ) from None
+        raise InputError("splitting sentences needs nltk: pip install 'esnlm[text]'") from None
     return punkt
 
 

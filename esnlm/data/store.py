@@ -12,7 +12,6 @@ manifest.json   counts, tokenizer, what the maker of the store has to say, and t
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.io.atomic import NewFolder, require_folders_above, writing
+from esnlm.io.atomic import NewFolder, writing
 from esnlm.io.json_file import parse_json
 from esnlm.io.remote import is_url, store_copy
 from esnlm.io.sealed_folder import file_sha256
@@ -80,10 +79,8 @@ class TokenStore:
         """Raises InputError if the store was made with another tokenizer."""
         own = self.manifest["tokenizer"]
         if own["sha256"] != tokenizer.sha256:
-            raise InputError(
-                f"store {self.folder} was made with tokenizer {own['name']} ({own['sha256'][:12]}), "
-                f"not {tokenizer.name} ({tokenizer.sha256[:12]}): prepare its text again with that tokenizer"
-            )
+            made, asked = f"{own['name']} ({own['sha256'][:12]})", f"{tokenizer.name} ({tokenizer.sha256[:12]})"
+            raise InputError(f"store {self.folder} was made with tokenizer {made}, not {asked}: prepare its text again")
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
@@ -95,13 +92,10 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     folder = store_copy(folder) if is_url(folder) else Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
     sentences, tokens = manifest["counts"]["sentences"], manifest["counts"]["tokens"]
-    dtype = _token_dtype(manifest["tokenizer"]["vocab_size"])
+    dtype = token_dtype(manifest["tokenizer"]["vocab_size"])
     arrays: dict[str, np.ndarray] = {}
-    for name, length in {
-        "tokens.bin": tokens,
-        **dict.fromkeys(ARRAYS, sentences),
-        "offsets.npy": sentences + 1,
-    }.items():
+    lengths = {"tokens.bin": tokens} | dict.fromkeys(ARRAYS, sentences) | {"offsets.npy": sentences + 1}
+    for name, length in lengths.items():
         path = folder / name
         try:
             is_changed = verify and file_sha256(path) != manifest["sha256"][name]
@@ -113,7 +107,7 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     return TokenStore(folder, manifest, *arrays.values())
 
 
-class StoreWriter:
+class StoreWriter(NewFolder):
     """Writes a token store to `folder`, whole or not at all.
 
         with StoreWriter(folder, tokenizer) as writer:
@@ -127,20 +121,17 @@ class StoreWriter:
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
         refuse_target(self.folder, overwrite)
-        self._dtype, self._tokens = _token_dtype(tokenizer.vocab_size), 0
+        self._dtype, self._tokens = token_dtype(tokenizer.vocab_size), 0
         self._parts: dict[str, list[np.ndarray]] = {name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()}
         self._parts["offsets.npy"] = [np.zeros(1, "<i8")]
         with writing(self.folder):
-            self._new = NewFolder(self.folder)
-            self._file = open(self._new.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
-
-    def __enter__(self) -> "StoreWriter":
-        return self
+            super().__init__(self.folder)
+            self._file = open(self.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
 
     def __exit__(self, *exception: Any) -> None:
         with contextlib.suppress(OSError):  # of a full disk, which an earlier write has reported
             self._file.close()
-        self._new.__exit__(*exception)
+        super().__exit__(*exception)
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
         """Adds n sentences: their ids end to end, BOS and EOS of each included, and tokens, words and bytes of each, (n,)."""
@@ -163,22 +154,21 @@ class StoreWriter:
         tokenizer = {name: getattr(self.tokenizer, name) for name in ("name", "vocab_size", "bos", "eos", "sha256")}
         with writing(self.folder):
             self._file.close()
-            self.tokenizer.save(self._new.path / "tokenizer")
+            self.tokenizer.save(self.path / "tokenizer")
             for name, array in arrays.items():
-                np.save(self._new.path / name, array)
-            hashes = {name: file_sha256(self._new.path / name) for name in ("tokens.bin", *ARRAYS)}
+                np.save(self.path / name, array)
+            hashes = {name: file_sha256(self.path / name) for name in ("tokens.bin", *ARRAYS)}
             manifest = FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
             hashes["manifest.json"] = _manifest_sha256(manifest)
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-            (self._new.path / "manifest.json").write_text(text, "utf-8")
+            (self.path / "manifest.json").write_text(text, "utf-8")
             refuse_target(self.folder, self.overwrite)  # again: it may have come meanwhile
-            self._new.commit(replace=self.overwrite)
+            self.commit(replace=self.overwrite)
         return open_store(self.folder, verify=False)
 
 
 def refuse_target(folder: Path, overwrite: bool) -> None:
     """Raises InputError if a store must not be written to `folder`: something is there that is not to be lost."""
-    require_folders_above(folder)
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / "manifest.json").is_file() or {path.name for path in folder.iterdir()} - NAMES:
@@ -206,12 +196,6 @@ def _manifest_sha256(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest | {"sha256": hashes}, sort_keys=True).encode()).hexdigest()
 
 
-def _token_dtype(vocab_size: int) -> np.dtype:
+def token_dtype(vocab_size: int) -> np.dtype:
+    """Returns the type of ids in tokens.bin."""
     return np.dtype("<u2" if vocab_size <= 65_535 else "<u4")
-
-
-def npy_header(kind: str, length: int) -> bytes:
-    """Returns the header of a one-dimensional .npy file. It has as many bytes for any length."""
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": (length,)})
-    return head.getvalue()

@@ -2,12 +2,12 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from esnlm.data.text_files import holds_documents, kind_of, read_text
+from esnlm.data.text_files import holds_documents, kind_of, read_chunks
 from esnlm.errors import InputError
 
 QUOTES = "if quotation marks are a part of the text, double them, or give esnlm score --no-quotes"
@@ -18,25 +18,20 @@ class Table:
     """The rows of a table, all cells as text."""
 
     name: str  # of the file
-    columns: list[str]
-    rows: list[list[str]]  # a cell for each column
+    rows: list[dict[str, str]]  # at least one
     lines: list[int]  # of the file, from 1, at which each row ends
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if there is none of this name."""
-        if name not in self.columns:
-            raise InputError(
-                f"{self.name}: no column {name!r}: choose from {', '.join(self.columns)} (a .csv has commas between cells, any other"
-                " table tabs)"
-            )
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
+        if name not in self.rows[0]:
+            raise InputError(f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])}")
+        return [row[name] for row in self.rows]
 
     def texts(self, name: str) -> list[str]:
         """Returns the cells of a column that are to be read as texts.
 
-        Raises InputError if there is none of this name, or a cell goes over a line end or a tab: several rows look like one cell
-        if a quotation mark that is a part of the text is taken for the beginning of a quoted cell.
+        A cell with a line end or a tab is refused: it is several rows, if a quotation mark that is a part of the text was taken
+        for the beginning of a quoted cell.
         """
         cells = self.column(name)
         for line, cell in zip(self.lines, cells, strict=True):
@@ -44,45 +39,35 @@ class Table:
                 raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {QUOTES}")
         return cells
 
-    def others(self, without: Sequence[str] = ()) -> list[dict[str, str]]:
+    def others(self, without: Collection[str] = ()) -> list[dict[str, str]]:
         """Returns the cells of each row by column, without those of some columns."""
-        rows = (dict(zip(self.columns, row, strict=True)) for row in self.rows)
-        return [{name: cell for name, cell in row.items() if name not in without} for row in rows]
+        return [{name: cell for name, cell in row.items() if name not in without} for row in self.rows]
 
 
-def read_table(path: Path | None, quotes: bool = True) -> Table:
-    """Reads a table: CSV if the name ends in .csv, or .csv.gz and so on, else TSV. None is standard input, and TSV.
+def read_table(path: Path, quotes: bool = True) -> Table:
+    """Reads a table: CSV if the name ends in .csv, or .csv.gz and so on, else TSV.
 
     A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled, as
-    spreadsheets and pandas write it. Blank lines are left out.
-
-    Args:
-        path: the file.
-        quotes: False takes quotation marks as characters like others, as R writes tables with quote=FALSE.
-
-    Raises:
-        InputError: the file cannot be read, names no columns or one of them twice, has no row, has a row of more or fewer cells,
-            or a quotation mark is not closed.
+    spreadsheets and pandas write it. Without `quotes` they are characters like others, as R writes tables with quote=FALSE. Blank
+    lines are left out.
     """
-    name = str(path) if path else "standard input"
-    if path is not None and holds_documents(path):
-        raise InputError(f"{name}: holds documents, and a table is read here; write it as .tsv or .csv")
-    separator = "," if path and kind_of(path) == ".csv" else "\t"
+    if holds_documents(path):
+        raise InputError(f"{path}: holds documents, and a table is read here; write it as .tsv or .csv")
+    separator = "," if kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(1 << 22)
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True, quoting=quoting)
+    text = io.StringIO("".join(read_chunks(path)), newline="")
+    marks: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
+    reader = csv.DictReader(text, delimiter=separator, strict=True, **marks)
     try:
-        found = [(reader.line_num, row) for row in reader if row]
+        found = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise InputError(f"{name}:{reader.line_num}: not a table ({error}); {QUOTES}") from None
-    if len(found) < 2:
-        raise InputError(f"{name}: no rows: the first line of a table names its columns, and rows follow")
-    (_, columns), *rows = found
+        raise InputError(f"{path}:{reader.reader.line_num}: not a table ({error}); {QUOTES}") from None
+    if not found:
+        raise InputError(f"{path}: no rows: the first line of a table names its columns, and rows follow")
+    columns = list(reader.fieldnames or [])
     if len(set(columns)) < len(columns):
-        raise InputError(f"{name}: two columns have one name, in {', '.join(columns)}: give each its own name")
-    for line, row in rows:
-        if len(row) != len(columns):
-            raise InputError(
-                f"{name}:{line}: {len(row)} cells, and the first line names {len(columns)} columns; {QUOTES}"
-            )
-    return Table(name, columns, [row for _, row in rows], [line for line, _ in rows])
+        raise InputError(f"{path}: two columns have one name, in {', '.join(columns)}: give each its own name")
+    for line, row in found:
+        if None in row or None in row.values():
+            raise InputError(f"{path}:{line}: not a cell for each of the {len(columns)} columns; {QUOTES}")
+    return Table(str(path), [row for _, row in found], [line for line, _ in found])

@@ -7,53 +7,35 @@ The suffix of a file's name says what it is. `.gz`, `.bz2`, `.xz` and `.zst` are
 import bz2
 import gzip
 import importlib
-import io
+import json
 import lzma
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from esnlm.data.oddities import Oddities
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json
 
 CHUNK = 1 << 20  # bytes
 COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 FIELD = "text"  # the field of a record that holds the text, by default
-
-Seen = Callable[[Any], object]  # is called with the bytes of a file as they are read
-
-
-def ignore(block: object) -> None:
-    """Is a `Seen` that does nothing."""
+STANDARD_INPUT = Path("-")  # which can be read once
 
 
-def read_chunks(path: Path, seen: Seen = ignore, field: str = FIELD, name: str = "") -> Iterator[str]:
+def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
     r"""Yields the text of a file in pieces of about a megabyte that end where lines end.
 
     Line ends (\n, \r\n, \r) all become \n; a byte order mark at the start is dropped. An empty line separates the documents of
-    JSON lines and Parquet.
-
-    Args:
-        path: the file.
-        seen: called with each block of the file's bytes as it is read, for a hash or a count.
-        field: the field of a record that holds the text.
-        name: of the file in errors; by default its path.
-
-    Raises:
-        InputError: the file cannot be read, is damaged or is not UTF-8 text, or a record has no such field.
+    JSON lines and Parquet, whose records have the text in `field`.
     """
-    kind, name = kind_of(path), name or str(path)
+    kind = kind_of(path)
     if kind == ".json":
-        raise InputError(
-            f"{name}: JSON, whose keys would be read as words; write plain text, or an object a line as .jsonl"
-        )
+        raise InputError(f"{path}: JSON, whose keys would be read as words; write plain text or .jsonl")
     if kind == ".parquet":
-        return join_documents(_parquet_documents(path, seen, field))
-    text = _decode(_read_blocks(path, seen), name)
-    return join_documents(_json_documents(text, name, field)) if kind in RECORDS else text
+        return join_documents(_parquet_documents(path, field))
+    text = _decode(_read_blocks(path), str(path))
+    return join_documents(_json_documents(text, path, field)) if kind in RECORDS else text
 
 
 def split_lines(text: str) -> list[str]:
@@ -61,35 +43,17 @@ def split_lines(text: str) -> list[str]:
     return [line for line in map(str.strip, text.split("\n")) if line]
 
 
-def read_text(path: Path | None) -> str:
-    """Returns the whole text of a file, or of standard input for None; see `read_chunks`."""
-    if path is not None:
-        return "".join(read_chunks(path))
-    return "".join(_decode([sys.stdin.buffer.read()], "standard input"))
-
-
-def read_lines(path: Path | None) -> list[str]:
-    """Returns all lines of a text file, or of standard input for None, blank ones too, without white space at either end.
-
-    Warns of oddities (oddities.py). Raises InputError if the file cannot be read, is not UTF-8 text, or holds documents.
-    """
-    name = str(path or "standard input")
-    if path is not None and holds_documents(path):
-        raise InputError(f"{name}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
-    text = read_text(path)
-    oddities = Oddities()
-    oddities.note(text, name)
-    oddities.warn()
+def read_lines(path: Path) -> list[str]:
+    """Returns all lines of a text file, blank ones too, without white space at either end."""
+    if holds_documents(path):
+        raise InputError(f"{path}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
+    text = "".join(read_chunks(path))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
-
-
-def is_compressed(path: Path) -> bool:
-    return path.suffix.lower() in COMPRESSED
 
 
 def kind_of(path: Path) -> str:
     """Returns the suffix of what is in the file: of a.jsonl.gz it is .jsonl."""
-    return (Path(path.stem).suffix if is_compressed(path) else path.suffix).lower()
+    return (Path(path.stem).suffix if path.suffix.lower() in COMPRESSED else path.suffix).lower()
 
 
 def holds_documents(path: Path) -> bool:
@@ -116,28 +80,25 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
         yield "\n\n".join([*group, ""])
 
 
-def _json_documents(chunks: Iterable[str], name: str, field: str) -> Iterator[tuple[str, object]]:
+def _json_documents(chunks: Iterable[str], path: Path, field: str) -> Iterator[tuple[str, object]]:
     lines = (line for chunk in chunks for line in chunk.removesuffix("\n").split("\n"))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield f"{name}:{number}", parse_json(line)[field]
+            yield f"{path}:{number}", json.loads(line)[field]
         except ValueError as error:
-            raise InputError(f"{name}:{number}: not JSON ({error}); give one object a line") from None
+            raise InputError(f"{path}:{number}: not JSON ({error}); give one object a line") from None
         except (KeyError, TypeError):
-            raise InputError(f"{name}:{number}: no field {field!r}: name another one with --field") from None
+            raise InputError(f"{path}:{number}: no field {field!r}: name another one with --field") from None
 
 
-def _parquet_documents(path: Path, seen: Seen, field: str) -> Iterator[tuple[str, object]]:
+def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise InputError(f"{path}: reading Parquet needs pyarrow: pip install 'esnlm[parquet]'") from None
-    if seen is not ignore:
-        for block in _read_blocks(path, ignore):
-            seen(block)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
@@ -149,28 +110,12 @@ def _parquet_documents(path: Path, seen: Seen, field: str) -> Iterator[tuple[str
         raise InputError(f"{path}: damaged, or no Parquet file ({error}); copy it again") from None
 
 
-class _Watched(io.FileIO):
-    """A file that reports the bytes that are read of it."""
-
-    def __init__(self, path: Path, seen: Seen) -> None:
-        super().__init__(path)
-        self._seen = seen
-
-    def readinto(self, buffer: Any) -> int:
-        count = super().readinto(buffer) or 0
-        self._seen(memoryview(buffer)[:count])
-        return count
-
-
-def _read_blocks(path: Path, seen: Seen) -> Iterator[bytes]:
-    """Yields the content of a file, decompressed, in blocks of a megabyte."""
+def _read_blocks(path: Path) -> Iterator[bytes]:
+    """Yields the content of a file, or of standard input, decompressed, in blocks of a megabyte."""
     try:
-        with io.BufferedReader(_Watched(path, seen), CHUNK) as raw:
-            file = _decompressed(raw, path.suffix.lower())
+        with _open(path) as file:
             while block := file.read(CHUNK):
                 yield block
-            if raw.read(1):  # bz2 and lzma take a damaged stream that follows a good one for the end
-                raise EOFError("what follows the first stream is none")
     except InputError:
         raise
     except Exception as error:  # each format has a class of its own for damage
@@ -179,24 +124,17 @@ def _read_blocks(path: Path, seen: Seen) -> Iterator[bytes]:
         raise InputError(f"{path}: damaged, or not what its name says ({error}); copy it again") from None
 
 
-def _decompressed(raw: BinaryIO, suffix: str) -> Any:
-    match suffix:
-        case ".gz":
-            return gzip.GzipFile(fileobj=raw)
-        case ".bz2":
-            return bz2.BZ2File(raw)
-        case ".xz":
-            return lzma.LZMAFile(raw)
-        case ".zst":
-            return _zstd().ZstdFile(raw)
-    return raw
-
-
-def _zstd() -> Any:
+def _open(path: Path) -> Any:
+    if path == STANDARD_INPUT:
+        return sys.stdin.buffer
+    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    if path.suffix.lower() != ".zst":
+        return openers.get(path.suffix.lower(), open)(path, "rb")
     try:
-        return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+        zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ImportError:
         raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
+    return zstd.open(path)
 
 
 def _decode(blocks: Iterable[bytes], name: str) -> Iterator[str]:

@@ -152,10 +152,7 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
             return _load_gpt2_files(encoder, merges)
     if (folder / "tokenizer").is_dir():
         return load_tokenizer(folder / "tokenizer")
-    raise InputError(
-        f"tokenizer {str(spec)!r}: neither 'gpt2' nor a tokenizer.json, nor a folder with one, with"
-        " vocab.bpe and encoder.json, or with a saved tokenizer"
-    )
+    raise InputError(f"tokenizer {str(spec)!r}: neither 'gpt2' nor a tokenizer.json, nor a folder with a tokenizer")
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -202,9 +199,7 @@ def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     tokenizer = Tokenizer("words", WORD_PATTERN, ranks)
     for word in words:
         if tokenizer.encode(word) != [ranks[word.encode()]]:
-            raise InputError(
-                f"word {word!r} is not one word: a space goes only before it, and punctuation stands alone"
-            )
+            raise InputError(f"word {word!r} is not one word: a space goes before it, and punctuation stands alone")
     return tokenizer
 
 
@@ -245,9 +240,7 @@ def _load_saved(folder: Path) -> Tokenizer:
             return tokenizer
     except (KeyError, TypeError, ValueError):
         pass
-    raise InputError(
-        f"{folder}: tokenizer.json and ranks.tiktoken are damaged or do not belong together: copy them again"
-    )
+    raise InputError(f"{folder}: tokenizer.json and ranks.tiktoken are damaged or do not belong together")
 
 
 def _dump_ranks(ranks: dict[bytes, int]) -> bytes:

@@ -1,34 +1,19 @@
 """Writes files and folders so that a reader finds the old one or the new one, never a part of one.
 
 What is written first has a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and takes the target's name when it is
-complete. Its writer holds a lock on it, so that the next writer of the same target can tell what an ended process left.
+complete.
 """
 
 import contextlib
-import errno
-import fcntl
 import glob
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 from esnlm.errors import InputError
-
-# The errors of the system that the user can mend, and how. Any other one is a fault of the program.
-ADVICE = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space there, or choose another disk"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to"),
-    errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
-    errno.EIO: "the disk fails: choose another one",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
-# Those that the user can mend only if a path was given to write to. Elsewhere they are a fault of the program.
-PATH_ADVICE = {
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "choose a folder that exists, or make it first"),
-    errno.EEXIST: "a file stands where a folder is needed: choose another place",
-}
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -39,16 +24,15 @@ def write_file(path: Path, content: str | bytes) -> None:
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
     """Writes a group of files in their order, and removes those whose content is None. Links stay and are followed.
 
-    If the last one (such as a manifest) is there, the others are, too.
-    Raises InputError if the disk is full, or a path cannot be written.
+    If the last one (such as a manifest) is there, the others are, too. Raises InputError if one cannot be written.
     """
-    with contextlib.ExitStack() as stack:
-        partial: dict[Path, Path] = {}
+    partial: dict[Path, Path] = {}
+    try:
         for path, content in contents.items():
             with writing(path):
                 _require_file(path)
                 if content is not None:
-                    partial[path] = stack.enter_context(_partial(path.resolve(), Path.touch))
+                    partial[path] = _hidden(path.resolve())
                     partial[path].write_bytes(content.encode() if isinstance(content, str) else content)
                     _sync(partial[path])
         for path in contents:
@@ -57,12 +41,16 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
                     os.replace(partial[path], path.resolve())
                 else:
                     path.unlink(missing_ok=True)
+    finally:
+        for hidden in partial.values():
+            remove(hidden)
 
 
 class NewFolder:
     """A folder that is written under a hidden name and takes its own name in `commit`, all or nothing.
 
-    Leaving the `with` block without `commit` removes it.
+    Leaving the `with` block without `commit` removes it. One process at a time may write a folder: what it finds of an
+    unfinished one is removed.
 
     Example:
         with NewFolder(target) as new:
@@ -74,14 +62,15 @@ class NewFolder:
         """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it cannot be made."""
         self.target = target.resolve()  # a link to a folder goes on pointing at it
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        self._stack = contextlib.ExitStack()
-        self.path = self._stack.enter_context(_partial(self.target, Path.mkdir))
+        remove_abandoned(self.target.parent, glob.escape(self.target.name))
+        self.path = _hidden(self.target)
+        self.path.mkdir()
 
-    def __enter__(self) -> "NewFolder":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stack.close()
+        remove(self.path)
 
     def commit(self, replace: bool = False) -> None:
         """Gives the folder its name, once every byte of it is on the disk.
@@ -116,43 +105,29 @@ def remove(path: Path) -> None:
 
 
 def remove_abandoned(folder: Path, target: str = "*") -> None:
-    """Removes what processes that have ended left of unfinished writes in a folder, or of those to one target in it."""
+    """Removes what is left of unfinished writes in a folder, or of those to one target in it."""
     for hidden in folder.glob(f".{target}.partial-????????"):
-        with contextlib.suppress(OSError), _locked(hidden) as is_locked:
-            if is_locked:
-                remove(hidden)
+        remove(hidden)
 
 
 @contextlib.contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turns the system's errors that the user can mend into an InputError that names `path`."""
+    """Turns the system's errors into an InputError that names `path`."""
     try:
         yield
     except OSError as error:
-        if error.errno not in ADVICE | PATH_ADVICE:
-            raise
-        raise InputError(refusal(error, path)) from None
+        raise InputError(f"{path}: {error.strerror or error}; free some space, or choose another place") from None
 
 
-def refusal(error: OSError, path: Path | str) -> str:
-    """Returns one line: the file, what the system says, and what to free or change."""
-    return f"{path}: {error.strerror}; {(ADVICE | PATH_ADVICE)[error.errno or 0]}"
-
-
-def require_writable(file: Path) -> None:
+def require_writable(file: Path, overwrite: bool = True) -> None:
     """Raises InputError if no file of this name can be written, before the work for it is done."""
     _require_file(file)
+    if file.exists() and not overwrite:
+        raise InputError(f"{file}: exists; name another file, or replace it with --overwrite")
     if not file.parent.is_dir():
-        raise InputError(f"{file}: no such folder; choose a folder that exists, or make it first")
+        raise InputError(f"{file}: no such folder")
     if not os.access(file.parent, os.W_OK):
         raise InputError(f"{file}: the folder cannot be written to; choose another")
-
-
-def require_folders_above(path: Path) -> None:
-    """Raises InputError if no folder can be made for `path`, because a file has the name of a folder above it."""
-    above = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
-    if not above.is_dir():
-        raise InputError(f"{path}: {above.name} is a file, and no folder; name another place")
 
 
 def _require_file(path: Path) -> None:
@@ -172,31 +147,3 @@ def _sync(path: Path) -> None:
 
 def _hidden(target: Path) -> Path:
     return target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
-
-
-@contextlib.contextmanager
-def _partial(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
-    """Yields a new hidden sibling of `target`, locked, and removes it at the end if it still has this name."""
-    hidden = _hidden(target)
-    make(hidden)
-    try:
-        with _locked(hidden):
-            remove_abandoned(target.parent, glob.escape(target.name))
-            yield hidden
-    finally:
-        remove(hidden)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Yields whether a file or folder is locked within it: another process may hold it, and some file systems have no locks."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_locked = True
-    except OSError:
-        is_locked = False
-    try:
-        yield is_locked
-    finally:
-        os.close(descriptor)

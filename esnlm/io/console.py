@@ -1,26 +1,24 @@
 """What a person sees on standard error while a command works: lines, warnings and one line of progress.
 
-A terminal has one line that rich writes over; any other line takes its place. A log file and a pipe get whole lines only.
+A terminal has one line that is written over; any other line takes its place. A log file and a pipe get whole lines only.
 """
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Literal
-
-from rich import progress
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.text import Text
 
 from esnlm.distributed import group
 
 LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = 15.0, 0.2  # between lines of progress: in a log, on a terminal
 SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
+CLEAR = "\r\033[K"  # takes away the line of a terminal
 
 
 class Level(IntEnum):
@@ -32,7 +30,7 @@ class Level(IntEnum):
 
 
 _level = Level.USUAL
-_live: Live | None = None  # the line of a terminal that is written over, while it is shown
+_has_status = False  # a line that is written over stands on the terminal
 _lock = threading.RLock()  # a signal handler and `working` may print at any moment
 
 
@@ -45,11 +43,6 @@ def speaking(level: Level) -> Iterator[None]:
         yield
     finally:
         _level = before
-
-
-def level() -> Level:
-    """Returns how much is printed at present."""
-    return _level
 
 
 def say(line: str) -> None:
@@ -78,57 +71,39 @@ def tell(line: str) -> None:
                 print(line, file=sys.stderr, flush=True)
 
 
-def status(line: RenderableType) -> None:
+def status(line: str) -> None:
     """Shows a line on a terminal in place of the one before. The next line that is printed takes its place."""
-    global _live
+    global _has_status
     if _level < Level.USUAL or not is_terminal(sys.stderr) or not group.writes():
         return
     with _lock, contextlib.suppress(OSError):
-        if _live is None:
-            screen = Console(stderr=True)
-            _live = Live(
-                console=screen, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-            )
-            _live.start()
-            screen.show_cursor(True)  # whatever kills the process, the terminal keeps its cursor
-        _live.update(Text(line, no_wrap=True, overflow="ellipsis") if isinstance(line, str) else line, refresh=True)
+        print(CLEAR + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+        _has_status = True
 
 
 def end_status() -> None:
     """Takes the status away, so that the next line begins at the margin."""
-    global _live
+    global _has_status
     with _lock, contextlib.suppress(OSError):
-        if _live is not None:
-            ended, _live = _live, None
-            ended.stop()
+        if _has_status:
+            _has_status = False
+            print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
 Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line that vanishes at the end
 
 
 class Progress:
-    """How far, how fast and how much longer, by rich.progress: a line of a terminal, or lines in a log file.
+    """How far, how fast and how much longer: a line of a terminal that is written over, or lines in a log file.
 
     With `brief` the line vanishes at the end, and short work has no line in a log file.
     """
 
-    def __init__(
-        self,
-        total: int,
-        done: int = 0,
-        unit: str = "tokens",
-        brief: bool = False,
-        spell_speed: Callable[[float], str] | None = None,
-    ) -> None:
-        self.total, self.first, self.brief = total, done, brief
-        self._spell_speed = spell_speed or (lambda speed: f"{speed:,.0f} {unit}/s")
+    def __init__(self, total: int, done: int = 0, unit: str = "tokens", brief: bool = False) -> None:
+        self.total, self.unit, self.brief = total, unit, brief
         self._aside = 0.0  # seconds
-        texts = [progress.TextColumn(f"{{task.{each}}}") for each in ("description", "fields[speed]", "fields[left]")]
-        columns = (texts[0], progress.BarColumn(20), *texts[1:])
-        self._bar = progress.Progress(*columns, get_time=self._now, speed_estimate_period=SPEED_SECONDS, disable=True)
-        self._bar.add_task("", total=total, completed=done, speed="", left="")
-        self._task = self._bar.tasks[0]
-        self._began = self._reported = self._now()
+        self._began = self._now(), done
+        self._recent = deque([self._began])  # (seconds, done) of the last minute
         self._printed = time.monotonic()
 
     def show(self, done: int, text: str, final: bool = False, describe: Callable[[float], str] | None = None) -> None:
@@ -137,22 +112,22 @@ class Progress:
         The `final` line is always due. Its speed is that of the whole work.
         """
         now = self._now()
-        if not final and now - self._reported < SHOW_EVERY_SECONDS:
+        if not final and now - self._recent[-1][0] < SHOW_EVERY_SECONDS:
             return
-        self._reported = now
-        self._bar.update(self._task.id, completed=done)
-        mean = (done - self.first) / max(now - self._began, 1e-9)
-        speed = mean if final else self._task.speed or mean
+        while now - self._recent[0][0] > SPEED_SECONDS and len(self._recent) > 1:
+            self._recent.popleft()
+        then, before = self._began if final else self._recent[0]
+        self._recent.append((now, done))
+        speed = (done - before) / max(now - then, 1e-9)
         left = f"{clock((self.total - done) / speed)} left" if speed else ""
-        end = describe(speed) if describe else ""
+        line = f"{text}  {speed:,.0f} {self.unit}/s  {left}{describe(speed) if describe else ''}"
         if final and self.brief:
             end_status()
         elif is_terminal(sys.stderr) and not final:
-            self._bar.update(self._task.id, description=text, speed=self._spell_speed(speed) + end, left=left)
-            status(self._bar.get_renderable())
+            status(line)
         elif final or time.monotonic() - self._printed >= LOG_EVERY_SECONDS:
             self._printed = time.monotonic()
-            say(f"{text}  {self._spell_speed(speed)}  {left}{end}")
+            say(line)
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:

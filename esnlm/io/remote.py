@@ -4,6 +4,7 @@ fsspec speaks to the services, and s3fs and gcsfs find credentials, region and e
 """
 
 import hashlib
+import importlib
 import os
 import re
 from collections.abc import Callable
@@ -80,9 +81,8 @@ class Upload:
         self._folder, self._bucket = folder, _Bucket(url)
         self._sent: dict[str, tuple[int, int]] = {}
         own, there = folder / "config.yaml", self._bucket.files
-        if there and not (
-            "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
-        ):
+        is_own = "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
+        if there and not is_own:
             also = f"or copy that run to {folder} to go on with it"
             raise InputError(f"{url}: has another run or other files; name another place with --upload, {also}")
 
@@ -104,7 +104,8 @@ class Upload:
         for part in range(4):
             bucket.upload(folder, [name for name in new if _part(name) == part])
         gone = [name for name in {*bucket.files, *self._sent} - local.keys() if name.startswith(STEPS)]
-        bucket.remove(sorted(gone, key=_part, reverse=True))  # manifests first
+        for name in sorted(gone, key=_part, reverse=True):  # manifests first
+            bucket.remove(name)
         self._sent, bucket.files = local, {}
 
 
@@ -120,10 +121,10 @@ class _Bucket:
 
     def __init__(self, place: str | Path) -> None:
         self.url = full_name(place).rstrip("/")
-        self._fs, self._root = self._asked(_connect, self.url)
+        fsspec = self._asked(importlib.import_module, "fsspec")
+        self._fs, self._root = self._asked(fsspec.url_to_fs, self.url, use_listings_cache=False)
         found = self._asked(self._fs.find, self._root, detail=True)
-        names = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
-        self.files: dict[str, Any] = {name: info for name, info in names.items() if ".." not in name.split("/")}
+        self.files: dict[str, Any] = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
 
     def read(self, name: str) -> bytes:
         return self._asked(self._fs.cat_file, f"{self._root}/{name}")
@@ -131,9 +132,8 @@ class _Bucket:
     def upload(self, folder: Path, names: list[str]) -> None:
         self._asked(self._fs.put, [str(folder / name) for name in names], [f"{self._root}/{name}" for name in names])
 
-    def remove(self, names: list[str]) -> None:
-        for name in names:
-            self._asked(self._fs.rm_file, f"{self._root}/{name}")
+    def remove(self, name: str) -> None:
+        self._asked(self._fs.rm_file, f"{self._root}/{name}")
 
     def fetch(self, wanted: list[str]) -> Path:
         """Fetches the wanted files that are not on this machine as they are now, and returns their folder."""
@@ -168,9 +168,3 @@ class _Bucket:
             what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             advice = "check the address, the credentials (docs/cloud.md) and the network"
             raise InputError(f"{self.url}: {what}; {advice}") from error
-
-
-def _connect(url: str) -> tuple[Any, str]:
-    import fsspec
-
-    return fsspec.url_to_fs(url, use_listings_cache=False)

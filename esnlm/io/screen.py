@@ -3,7 +3,8 @@
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import TextIO
+from itertools import zip_longest
+from typing import Literal, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -28,7 +29,6 @@ class Screen:
         self._console = Console(
             file=stream,
             width=UNBROKEN,
-            force_terminal=bool(os.environ.get("FORCE_COLOR")) or None,
             color_system=None if os.environ.get("NO_COLOR") else "auto",
             highlight=False,
             markup=False,
@@ -48,11 +48,9 @@ class Screen:
         bold: Collection[str] = (),
         edge: bool = False,
     ) -> None:
-        """Shows a table.
+        """Shows a table; an empty header is none.
 
         Args:
-            header: One text a column; empty: there is no header.
-            rows: The cells of each row.
             align: A letter a column, l (text, broken if there is no room) or r (figures, never broken); the last one stands
                 for all further columns.
             bold: The rows whose first cell is one of these are shown in bold letters.
@@ -61,19 +59,13 @@ class Screen:
         lines = [list(row) for row in rows]
         table = Table(box=None, padding=(0, 1), pad_edge=edge, show_header=bool(header), header_style="bold")
         needed = 0  # columns of the terminal
-        for i in range(max(map(len, [header, *lines]))):
-            cells = [line[i] for line in [header, *lines] if i < len(line)]
+        for i, cells in enumerate(zip_longest(header, *lines, fillvalue="")):
             width = max(cell_len(part) for cell in cells for part in cell.split("\n"))
             is_text = (align + align[-1] * i)[i] == "l"
             least = min(width, NARROWEST_TEXT) if is_text else width
             needed += least + 2
-            table.add_column(
-                header[i] if header else "",
-                justify="left" if is_text else "right",
-                no_wrap=not is_text,
-                overflow="fold",
-                min_width=least,
-            )
+            side: Literal["left", "right"] = "left" if is_text else "right"
+            table.add_column(cells[0], justify=side, no_wrap=not is_text, overflow="fold", min_width=least)
         for line in lines:
             table.add_row(*line, style="bold" if line and line[0] in bold else None)
         if table.columns:

@@ -1,56 +1,63 @@
-"""A folder whose manifest has the size and the sha256 of every file in it, so that any change is found and named."""
+"""A manifest of the sha256 of files in a folder, so that any change of them is found and named."""
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from esnlm.errors import InputError
+from esnlm.io.atomic import write_file
 from esnlm.io.json_file import add_seal, remove_seal
 
 MANIFEST = "manifest.json"
 
 
-def write_manifest(folder: Path, **facts: Any) -> None:
-    """Writes the manifest of the files that are in a folder, and facts into it."""
-    (folder / MANIFEST).write_bytes(add_seal({"files": _entries(_files(folder))} | facts))
+@dataclass(frozen=True)
+class Manifest:
+    """The sha256 of the files that no longer change: `{"files": {NAME: SHA256}, FACT: VALUE, "sha256": SEAL}`."""
+
+    path: Path  # of the manifest itself, in that folder
+
+    def read(self) -> dict[str, Any] | None:
+        """Returns what the manifest holds, or None if there is none. Raises InputError if it is damaged."""
+        if not self.path.exists():
+            return None
+        if (content := remove_seal(self.path.read_bytes())) is None:
+            raise InputError(f"{self.path}: changed since it was written; restore it, or delete it to verify nothing")
+        return content
+
+    def add(self, *paths: Path, **facts: Any) -> None:
+        """Records the sha256 of those files, and of those in folders, that exist, and facts as JSON has them."""
+        known = self.read() or {}
+        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+        found = {file.relative_to(self.path.parent).as_posix(): file_sha256(file) for file in files if file.is_file()}
+        write_file(self.path, add_seal(known | facts | {"files": known.get("files", {}) | found}))
+
+    def find_damage(self, *paths: Path) -> list[str]:
+        """Returns a line for each recorded file, among `paths` and in them, that is missing or has changed."""
+        lines = []
+        for name, expected in (self.read() or {"files": {}})["files"].items():
+            file = self.path.parent / name
+            if not {file, *file.parents}.isdisjoint(paths):
+                if not file.is_file():
+                    lines.append(f"{file}: missing")
+                elif file_sha256(file) != (expected if isinstance(expected, str) else expected["sha256"]):
+                    lines.append(f"{file}: changed since it was written")
+        return lines
 
 
 def find_difference(folder: Path) -> str | None:
-    """Reads all of a folder. Returns None if it is as `write_manifest` saw it, else a line: the bad file and why."""
+    """Reads all of a folder. Returns None if each file is as its manifest says, else a line: the bad file and why."""
     if not folder.is_dir():
         return "no such folder"
+    manifest = Manifest(folder / MANIFEST)
     try:
-        found = _files(folder)
-        if MANIFEST not in found:
-            return f"{MANIFEST}: missing"
-        content = remove_seal(found.pop(MANIFEST).read_bytes())
-        entries = _entries(found)
+        damage = manifest.find_damage(folder) if manifest.path.exists() else [f"{manifest.path}: missing"]
+    except InputError:
+        return f"{MANIFEST}: changed since it was written"
     except OSError as error:
         return f"{error.filename or folder}: {error.strerror}"
-    if content is None:
-        return f"{MANIFEST}: changed since it was saved"
-    saved = content["files"]
-    for name in sorted(saved.keys() | entries.keys()):
-        if name not in entries:
-            return f"{name}: missing"
-        if name not in saved:
-            return f"{name}: not part of this checkpoint"
-        if entries[name] != saved[name]:
-            return f"{name}: changed since it was saved"
-    return None
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Returns the files in a folder by their names there, without those that macOS adds to folders."""
-    found = [path for path in folder.rglob("*") if not path.is_dir() and not path.name.startswith((".DS_Store", "._"))]
-    return {path.relative_to(folder).as_posix(): path for path in found}
-
-
-def _entries(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
-    """Returns what a manifest says of each file."""
-    with ThreadPoolExecutor(2) as threads:  # hashing releases the GIL
-        digests = dict(zip(files, threads.map(file_sha256, files.values()), strict=True))
-    return {name: {"size": files[name].stat().st_size, "sha256": digests[name]} for name in files}
+    return damage[0].removeprefix(f"{folder}/") if damage else None
 
 
 def file_sha256(path: Path) -> str:

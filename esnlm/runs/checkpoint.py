@@ -4,7 +4,7 @@ A checkpoint is a folder. A run has one for each saved step, `checkpoints/STEP/`
 
     arrays/          the arrays, as Orbax's PyTreeCheckpointer writes them
     metadata.json    what the caller wants to remember: position in the data, seed, `"permanent": true`, ...
-    manifest.json    size and sha256 of each file above, and the sha256 of this list itself
+    manifest.json    the sha256 of each file above, and of this list itself
 
 Orbax restores flipped bits without a word, so nothing is restored before every byte of it has been checked.
 """
@@ -25,22 +25,20 @@ import orbax.checkpoint as ocp
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io import sealed_folder
 from esnlm.io.atomic import NewFolder, remove_abandoned, remove_folder
 from esnlm.io.json_file import parse_json
-from esnlm.io.sealed_folder import MANIFEST
+from esnlm.io.sealed_folder import MANIFEST, Manifest
+from esnlm.io.sealed_folder import find_difference as verify
 from esnlm.warning import warn_caller
 
 ARRAYS, METADATA = "arrays", "metadata.json"
 
+Warn = Callable[[str], Any]  # takes a line
 Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leaves are arrays
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Saves a checkpoint, all of it or nothing, whenever the process is killed. A damaged one there is replaced.
-
-    Raises InputError if an intact one is there or the disk refuses. Earlier checkpoints are untouched.
-    """
+    """Saves a checkpoint, all of it or nothing, whenever the process is killed. Only a damaged one there is replaced."""
     folder = Path(folder).absolute()
     arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # no sharding is stored, so any machine can restore
     named = _named(arrays)
@@ -56,19 +54,12 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
                 orbax.save(new.path / ARRAYS, jax.tree.map(lambda a: a if a.size else np.zeros(1, a.dtype), arrays))
             (new.path / METADATA).write_text(json.dumps(metadata, indent=1), encoding="utf-8")
             empty = {name: array.shape for name, array in named.items() if array.size == 0}
-            sealed_folder.write_manifest(new.path, empty_arrays=empty)
+            Manifest(new.path / MANIFEST).add(new.path, empty_arrays=empty)
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]
-        raise InputError(
-            f"{folder}: checkpoint not saved: {reason}; {_mb(size)} needed, {_mb(_free(folder))} available: free"
-            " some space or choose another run directory (earlier checkpoints are untouched)"
-        ) from error
-
-
-def verify(folder: Path) -> str | None:
-    """Reads all of a checkpoint. Returns None if it is as it was saved, else one line: the bad file and why."""
-    return sealed_folder.find_difference(Path(folder))
+        space = f"{_mb(size)} needed, {_mb(_free(folder))} available"
+        raise InputError(f"{folder}: checkpoint not saved: {reason}; {space}; earlier ones are untouched") from error
 
 
 def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -78,15 +69,13 @@ def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
     return _load(Path(folder))
 
 
-def restore_latest(
-    checkpoints: Path, warn: Callable[[str], Any] = warn_caller
-) -> tuple[int, Arrays, dict[str, Any]] | None:
+def restore_latest(checkpoints: Path, warn: Warn = warn_caller) -> tuple[int, Arrays, dict[str, Any]] | None:
     """Returns `latest_step` as (step, arrays, metadata), with each file verified once; None if no step was saved yet."""
     step = latest_step(checkpoints, warn)
     return None if step is None else (step, *_load(Path(checkpoints) / str(step)))
 
 
-def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warn_caller) -> int | None:
+def latest_step(checkpoints: Path, warn: Warn = warn_caller) -> int | None:
     """Returns the latest step that verifies, or None if no step was saved yet.
 
     Calls `warn` with a line for each later step, which names its bad file. Raises InputError if no saved step is intact.
@@ -99,10 +88,7 @@ def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warn_caller) -> 
         warn(f"{folder}: damaged checkpoint, not used: {problem}")
     if not steps:
         return None
-    raise InputError(
-        f"{checkpoints}: no intact checkpoint; restore one from a copy, or delete this folder and the summary.json beside"
-        " it to train from the start"
-    )
+    raise InputError(f"{checkpoints}: no intact checkpoint; restore one, or delete this folder and summary.json")
 
 
 def all_steps(checkpoints: Path) -> list[int]:
@@ -148,9 +134,7 @@ def digest(arrays: Arrays) -> str:
 def require_free_space(folder: Path, bytes_needed: int) -> None:
     """Raises InputError unless the disk that holds `folder` (which need not exist yet) has `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:
-        raise InputError(
-            f"{folder}: {_mb(bytes_needed)} of disk needed and {_mb(free)} free; free some there or choose another folder"
-        )
+        raise InputError(f"{folder}: {_mb(bytes_needed)} of disk needed, {_mb(free)} free; free some or move the run")
 
 
 def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -11,51 +11,12 @@ from filelock import FileLock, Timeout
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.atomic import remove, write_file, writing
-from esnlm.io.json_file import add_seal, parse_json, remove_seal, write_json
-from esnlm.io.sealed_folder import file_sha256
+from esnlm.io.atomic import remove, writing
+from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.sealed_folder import Manifest
 from esnlm.warning import warn_caller
 
-# What lines on a run directory advise. A study, which names its runs, replaces it.
-ANOTHER = "choose another with --run"
 FORMAT = 2  # of the run directories that this version writes and reads
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The sha256 of the files that no longer change: `{"files": {NAME: SHA256}, FACT: VALUE, "sha256": SEAL}`."""
-
-    path: Path  # of the manifest itself, in that folder
-
-    def read(self) -> dict[str, Any] | None:
-        """Returns what the manifest holds, or None if there is none. Raises InputError if it is damaged."""
-        if not self.path.exists():
-            return None
-        if (content := remove_seal(self.path.read_bytes())) is None:
-            raise InputError(
-                f"{self.path}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
-                " files that are not verified"
-            )
-        return content
-
-    def add(self, *paths: Path, **facts: Any) -> None:
-        """Records the sha256 of those files, and of those in folders, that exist, and facts as JSON has them."""
-        known = self.read() or {}
-        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-        found = {file.relative_to(self.path.parent).as_posix(): file_sha256(file) for file in files if file.is_file()}
-        write_file(self.path, add_seal(known | facts | {"files": known.get("files", {}) | found}))
-
-    def find_damage(self, *paths: Path) -> list[str]:
-        """Returns a line for each recorded file, among `paths` and in them, that is missing or has changed."""
-        lines = []
-        for name, expected in (self.read() or {"files": {}})["files"].items():
-            file = self.path.parent / name
-            if not {file, *file.parents}.isdisjoint(paths):
-                if not file.is_file():
-                    lines.append(f"{file}: missing")
-                elif file_sha256(file) != expected:
-                    lines.append(f"{file}: changed since it was written")
-        return lines
 
 
 @dataclass(frozen=True)
@@ -63,7 +24,6 @@ class Entry:
     """A file or folder of a run directory; read as an attribute of `RunDirectory` it is a path."""
 
     name: str  # with a slash at its end for a folder
-    meaning: str  # one sentence
 
     def __get__(self, directory: "RunDirectory", owner: type | None = None) -> Path:
         return directory.path / self.name
@@ -71,46 +31,35 @@ class Entry:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run. A run directory moves to another machine and still loads.
-
-    Raises:
-        InputError: The run was written in another format.
-    """
+    """The files of one run. A run directory moves to another machine and still loads. One of another format is refused."""
 
     path: Path
     upload: Callable[[], Any] | None = None  # is called after each checkpoint
 
-    format = Entry("format.json", "The number of the run directory's format, written before everything else.")
-    config = Entry("config.yaml", "The configuration as asked for, with what was chosen for the device filled in.")
-    data = Entry("data.json", "The sha256 of the token stores and of the tokenizer that the run was begun with.")
-    tokenizer = Entry("tokenizer/", "The tokenizer, a copy of the token store's.")
-    unigram = Entry("unigram.npy", "How often each token is predicted in the training text, (V,) int64.")
-    stores = Entry(
-        "stores/", "The token stores of a corpus that was generated for the run, or of sentences given in Python."
-    )
-    minimal_pairs = Entry("minimal_pairs/", "The minimal pairs of a corpus that was generated for the run.")
-    frozen = Entry("frozen/", "The reservoir, which no optimizer trains, saved once as a checkpoint.")
-    initial = Entry("initial/", "The trained arrays that the run began from, if it goes on from another run.")
-    checkpoints = Entry("checkpoints/", "A checkpoint of what is trained and of the optimizer for each saved step.")
-    sums = Entry("sums/", "A checkpoint of the sums of a regression that is under way, a folder for each saved step.")
-    metrics = Entry("metrics.jsonl", "A line for each logged step and for each validation.")
-    metrics_table = Entry("metrics.csv", "The same for R and spreadsheets, by the tracker csv.")
-    tensorboard = Entry("tensorboard/", "The same as event files, by the tracker tensorboard.")
-    wandb_id = Entry("wandb.json", "The id of the run in Weights & Biases, by the tracker wandb.")
-    wandb = Entry("wandb/", "What Weights & Biases keeps on this machine, which `wandb sync` uploads.")
-    mlflow_id = Entry("mlflow.json", "The id of the run in MLflow, by the tracker mlflow.")
-    summary = Entry(
-        "summary.json", "The results and how they were made, or the step at which training was interrupted."
-    )
-    profile = Entry("profile/", "The traces that `train.py --profile` asked for, as JAX's profiler writes them.")
-    plots = Entry("plots/", "The plot of the losses.")
-    evaluation = Entry(
-        "evaluation/",
-        "The reports on minimal pairs, and in folders of their own learning curves and the results of other programs' tasks.",
-    )
-    diagnostics = Entry("diagnostics/", "The report of `esnlm diagnose`.")
-    manifest_file = Entry("manifest.json", "The sha256 of the files that no longer change.")
-    lock = Entry(".lock", "A file that a training holds locked, so that a second one stays out.")
+    format = Entry("format.json")  # the number of the format, written before everything else
+    config = Entry("config.yaml")  # as asked for, with what was chosen for the device filled in
+    data = Entry("data.json")  # the sha256 of the token stores and of the tokenizer that the run was begun with
+    tokenizer = Entry("tokenizer/")  # a copy of the token store's
+    unigram = Entry("unigram.npy")  # how often each token is predicted in the training text, (V,) int64
+    stores = Entry("stores/")  # token stores of a corpus that was generated for the run, or given in Python
+    minimal_pairs = Entry("minimal_pairs/")  # of a corpus that was generated for the run
+    frozen = Entry("frozen/")  # the reservoir, saved once as a checkpoint
+    initial = Entry("initial/")  # the trained arrays that the run began from, if it goes on from another run
+    checkpoints = Entry("checkpoints/")  # a folder for each saved step
+    sums = Entry("sums/")  # of a regression that is under way, a folder for each saved step
+    metrics = Entry("metrics.jsonl")  # a line for each logged step and for each validation
+    metrics_table = Entry("metrics.csv")
+    tensorboard = Entry("tensorboard/")
+    wandb_id = Entry("wandb.json")
+    wandb = Entry("wandb/")
+    mlflow_id = Entry("mlflow.json")
+    summary = Entry("summary.json")  # the results, or the step at which training was interrupted
+    profile = Entry("profile/")  # the traces that `train.py --profile` asked for
+    plots = Entry("plots/")
+    evaluation = Entry("evaluation/")
+    diagnostics = Entry("diagnostics/")
+    manifest_file = Entry("manifest.json")  # the sha256 of the files that no longer change
+    lock = Entry(".lock")  # held by a training, so that a second one stays out
 
     def __post_init__(self) -> None:
         try:
@@ -118,10 +67,7 @@ class RunDirectory:
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
         if found != FORMAT:
-            raise InputError(
-                f"{self.path}: a run directory of format {found}, and this version of esnlm reads format {FORMAT} only; use"
-                " the version that wrote it, or train the run again in another directory"
-            )
+            raise InputError(f"{self.path}: of format {found}, and this version reads format {FORMAT} only")
 
     @property
     def manifest(self) -> Manifest:
@@ -185,14 +131,11 @@ class RunDirectory:
             return
         entries = [path for path in vars(RunDirectory).values() if isinstance(path, Entry) and path.name[0] != "."]
         if found := [entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()]:
-            raise InputError(f"{self.path}: no run directory, and it has {', '.join(found)} already; {ANOTHER}")
+            raise InputError(f"{self.path}: no run directory, and it has {', '.join(found)}; name another with --run")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the run directory against a second training. The lock goes with the process, however it ends.
-
-        Raises InputError if another process holds it, or the folder is another's.
-        """
+        """Holds the run directory against a second training. The lock goes with the process, however it ends."""
         if not group.writes():  # process 0 of this run holds it
             yield
             return
@@ -203,7 +146,7 @@ class RunDirectory:
             try:
                 lock.acquire(blocking=False)
             except Timeout:
-                raise InputError(f"{self.path}: another training is writing to this run directory; {ANOTHER}") from None
+                raise InputError(f"{self.path}: another training is writing here; name another with --run") from None
             # filelock raises the first, and the system the second, on a file system that has no locks.
             except (NotImplementedError, OSError) as error:
                 if getattr(error, "errno", errno.ENOLCK) != errno.ENOLCK:

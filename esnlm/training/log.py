@@ -66,7 +66,6 @@ class TrainingLog:
         """Waits for what is still on the device: the state's counters are then as after its last update."""
         while self.pending:
             self._record(self.pending.popleft())
-        self.state.metrics_sha256 = self.metrics.sha256
         self.state.note_memory()
 
     @contextlib.contextmanager

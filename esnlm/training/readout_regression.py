@@ -100,7 +100,6 @@ class ReadoutRegression:
         speed = state.tokens / state.seconds  # so that the time on this line has the making of the readout, too
         figures = {"train_nll": state.train_nll, "tokens_per_second": speed} | state.regression
         self.metrics.write(step=state.step, tokens=state.tokens, **figures)
-        state.metrics_sha256 = self.metrics.sha256
         state.note_memory()
         save_state(state, self.directory, keep=1, permanent=False)
         if group.writes():
@@ -183,7 +182,6 @@ class ReadoutRegression:
 
     def _save_accumulators(self, state: State) -> None:
         """Saves sums/STEP, and drops the older ones."""
-        state.metrics_sha256 = self.metrics.sha256
         state.note_memory()
         with group.written_by_first() as writes:
             if writes:

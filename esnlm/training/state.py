@@ -46,7 +46,6 @@ class State:
     train_nll_count: int = 0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
     skipped: int = 0  # updates left out because they were not finite
     unlogged: list[float] = field(default_factory=list)  # batch losses since the last line of metrics
-    metrics_sha256: str | None = None  # of the lines of metrics.jsonl so far
     changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
     devices: list[dict[str, Any]] = field(default_factory=list)  # that it was trained on, in their order
     regression: dict[str, Any] = field(default_factory=dict)  # how the readout was fitted; empty until it is

@@ -121,7 +121,7 @@ def _train_run(
     note_changes(state, changes)
     note_device(state, describe_device())
     with (
-        Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
+        Metrics(directory.metrics if group.writes() else None, state.step) as metrics,
         Trackers(chosen if group.writes() else {}, directory, as_dict(experiment), state.step) as trackers,
     ):
         metrics.listeners += [trackers.log, partial(_tell, listeners, interruption)]

@@ -134,7 +134,8 @@ commands.main(["--help"])
     assert (done.returncode, done.stderr) == (0, "")
     assert "heavy: set()" in done.stdout
     for name, module in commands.COMMANDS.items():
-        assert f"  {name} " in done.stdout and importlib.import_module(module).__doc__.splitlines()[0] in done.stdout
+        first = importlib.import_module(module).__doc__.splitlines()[0]
+        assert f"  {name}" in done.stdout and first in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("words", [[], ["cook"], ["report"], ["--seed", "3"], ["report", "x", "--seed", "3"]])
@@ -149,7 +150,6 @@ def test_a_configuration_that_is_not_in_the_working_folder_is_a_shipped_one(tmp_
     monkeypatch.chdir(tmp_path)
     assert find_config("configs/quickstart.yaml") == shipped_configs() / "quickstart.yaml"
     assert find_config("configs/none.yaml") == Path("configs/none.yaml")
-    assert find_config("configs/../train.py") == Path("configs/../train.py")
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "quickstart.yaml").write_text("seed: 1\n")
     assert find_config("configs/quickstart.yaml") == Path("configs/quickstart.yaml")
@@ -188,7 +188,7 @@ def test_a_run_goes_on_from_a_parent_of_any_name(name, tmp_path, monkeypatch):
     RunDirectory(Path(name)).format.write_text(json.dumps({"format": FORMAT}))
     Path(name, "config.yaml").write_text(f"run: first\n{SMALL}compute: {{mesh: {{data: 2, vocabulary: 1}}}}\n")
     words = ["--from", name, "--run", "second"]
-    options, options.settings = commands.parser_of("train", "esnlm train").parse_known_args(words)
+    options, options.overrides = commands.parser_of("train", "esnlm train").parse_known_args(words)
     experiment = config_io.read_of_parent(*train._configuration(options))
     assert Path(experiment.parent.run) == Path(name) and experiment.run == "second"
     assert experiment.compute.mesh is None
@@ -209,7 +209,7 @@ def test_a_verbose_training_says_what_was_chosen_and_how_long_it_took(tmp_path):
     out, told = in_pipe(python("train.py", "--config", tmp_path / "small.yaml", "--verbose"), {"COLUMNS": "40"})
     assert "\033" not in out + told and "\r" not in out + told
     assert f"run directory: {tmp_path / 'small'}" in out, "lines of a pipe are whole"
-    for line in (r"computing on .*kernel \w+.*", r"python train\.py: \d+:\d\d, \d+ programs compiled or read in .* s"):
+    for line in (r"computing on .*kernel \w+.*", r"python train\.py: \d+:\d\d"):
         assert re.search(rf"^{line}$", told, re.MULTILINE), line
 
 

@@ -58,7 +58,7 @@ def test_a_list_of_sentences_a_text_and_a_store_are_the_same(run, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(sentences))
     by_store, by_text = measure_run(run, [validation(run)], [tmp_path / "text.txt"])["texts"]
     assert by_store["models"] == by_text["models"] and by_store["models"]["model"]["nll"] == found.nll
-    assert [by_store["kind"], by_text["kind"]] == ["store", "text, one sentence a line"]
+    assert by_store["sha256"] == by_text["sha256"]
     total = loaded.log_probs(sentences).sum()
     assert found.nats == pytest.approx(-total, rel=1e-6)
     assert found.nats - found.eos_nats == pytest.approx(-loaded.log_probs(sentences, "no-eos").sum(), rel=1e-6)

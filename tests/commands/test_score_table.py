@@ -62,7 +62,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_scored(
     monkeypatch.setattr(type(small), "surprisal", lambda *_, **__: pytest.fail("scored"))
     (here / "text.txt").write_text("The cats sleep.\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", option, file]) == 2
-    assert f"{file}: no such folder; choose a folder that exists, or make it first" in capsys.readouterr().err
+    assert f"{file}: no such folder" in capsys.readouterr().err
 
 
 def test_a_dash_is_standard_input(here, capsys, monkeypatch):
@@ -76,7 +76,7 @@ def test_a_dash_is_standard_input(here, capsys, monkeypatch):
 def test_a_row_a_word_is_told_of(here, capsys):
     (here / "words.csv").write_text("word,rt\nThe,300\ncats,320\nsleep.,310\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--column", "word"]) == 0
-    assert "each row of column 'word' has one word, which is scored as a whole sentence" in capsys.readouterr().err
+    assert "each row has one word, scored as a sentence" in capsys.readouterr().err
 
 
 WORDS = """item,word,rt,sentence
@@ -123,7 +123,24 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
     assert found == pytest.approx(expected, abs=1e-6)
     monkeypatch.setattr(score_table, "load_punkt", lambda language: None)
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word"]) == 2
-    assert "no pretrained Punkt data for english found" in capsys.readouterr().err
+    assert "no Punkt data for english" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, sentences, numbers",
+    [
+        (["Dr.", "Who", "runs.", "It", "barks"], ["Dr. Who runs.", "It barks"], [1, 1, 1, 2, 2]),
+        (["It ended. Then", "it began."], ["It ended.", "Then it began."], [1, 2]),  # a cell is whole
+    ],
+)
+def test_a_word_is_in_the_sentence_of_its_first_character(words, sentences, numbers):
+    assert score_table.sentence_numbers(words, lambda text: sentences) == numbers
+
+
+def test_a_row_without_a_word_is_named(here, capsys):
+    (here / "words.csv").write_text("word,rt\nThe,300\n ,320\n")
+    assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word"]) == 2
+    assert "words.csv:3: no word in column 'word': leave the row out" in capsys.readouterr().err
 
 
 def test_words_are_drawn(here, capsys, rendered):
@@ -157,7 +174,7 @@ def test_files_are_written_and_not_overwritten_unasked(here, capsys):
     assert commands.main(words) == 2
     assert capsys.readouterr() == (
         "",
-        "error: rows.jsonl: exists: name another file, or replace it with --overwrite\n",
+        "error: rows.jsonl: exists; name another file, or replace it with --overwrite\n",
     )
     assert commands.main([*words, "--overwrite", "--format", "csv"]) == 0
     assert (here / "rows.jsonl").read_text().startswith("sentence,position,word,start,end,surprisal_bits\n0,0,The,0,3,")

@@ -34,6 +34,6 @@ def test_marks_and_the_form_of_letters_are_warned_of(capsys):
     noted("<|endoftext|>\n</s>\n<|endoftext|>\nKa\u0308the schla\u0308ft.").warn()
     first, second = capsys.readouterr().err.splitlines()
     assert (
-        first.startswith("warning: a.txt: '<|endoftext|>' or its like stands in the text 3 times:")
+        first.startswith("warning: a.txt: marks such as '<|endoftext|>' are read as text, 3 times;")
         and "a.txt: not in Unicode's form NFC" in second
     )

@@ -73,7 +73,7 @@ def contents(folder) -> dict[str, bytes]:
 def test_a_file_is_split_as_nltk_splits_the_whole_text(tmp_path, spelling, no_punkt_data, workers):
     text = "A Heading\n\nHere it\nbegins. And this\r\nis all of\n it! The\nend\n"
     source = write(tmp_path / "a.txt", text)
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="file", workers=workers, progress=False)
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="file", workers=workers)
     whole = text.replace("\r\n", "\n")
     assert texts(store) == PunktSentenceTokenizer(whole).tokenize(whole)  # learned from the same text
     assert texts(store)[0] == "A Heading\n\nHere it\nbegins."
@@ -88,7 +88,7 @@ def test_a_file_of_documents_is_not_split_across_them(tmp_path, spelling):
 
 def test_a_line_is_a_sentence(tmp_path, spelling):
     source = write(tmp_path / "a.txt", "\ufeffOne. Two.\r\n\n  three  \nno\nfour\r\n\t\n")
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line")
     assert texts(store) == ["One. Two.", "three", "four"]
     assert store.words.tolist() == [2, 1, 1]
     assert store.bytes.tolist() == [9, 5, 4]
@@ -101,9 +101,7 @@ def test_short_sentences_are_dropped_and_long_ones_cut(tmp_path, spelling):
     # With one id a byte, a sentence of n bytes has n + 2 tokens.
     lines = ["abc", "abcd", "abcde", "ab cd ef", "ab cd ef g", "ab cdé", "ab cdeé"]
     source = write(tmp_path / "a.txt", "\n".join(lines))
-    store = prepare(
-        [source], tmp_path / "store", tokenizer=spelling, sentences="line", min_length=6, max_length=9, progress=False
-    )
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", min_length=6, max_length=9)
     # Of "ab cdeé" the cut leaves the first byte of "é".
     assert texts(store) == ["abcd", "abcde", "ab cd e", "ab cd e", "ab cdé", "ab cde\ufffd"]
     assert store.lengths.tolist() == [6, 7, 9, 9, 9, 9]
@@ -133,14 +131,12 @@ def test_real_text_is_what_nltk_and_the_tokenizer_make_of_each_line(data, dev_co
                 if len(ids) + 2 >= 6:
                     expected.append([50256, *ids[:38], 50256])
 
-    store = prepare(inputs, tmp_path / "store", tokenizer=data / "gpt2_bpe", max_length=40, progress=False)
+    store = prepare(inputs, tmp_path / "store", tokenizer=data / "gpt2_bpe", max_length=40)
     assert [store.sentence(i).tolist() for i in range(len(store))] == expected
     assert (store.manifest["dropped_short"], store.manifest["cut_long"]) == (dropped, cut)
     assert store.manifest["sentence_rule"] == "punkt pretrained english"
     assert store.tokens.dtype == np.uint16
-    again = prepare(
-        inputs, tmp_path / "2", tokenizer=data / "gpt2_bpe", max_length=40, punkt_data=data, workers=2, progress=False
-    )
+    again = prepare(inputs, tmp_path / "2", tokenizer=data / "gpt2_bpe", max_length=40, punkt_data=data, workers=2)
     assert contents(again.folder) == contents(store.folder)
 
 
@@ -152,7 +148,7 @@ def test_the_manifest_counts_and_names_its_sources(tmp_path, spelling):
     write(folder / ".hidden", "hidden\n")
     write(folder / ".git" / "config", "hidden\n")
     alone = write(tmp_path / "elsewhere" / "z.txt", "zzzz\n")
-    store = prepare([alone, folder], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    store = prepare([alone, folder], tmp_path / "store", tokenizer=spelling, sentences="line")
     assert texts(store) == ["zzzz", "cccc", "aaaa", "bbbb bbbb"]
     in_order = {"z.txt": "zzzz\n"} | {name: files[name] for name in ("a/c.txt", "a.txt", "b.txt")}
     assert store.manifest["sources"] == [
@@ -167,7 +163,7 @@ def test_the_manifest_counts_and_names_its_sources(tmp_path, spelling):
 
 def test_chunks_and_workers_change_nothing(tmp_path, spelling, monkeypatch):
     inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, 60)) for i in range(3)]
-    settings = {"tokenizer": spelling, "sentences": "line", "max_length": 60, "progress": False}
+    settings = {"tokenizer": spelling, "sentences": "line", "max_length": 60}
     whole = prepare(inputs, tmp_path / "1", **settings)
     monkeypatch.setattr(text_files, "CHUNK", 500)
     for workers in (1, 3):
@@ -185,7 +181,7 @@ def test_chunks_and_workers_change_nothing(tmp_path, spelling, monkeypatch):
 def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatch, max_words, chunk):
     monkeypatch.setattr(text_files, "CHUNK", chunk)
     inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, lines)) for i, lines in enumerate((60, 20, 3))]
-    settings = {"tokenizer": spelling, "sentences": "line", "min_length": 20, "progress": False}
+    settings = {"tokenizer": spelling, "sentences": "line", "min_length": 20}
 
     sizes = [len(path.read_text("utf-8").split()) for path in inputs]
     ends = [max_words * sum(sizes[: i + 1]) // sum(sizes) for i in range(3)]
@@ -247,7 +243,7 @@ def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, m
     assert "  sentences  punkt trained on this input\n" in said
     assert f"{tmp_path}/1: {len(store)} sentences, {len(store.tokens):,} tokens with BOS and EOS" in said
     monkeypatch.setattr(prepare_module, "PUNKT_SAMPLE", 10_000)
-    store = prepare([source], tmp_path / "2", tokenizer=spelling, language="german", progress=False)
+    store = prepare([source], tmp_path / "2", tokenizer=spelling, language="german")
     assert store.manifest["sentence_rule"] == "punkt trained on this input (0.0 MB of it)"
 
 
@@ -256,7 +252,7 @@ def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, m
 
 def refused(tmp_path, message: str, **settings):
     """Checks the message, and that there is no trace of a store."""
-    settings = {"sentences": "line", "progress": False} | settings
+    settings = {"sentences": "line"} | settings
     with pytest.raises(InputError) as error:
         prepare(settings.pop("inputs", [tmp_path / "a.txt"]), tmp_path / "out" / "store", **settings)
     assert str(error.value).startswith(message)
@@ -279,8 +275,6 @@ def test_settings_that_make_no_sense(tmp_path, spelling):
     write(tmp_path / "a.txt", random_text(0, 3))
     refused(tmp_path, "sentence lengths from 6 to 5: give 3 <=", tokenizer=spelling, max_length=5)
     refused(tmp_path, "max_words 0: give at least 1", tokenizer=spelling, max_words=0)
-    refused(tmp_path, "workers 0: give at least 1", tokenizer=spelling, workers=0)
-    refused(tmp_path, "sentences 'lines': give 'punkt', 'line' or 'file'", tokenizer=spelling, sentences="lines")
     refused(tmp_path, "tokenizer 'train:big': give the number of ids to train, as in train:8192", tokenizer="train:big")
     refused(tmp_path, "tokenizer 'gpt9': neither 'gpt2' nor", tokenizer="gpt9")
     asked = {"tokenizer": spelling, "sentences": "punkt", "language": "klingon", "punkt_data": str(tmp_path)}
@@ -289,7 +283,7 @@ def test_settings_that_make_no_sense(tmp_path, spelling):
 
 def test_a_store_that_exists_is_refused_before_any_work(tmp_path, spelling):
     source = write(tmp_path / "a.txt", random_text(0, 3))
-    settings = {"tokenizer": spelling, "sentences": "line", "progress": False}
+    settings = {"tokenizer": spelling, "sentences": "line"}
     prepare([source], tmp_path / "store", **settings)
     before = contents(tmp_path / "store")
     with pytest.raises(InputError, match=f"^{tmp_path}/store: exists; "):
@@ -339,7 +333,7 @@ def test_a_killed_preparation_leaves_no_workers_and_the_next_one_cleans_up(tmp_p
     process.communicate(timeout=60)  # ends when the last process of the session has closed its output
     left = os.listdir(out.parent)
     assert [name.startswith(".store.partial-") for name in left] == ([True] if how == signal.SIGKILL else [])
-    prepare([source], out, tokenizer=spelling, sentences="line", progress=False)
+    prepare([source], out, tokenizer=spelling, sentences="line")
     assert os.listdir(out.parent) == ["store"]
 
 

@@ -115,7 +115,7 @@ def test_every_command_that_a_page_names_has_these_options(page):
         parser = Parser(name)
         importlib.import_module(commands.COMMANDS[name]).add_arguments(parser)
         known = {option for action in parser._actions for option in action.option_strings}
-        settings = parser.get_default("settings") is not None
+        settings = parser.get_default("overrides") is not None
         unknown = [word for word in rest if word.startswith("--") and word not in known]
         assert all(settings and is_setting(word) for word in unknown), f"{page}: {line}: {unknown}"
 

@@ -180,7 +180,6 @@ def test_no_sentences_give_no_rows(run):
         ({"punctuation": "none"}, "punctuation is 'none': choose attached or separate"),
         ({"whitespace": "none"}, "whitespace is 'none': choose leading or trailing"),
         ({"context": "book"}, "context is 'book': choose sentence or document"),
-        ({"context": "document", "documents": [1, 2]}, "2 documents are named for 1 sentences: name one for each"),
         (
             {"documents": [1]},
             "documents are named, and each sentence has a fresh state: give context='document' with them",

@@ -1,13 +1,8 @@
 """A reader finds the old file or folder or the new one, never a part, and nothing unfinished stays for ever."""
 
-import fcntl
 import os
 import re
-import signal
 import stat
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
@@ -40,7 +35,7 @@ def test_a_file_is_written_and_replaced(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
     write_file(tmp_path / "file", "old")
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(InputError, match=f"^{tmp_path}/file: No space left on device; free some space there"):
+    with pytest.raises(InputError, match=f"^{tmp_path}/file: No space left on device"):
         write_file(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old" and names(tmp_path) == ["file"]
 
@@ -48,8 +43,8 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     "name, line",
     [
-        ("none/file", "No such file or directory; choose a folder that exists, or make it first"),
-        ("old/file", "Not a directory; choose a folder that exists, or make it first"),
+        ("none/file", "No such file or directory; free some space, or choose another place"),
+        ("old/file", "Not a directory; free some space, or choose another place"),
         ("folder", "a folder; name a file"),
     ],
 )
@@ -75,24 +70,6 @@ def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk
     monkeypatch.setattr(os, "replace", note)
     write_files({tmp_path / "first": "1", tmp_path / "removed": None, tmp_path / "last": "2"})
     assert replaced == ["first", "last"] and names(tmp_path) == ["first", "last"]
-
-
-def test_what_a_killed_group_left_is_swept_by_the_next_one(tmp_path):
-    program = """
-        import os, signal, sys
-        from pathlib import Path
-        from esnlm.io.atomic import write_files
-        first, last = map(Path, sys.argv[1:])
-        replace = os.replace
-        os.replace = lambda a, b: replace(a, b) if b == first else os.kill(os.getpid(), signal.SIGKILL)
-        write_files({first: "new", last: "new"})
-    """
-    first, last = tmp_path / "first", tmp_path / "last"
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), first, last])
-    assert done.returncode == -signal.SIGKILL and first.read_text() == "new" and not last.exists()
-    assert len(names(tmp_path)) == 2
-    write_files({first: "newer", last: "newer"})
-    assert names(tmp_path) == ["first", "last"]
 
 
 def test_a_folder_is_there_when_it_is_committed_and_not_before(tmp_path):
@@ -126,35 +103,21 @@ def test_a_folder_is_replaced_only_where_it_is_empty_or_that_is_asked_for(tmp_pa
     assert (tmp_path / "folder" / "file").read_text() == "second" and names(tmp_path) == ["folder"]
 
 
+def test_what_is_left_of_an_unfinished_folder_is_removed_by_the_next_one(tmp_path):
+    (tmp_path / ".folder.partial-00000000").mkdir()
+    (tmp_path / ".other.partial-00000000").mkdir()
+    with NewFolder(tmp_path / "folder") as new:
+        new.commit()
+    assert names(tmp_path) == [".other.partial-00000000", "folder"]
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == ["folder"]
+
+
 def test_a_removed_folder_loses_its_name_first(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     monkeypatch.setattr(atomic.shutil, "rmtree", lambda path: None)  # as if it was killed there
     remove_folder(tmp_path / "folder")
     assert [re.fullmatch(r"\.folder\.partial-[0-9a-f]{8}", name) is None for name in names(tmp_path)] == [False]
-
-
-def test_what_a_living_writer_has_is_left_alone_and_what_a_killed_one_left_is_not(tmp_path):
-    program = """
-        import sys, time
-        from pathlib import Path
-        from esnlm.io.atomic import NewFolder
-        with NewFolder(Path(sys.argv[1])):
-            print("writing", flush=True)
-            time.sleep(60)
-    """
-    target = tmp_path / "folder"
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), target], stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout.readline() == "writing\n"
-        with NewFolder(target):
-            assert len(names(tmp_path)) == 2
-        remove_abandoned(tmp_path)
-        assert len(names(tmp_path)) == 1
-        other.kill()
-    assert len(names(tmp_path)) == 1
-    with NewFolder(target):
-        assert len(names(tmp_path)) == 1
 
 
 def test_a_pipe_keeps_its_name(tmp_path):
@@ -171,12 +134,3 @@ def test_a_link_is_followed(tmp_path):
     for content in ("old", "new"):
         write_file(tmp_path / "link", content)
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
-
-
-def test_without_locks_nothing_is_swept_and_all_else_works(tmp_path, monkeypatch):
-    monkeypatch.setattr(fcntl, "flock", fail)
-    (tmp_path / ".folder.partial-00000000").mkdir()
-    with NewFolder(tmp_path / "folder") as new:
-        new.commit()
-    write_file(tmp_path / "file", "content")
-    assert names(tmp_path) == [".folder.partial-00000000", "file", "folder"]

@@ -37,9 +37,3 @@ def test_yaml_that_is_refused_names_its_file(tmp_path, text, line):
         read_tree(tmp_path / "a.yaml", "give one")
     with pytest.raises(InputError, match="^none.yaml: No such file or directory; give one$"):
         read_tree((tmp_path / "none.yaml").relative_to(tmp_path), "give one")
-
-
-def test_a_tree_that_is_changed_does_not_change_the_next_one(tmp_path):
-    (tmp_path / "a.yaml").write_text("a: {b: 1}")
-    read_tree(tmp_path / "a.yaml", "")["a"]["b"] = 2
-    assert read_tree(tmp_path / "a.yaml", "") == {"a": {"b": 1}}

@@ -36,7 +36,7 @@ def save_step(run, step, content="weights"):
     folder = run / "checkpoints" / str(step)
     (folder / "arrays").mkdir(parents=True)
     (folder / "arrays" / "a").write_text(f"{content} {step}")
-    sealed_folder.write_manifest(folder)
+    sealed_folder.Manifest(folder / sealed_folder.MANIFEST).add(folder)
 
 
 @pytest.fixture

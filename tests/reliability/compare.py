@@ -8,7 +8,7 @@ from esnlm.runs import checkpoint
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # A time, a speed, memory, and a hash of lines that hold them.
-TIMES = ("seconds", "tokens_per_second", "peak_memory_bytes", "metrics_sha256")
+TIMES = ("seconds", "tokens_per_second", "peak_memory_bytes")
 
 
 def compare_runs(one: Path, other: Path) -> list[str]:

@@ -1,6 +1,5 @@
 """Nothing damaged is ever loaded in silence, and a killed process leaves whole checkpoints only."""
 
-import fcntl
 import logging
 import os
 import random
@@ -170,8 +169,8 @@ def truncate(path: Path) -> None:
 
 
 DAMAGE = {
-    flip_a_bit: "{name}: changed since it was saved",
-    truncate: "{name}: changed since it was saved",
+    flip_a_bit: "{name}: changed since it was written",
+    truncate: "{name}: changed since it was written",
     os.remove: "{name}: missing",
 }
 
@@ -187,7 +186,7 @@ def test_damage_to_any_file_is_named_and_the_step_before_is_used(pristine, tmp_p
 
         problem = DAMAGE[damage].format(name=name, size=size, half=size // 2)
         if name == "manifest.json" and damage is truncate:
-            problem = "manifest.json: changed since it was saved"
+            problem = "manifest.json: changed since it was written"
         assert verify(checkpoints / "200") == problem
         with pytest.raises(InputError) as caught:
             restore(checkpoints / "200")
@@ -210,16 +209,11 @@ def test_flipped_bits_all_over_the_manifest_are_noticed(checkpoints):
     for position in range(0, len(content), 5):
         flipped = content[position] ^ (1 << position % 8)
         manifest.write_bytes(content[:position] + bytes([flipped]) + content[position + 1 :])
-        assert verify(checkpoints / "200") == "manifest.json: changed since it was saved", position
+        assert verify(checkpoints / "200") == "manifest.json: changed since it was written", position
     manifest.write_bytes(content + b"\n")
-    assert verify(checkpoints / "200") == "manifest.json: changed since it was saved"
+    assert verify(checkpoints / "200") == "manifest.json: changed since it was written"
     manifest.write_bytes(content)
     assert verify(checkpoints / "200") is None
-
-
-def test_an_extra_file(checkpoints):
-    (checkpoints / "200" / "arrays" / "d" / "zz").write_text("")
-    assert verify(checkpoints / "200") == "arrays/d/zz: not part of this checkpoint"
 
 
 def test_what_macos_leaves_in_a_folder_that_is_looked_at_is_no_damage(checkpoints):
@@ -247,12 +241,10 @@ def test_nothing_good_left(checkpoints):
     truncate(checkpoints / "200" / "metadata.json")
     lines = []
     for newest in (latest_step, restore_latest):
-        with pytest.raises(
-            InputError, match=f"^{checkpoints}: no intact checkpoint; restore one from a copy, or delete"
-        ):
+        with pytest.raises(InputError, match=f"^{checkpoints}: no intact checkpoint; restore one, or delete"):
             newest(checkpoints, lines.append)
     assert len(lines) == 4 and lines[0].endswith(
-        "/200: damaged checkpoint, not used: metadata.json: changed since it was saved"
+        "/200: damaged checkpoint, not used: metadata.json: changed since it was written"
     )
 
 
@@ -382,7 +374,7 @@ def test_killed_while_saving(tmp_path):
 @pytest.mark.parametrize(
     "function",
     [
-        "sealed_folder.write_manifest",
+        "sealed_folder.Manifest.add",
         "atomic.NewFolder.commit",
         "atomic.Path.rename",
     ],
@@ -402,20 +394,6 @@ def test_interrupted_while_saving(checkpoints, monkeypatch, function):
     assert_same(arrays, tree(1 if step == 200 else step))
     save(checkpoints / "300", tree(300), {})
     assert leftovers(checkpoints) == []
-
-
-def test_only_what_ended_processes_left_is_removed(checkpoints):
-    """Of any step; a folder that is locked belongs to a process that still writes it."""
-    ended, held, other = (checkpoints / name for name in (".7.partial-0123abcd", ".8.partial-0123abcd", ".notes"))
-    for path in (ended, held, other):
-        path.mkdir()
-    descriptor = os.open(held, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    save(checkpoints / "300", tree(), {})
-    assert sorted(leftovers(checkpoints)) == [held, other]
-    os.close(descriptor)
-    prune(checkpoints)
-    assert leftovers(checkpoints) == [other]
 
 
 @pytest.mark.parametrize(
@@ -450,11 +428,11 @@ def test_a_full_disk_is_noticed_before_anything_is_written(checkpoints, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
     with pytest.raises(InputError) as caught:
         save(checkpoints / "300", tree(), {})
-    assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed and 0.0 MB free; free some there")
+    assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed, 0.0 MB free; free some")
     assert all_steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
 
 
 def test_require_free_space_asks_the_real_disk(tmp_path):
     require_free_space(tmp_path / "not" / "yet" / "there", 1)
-    with pytest.raises(InputError, match="runs: 1,000,000,000,000.0 MB of disk needed and .* MB free; free some there"):
+    with pytest.raises(InputError, match="runs: 1,000,000,000,000.0 MB of disk needed, .* MB free; free some"):
         require_free_space(tmp_path / "runs", 10**18)

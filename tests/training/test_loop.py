@@ -216,7 +216,7 @@ def test_a_start_that_fails_leaves_nothing(tmp_path):
 
     (tmp_path / "text").write_text("The cats sleep in the garden and the dogs bark.\n" * 40)
     for name, size in (("train", 270), ("dev", 280)):
-        prepare([tmp_path / "text"], tmp_path / name, tokenizer=f"train:{size}", sentences="line", progress=False)
+        prepare([tmp_path / "text"], tmp_path / name, tokenizer=f"train:{size}", sentences="line")
     path = tmp_path / "store.yaml"
     path.write_text(
         f"run: {tmp_path / 'run'}\ndata: {{kind: store, train: {tmp_path / 'train'}, validation: {tmp_path / 'dev'}}}\n"

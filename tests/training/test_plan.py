@@ -54,7 +54,7 @@ def test_the_plan_refuses_stores_that_a_training_would_refuse(tmp_path):
     for validation, model, line in (
         ("none", "family: esn", "none"),
         ("other", "family: esn", "was made with tokenizer"),
-        ("train", "family: gpt2, positions: 8, layers: 1, heads: 1, width: 8", "its longest sentence has 18 tokens"),
+        ("train", "family: gpt2, positions: 8, layers: 1, heads: 1, width: 8", "a sentence has 18 tokens"),
     ):
         data = f"kind: store, train: {tmp_path / 'train'}, validation: {tmp_path / validation}"
         path.write_text(f"run: {tmp_path / 'run'}\ndata: {{{data}}}\nmodel: {{{model}}}")

@@ -78,11 +78,9 @@ def test_what_cannot_be_done_with_it_is_said(run, folder):
         run.states([whole])
     with pytest.raises(InputError, match="this model was imported: how it was before its training is not known"):
         esnlm.load(run.directory, untrained=True)
-    with pytest.raises(InputError, match="the prompt has 102 tokens and 50 are asked for: this model reads at most 64"):
+    with pytest.raises(InputError, match="the prompt has 102 tokens, and 50 are asked for: at most 64 in all"):
         run.generate("the " * 100)
-    with pytest.raises(
-        InputError, match="^count 0, length 50, temperature 1.0, top_k None: count, length and top_k must be at least 1"
-    ):
+    with pytest.raises(InputError, match="^count, length and top_k must be at least 1"):
         run.generate(count=0)
     with pytest.raises(InputError, match="exists; name another run directory with --out"):
         import_gpt2(folder, run.directory)

@@ -39,11 +39,7 @@ class DataSource(ABC):
 
     @abstractmethod
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
-        """Opens the training store and the validation store, which may be None.
-
-        A source that makes its corpus does so in the run directory, by the run's seed. Raises InputError if a store is missing or
-        damaged, or there is nothing to train on.
-        """
+        """Opens the training store and the validation store, which may be None, or makes them in the run directory."""
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
         """Returns where the training store of a run lies, or should lie; None if there is none."""
@@ -54,10 +50,7 @@ class DataSource(ABC):
         return None
 
     def text_sha256(self) -> dict[str, str | None] | None:
-        """Returns the sha256 of the tokens of the `train` and the `validation` text, without verifying them.
-
-        None if a run makes its text itself, so that the settings and the seed determine it.
-        """
+        """Returns the sha256 of the tokens of the `train` and the `validation` text; None if settings and seed determine it."""
         if (stores := self.stores_there()) is None:
             return None
         train, validation = stores
@@ -72,11 +65,7 @@ class DataSource(ABC):
         self._refuse()
 
     def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
-        """Returns a name and token ids of the training corpus, sentence after sentence, BOS and EOS included.
-
-        A source that makes its corpus makes so many sentences from the seed; a store is given whole. Raises InputError if there is no
-        corpus, or it was made with another tokenizer.
-        """
+        """Returns a name and token ids of the training corpus: a store's, or so many sentences that are made from the seed."""
         self._refuse()
 
     def reference_nlls(self, validation: TokenStore, tokenizer: Tokenizer) -> dict[str, float]:

@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from esnlm.data.encode import encode_sentences, write_sentences
 from esnlm.data.sources.base import DataSource
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
-from esnlm.io.atomic import remove_folder
+from esnlm.io.atomic import remove
 from esnlm.runs.directory import RunDirectory
 from esnlm.settings import settings
 
@@ -45,14 +43,13 @@ def put_sentences(
     directory.claim()
     for name, given in (("train", sentences), ("validation", validation)):
         folder = directory.stores / name
-        if not begun and given is not None:
+        if begun:
+            if not _is_of(folder, given, tokenizer):
+                raise InputError(f"{folder}: the run was begun with other sentences; name another run directory")
+        elif given is not None:
             write_sentences(folder, given, tokenizer, overwrite=True)
-        elif not begun and folder.exists():
-            remove_folder(folder)  # It is of an earlier call, which did not get as far as to begin the run.
-        elif begun and not _is_of(folder, given, tokenizer):
-            raise InputError(
-                f"{folder}: the run was begun with other sentences; give the same, or name another run directory"
-            )
+        else:
+            remove(folder)  # It is of an earlier call, which did not get as far as to begin the run.
 
 
 def _is_of(folder: Path, sentences: list[str] | None, tokenizer: Tokenizer) -> bool:
@@ -60,5 +57,4 @@ def _is_of(folder: Path, sentences: list[str] | None, tokenizer: Tokenizer) -> b
     if sentences is None or not folder.exists():
         return sentences is None and not folder.exists()
     store, now = open_store(folder), encode_sentences(sentences, tokenizer)
-    of_same = store.manifest["tokenizer"]["sha256"] == tokenizer.sha256
-    return of_same and np.array_equal(store.tokens, now.tokens)
+    return (store.tokens_sha256, store.manifest["tokenizer"]["sha256"]) == (now.tokens_sha256, tokenizer.sha256)

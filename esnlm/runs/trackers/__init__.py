@@ -45,12 +45,8 @@ def find_tracker(name: str) -> StartTracker:
     if name not in registered:
         names = dict.fromkeys([*TRACKERS, *sorted(registered)])
         raise InputError(f"tracking has {name!r}: choose from {', '.join(names)}")
-
-    def start(directory: RunDirectory, settings: dict[str, Any], step: int) -> Tracker:
-        found = registered[name]
-        return (resolve_name(found) if isinstance(found, str) else found)(directory, settings, step)
-
-    return start
+    found = registered[name]
+    return lambda *run: (resolve_name(found) if isinstance(found, str) else found)(*run)
 
 
 class Trackers:
@@ -94,12 +90,7 @@ class Trackers:
             warn(f"tracking {name} failed: {type(error).__name__}: {reason}; the run goes on without it")
 
 
-def with_numbers(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of metrics.jsonl with numbers for those that are spelled there as "nan", "inf" and "-inf"."""
-    return {name: float(value) if value in ("nan", "inf", "-inf") else value for name, value in values.items()}
-
-
 def numbers(values: dict[str, Any]) -> dict[str, float]:
     """Returns the values that are numbers, with those that are spelled as "nan", "inf" and "-inf"."""
-    found = with_numbers(values)
+    found = {name: float(value) if value in ("nan", "inf", "-inf") else value for name, value in values.items()}
     return {name: each for name, each in found.items() if isinstance(each, int | float) and not isinstance(each, bool)}

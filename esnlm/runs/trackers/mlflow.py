@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections import deque
 from typing import Any
 
 from flax import traverse_util
@@ -11,15 +10,12 @@ from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import numbers
 
-UNDER_WAY = 100  # lines of metrics that may be on their way at once
-LONGEST_PARAM = 6000  # characters, a limit of MLflow's
-
 
 class MlflowTracker:
     """Sends the settings as parameters, every figure by update, and the summary's figures.
 
-    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. The run has the name of the run directory,
-    and an id that is kept there: a resumed run goes on in the same run of MLflow. pyproject.toml registers this class.
+    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run goes on in the same run of
+    MLflow, and what was logged after the last checkpoint is there twice. pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
@@ -31,51 +27,31 @@ class MlflowTracker:
         # MLflow's own 7 tries would hold the training for minutes where no server answers.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
         self._metric, self._client = Metric, MlflowClient()
-        self._under_way: deque = deque()  # what waits for the service, so that the training does not
+        self._under_way: list[Any] = []  # what waits for the service, so that the training does not
         self._status = "KILLED"  # until the run comes to its end
-        self._sent: dict[str, int] = {}  # the last step of each figure that MLflow has
-        self._is_resumed = directory.mlflow_id.exists()
-        if self._is_resumed:
+        if directory.mlflow_id.exists():
             self._run_id = parse_json(directory.mlflow_id.read_text())["id"]
             self._client.update_run(self._run_id, status="RUNNING")
         else:
-            name = directory.path.resolve().name
-            self._run_id = self._client.create_run(self._experiment(), run_name=name).info.run_id
+            experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
+            found = self._client.get_experiment_by_name(experiment)
+            number = found.experiment_id if found else self._client.create_experiment(experiment)
+            run = self._client.create_run(number, run_name=directory.path.resolve().name)
+            self._run_id = run.info.run_id
             write_json(directory.mlflow_id, {"id": self._run_id})
             flat = traverse_util.flatten_dict(settings, sep=".")
-            params = [Param(key, str(value)[:LONGEST_PARAM]) for key, value in flat.items()]
-            self._client.log_batch(self._run_id, params=params)
+            self._client.log_batch(self._run_id, params=[Param(key, str(value)) for key, value in flat.items()])
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         now = int(time.time() * 1000)
-        new = {name: number for name, number in numbers(values).items() if step > self._last_sent(name)}
-        metrics = [self._metric(name, number, now, step) for name, number in new.items()]
-        if metrics:
-            self._under_way.append(self._client.log_batch(self._run_id, metrics=metrics, synchronous=False))
-        if len(self._under_way) > UNDER_WAY:
-            self._under_way.popleft().wait()  # It raises what went wrong.
+        metrics = [self._metric(name, number, now, step) for name, number in numbers(values).items()]
+        self._under_way.append(self._client.log_batch(self._run_id, metrics=metrics, synchronous=False))
 
     def summary(self, values: dict[str, Any]) -> None:
         self.log(values["step"], {f"summary/{name}": value for name, value in values.items()})
         self._status = "FINISHED" if values["status"] == "finished" else "FAILED"
 
     def finish(self) -> None:
-        while self._under_way:
-            self._under_way.popleft().wait()
+        for batch in self._under_way:
+            batch.wait()  # It raises what went wrong.
         self._client.set_terminated(self._run_id, self._status)
-
-    def _experiment(self) -> str:
-        """Returns the id of the experiment, which is made where there is none of its name."""
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
-        found = self._client.get_experiment_by_name(name)
-        return found.experiment_id if found else self._client.create_experiment(name)
-
-    def _last_sent(self, name: str) -> int:
-        """Returns the last step of a figure that an earlier process has sent, or -1.
-
-        What was logged after the last checkpoint is logged again when a run is resumed, and MLflow would keep both.
-        """
-        if name not in self._sent:
-            history = self._client.get_metric_history(self._run_id, name) if self._is_resumed else []
-            self._sent[name] = max((metric.step for metric in history), default=-1)
-        return self._sent[name]

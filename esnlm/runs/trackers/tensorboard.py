@@ -14,12 +14,11 @@ SUFFIX = ".esnlm"  # of the event files that are ours: TensorBoard reads any nam
 
 
 class TensorBoardTracker:
-    """Writes every figure by update, losses also by words read, the settings as hyperparameters, and the summary."""
+    """Writes every figure by update, losses also by words read, and the summary."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
         try:
             from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.plugins.hparams.summary_v2 import hparams_pb
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
             raise ImportError(f"{error}: pip install 'esnlm[tensorboard]'") from None
@@ -33,21 +32,13 @@ class TensorBoardTracker:
         self._add(file_version="brain.Event:2")
         # Tells a viewer that has read an earlier file to forget all of it.
         self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
-        flat = traverse_util.flatten_dict(settings, sep=".")
-        for key, value in flat.items():
-            if not isinstance(value, bool | int | float | str):  # null, or a list
-                flat[key] = json.dumps(value)
-        self._add(step=0, summary=hparams_pb(flat))
         # The new file begins with the lines that metrics.jsonl has kept and replaces the earlier one: no point is there
         # twice, and a run can be given this tracker when it is resumed.
         for line in directory.metrics.read_text().splitlines():
             values = json.loads(line)
             self.log(values.pop("step"), values)
         for old in before:
-            if old.stat().st_size:
-                os.truncate(old, 0)  # A viewer that is reading it would not come past a file that is gone.
-            else:
-                old.unlink()  # emptied at the resumption before
+            os.truncate(old, 0)  # A viewer that is reading it would not come past a file that is gone.
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         self._add_scalars(step, values)

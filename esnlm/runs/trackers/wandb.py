@@ -6,9 +6,8 @@ from typing import Any
 
 from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import with_numbers
+from esnlm.runs.trackers import numbers
 
-REACH_SECONDS = 30  # for the service to answer when the run begins
 UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync` uploads the rest
 
 
@@ -51,17 +50,16 @@ class WandbTracker:
                 x_disable_meta=True,
                 x_disable_machine_info=True,
                 x_disable_stats=True,
-                init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", REACH_SECONDS)),
                 finish_timeout=float(os.environ.get("WANDB_FINISH_TIMEOUT", UPLOAD_SECONDS)),
                 finish_timeout_raises=True,
             ),
         )
 
     def log(self, step: int, values: dict[str, Any]) -> None:
-        self._run.log(with_numbers(values), step=step)
+        self._run.log(numbers(values), step=step)
 
     def summary(self, values: dict[str, Any]) -> None:
-        self._run.summary.update(with_numbers(values))
+        self._run.summary.update(values)
         self._is_complete = True
 
     def finish(self) -> None:

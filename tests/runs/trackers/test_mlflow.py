@@ -64,7 +64,7 @@ def test_what_is_sent(directory, client, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_resumed_run_has_each_point_once(directory, client):
+def test_a_resumed_run_goes_on_in_the_same_run_and_logs_again_what_it_repeats(directory, client):
     with start(directory) as killed:
         for step in (2, 4, 6):
             killed.log({"step": step, "train_nll": 8 / step})
@@ -76,7 +76,7 @@ def test_a_resumed_run_has_each_point_once(directory, client):
         trackers.log({"step": 8, "train_nll": 1.0})
         trackers.summary({"step": 8, "status": "diverged"})
     run = find_run(client)
-    assert points(client, run, "train_nll") == [(2, 4.0), (4, 2.0), (6, 8 / 6), (8, 1.0)]
+    assert points(client, run, "train_nll") == [(2, 4.0), (4, 2.0), (6, 8 / 6), (6, 8 / 6), (8, 1.0)]
     assert points(client, run, "val_nll") == [(4, 3.5)]
     assert run.info.status == "FAILED"
 

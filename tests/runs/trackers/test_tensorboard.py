@@ -55,19 +55,6 @@ def test_figures_by_update_and_losses_by_words(directory, read):
     assert {"note", "summary/status", "summary/perplexity"}.isdisjoint(read(directory.tensorboard))
 
 
-def test_settings_are_hyperparameters(directory, read):
-    TensorBoardTracker(directory, SETTINGS, 0).finish()
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.plugins.hparams import metadata
-
-    found = EventAccumulator(str(directory.tensorboard)).Reload().SummaryMetadata(metadata.SESSION_START_INFO_TAG)
-    settings = metadata.parse_session_start_info_plugin_data(found.plugin_data.content).hparams
-    assert settings["model.leak_min"].number_value == 0.5
-    assert settings["model.activation"].string_value == "tanh"
-    assert settings["model.rank"].string_value == "null"
-    assert settings["tracking"].string_value == '["tensorboard"]'
-
-
 def test_a_resumed_run_has_each_point_once(directory, read):
     killed = TensorBoardTracker(directory, SETTINGS, 0)
     for step in (2, 4, 6):
@@ -83,7 +70,7 @@ def test_a_resumed_run_has_each_point_once(directory, read):
     assert read(directory.tensorboard, "train_nll") == [(2, 4.0), (4, 2.0), (6, pytest.approx(8 / 6))]
     assert read(directory.tensorboard, "by_words/val_nll") == [(400, 3.5)]
     sizes = [file.stat().st_size for file in sorted(directory.tensorboard.glob("*.esnlm"))]
-    assert len(sizes) == 2 and sizes[0] == 0 and other.exists()  # the earliest of the three is removed
+    assert sizes[:-1] == [0, 0] and other.exists()
     killed.finish()
 
 
