@@ -1,5 +1,6 @@
 """The corpus of a run: its token stores and its tokenizer, opened and checked against what the run was begun with."""
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.io.atomic import writing
 from esnlm.io.console import warn, working
-from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.json_file import write_json
 from esnlm.runs.directory import RunDirectory
 
 
@@ -91,7 +92,7 @@ def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
 def _begun_with(directory: RunDirectory) -> dict[str, str | None]:
     """Returns the fingerprints of the data that a run was begun with."""
     try:
-        begun = parse_json(directory.data.read_bytes())
+        begun = json.loads(directory.data.read_bytes())
         return {name: begun[name] for name in ("train", "validation", "tokenizer")}
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{directory.data}: missing or damaged; restore it from a copy of the run") from None

@@ -26,7 +26,6 @@ from numpy.typing import ArrayLike
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder, writing
-from esnlm.io.json_file import parse_json
 from esnlm.io.remote import is_url, store_copy
 from esnlm.io.sealed_folder import file_sha256
 
@@ -179,7 +178,7 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
 
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
-        manifest = parse_json(path.read_bytes())
+        manifest = json.loads(path.read_bytes())
         if {key: manifest[key] for key in FORMAT} != FORMAT:
             raise ValueError("of another format")
         if verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest):

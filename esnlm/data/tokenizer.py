@@ -22,7 +22,6 @@ import tiktoken
 from esnlm.data.tokenizer_json import byte_of_character, read_gpt2, read_ranks
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_files
-from esnlm.io.json_file import parse_json
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes
@@ -234,7 +233,7 @@ def _named(ranks: dict[bytes, int]) -> Tokenizer:
 def _load_saved(folder: Path) -> Tokenizer:
     described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
     try:
-        description = parse_json(described)
+        description = json.loads(described)
         tokenizer = Tokenizer(description["name"], description["pattern"], _parse_ranks(ranks))
         if {key: description[key] for key in FORMAT} == FORMAT and description["sha256"] == tokenizer.sha256:
             return tokenizer

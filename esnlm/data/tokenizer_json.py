@@ -1,12 +1,12 @@
 """Vocabularies of byte-level BPE in the files of others: the tokenizer.json of Hugging Face's library `tokenizers`, and GPT-2's own."""
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json
 
 UNKNOWN_RULES = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
 
@@ -41,7 +41,7 @@ def read_gpt2(encoder: bytes, merges: bytes) -> dict[bytes, int]:
 
     Raises KeyError, TypeError or ValueError if the two are damaged or do not belong together.
     """
-    vocabulary = parse_json(encoder)
+    vocabulary = json.loads(encoder)
     lines = merges.decode().split("\n")
     pairs = [_pair(line) for line in lines[lines[0].startswith("#version") :] if line]
     tokens = ranks_of(vocabulary, pairs)
@@ -59,7 +59,7 @@ def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
     Raises InputError if it is no tokenizer.json, or one whose rules tiktoken cannot follow. The message names the rule.
     """
     try:
-        tree = parse_json(content)
+        tree = json.loads(content)
         model, before = tree["model"], tree.get("pre_tokenizer") or {}
         kind = model.get("type", "BPE")
         merges = [_pair(merge) for merge in model["merges"]] if kind == "BPE" else []

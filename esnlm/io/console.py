@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, Literal
 
@@ -106,8 +106,8 @@ class Progress:
         self._recent = deque([self._began])  # (seconds, done) of the last minute
         self._printed = time.monotonic()
 
-    def show(self, done: int, text: str, final: bool = False, describe: Callable[[float], str] | None = None) -> None:
-        """Shows the line if it is due: `text`, the speed, the time left, and what `describe` makes of the units a second.
+    def show(self, done: int, text: str, final: bool = False) -> None:
+        """Shows the line if it is due: `text`, the speed and the time left.
 
         The `final` line is always due. Its speed is that of the whole work.
         """
@@ -120,7 +120,7 @@ class Progress:
         self._recent.append((now, done))
         speed = (done - before) / max(now - then, 1e-9)
         left = f"{clock((self.total - done) / speed)} left" if speed else ""
-        line = f"{text}  {speed:,.0f} {self.unit}/s  {left}{describe(speed) if describe else ''}"
+        line = f"{text}  {speed:,.0f} {self.unit}/s  {left}"
         if final and self.brief:
             end_status()
         elif is_terminal(sys.stderr) and not final:

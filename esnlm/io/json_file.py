@@ -8,11 +8,6 @@ from typing import Any
 from esnlm.io.atomic import write_file
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Returns the value of a JSON text. Raises ValueError for anything else."""
-    return json.loads(text)
-
-
 def write_json(path: Path, value: Any) -> None:
     """Writes a value as an indented JSON file, all or nothing, with numbers as in `spell_nonfinite`."""
     write_file(path, json_text(value))
@@ -42,7 +37,7 @@ def add_seal(content: dict[str, Any]) -> bytes:
 def remove_seal(text: bytes) -> dict[str, Any] | None:
     """Returns the content of what `add_seal` returned, or None if a byte of it has changed."""
     try:
-        content = parse_json(text)
+        content = json.loads(text)
         del content["sha256"]
     except (ValueError, KeyError, TypeError):
         return None

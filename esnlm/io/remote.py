@@ -5,6 +5,7 @@ fsspec speaks to the services, and s3fs and gcsfs find credentials, region and e
 
 import hashlib
 import importlib
+import json
 import os
 import re
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from filelock import FileLock
 from esnlm.errors import InputError
 from esnlm.io.atomic import writing
 from esnlm.io.console import say, warn
-from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.json_file import write_json
 from esnlm.io.sealed_folder import MANIFEST, find_difference
 
 CACHE = "ESNLM_WORK"  # the environment variable that names the folder of all copies
@@ -143,7 +144,7 @@ class _Bucket:
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
             with FileLock(place / ".lock"):
-                before = parse_json(record.read_bytes()) if record.exists() else {}
+                before = json.loads(record.read_bytes()) if record.exists() else {}
                 tags = {name: [str(info.get(tag)) for tag in TAGS] for name, info in self.files.items()}
                 known = {
                     name: tag for name, tag in before.items() if tags.get(name) == tag and (folder / name).is_file()

@@ -12,7 +12,7 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, config_sha256
 from esnlm.evaluation.sequences import ScorableRun
 from esnlm.io.atomic import require_writable, write_files, writing
-from esnlm.io.json_file import parse_json, seal, spell_nonfinite
+from esnlm.io.json_file import seal, spell_nonfinite
 from esnlm.reporting import blimp_plot
 from esnlm.reporting.blimp_text import markdown
 from esnlm.runs.directory import RunDirectory
@@ -45,7 +45,7 @@ def read(path: str | Path) -> dict:
     """Reads the result of a report from its JSON file. Raises InputError if there is none, or not as it was written."""
     again = "score the run again with --overwrite"
     try:
-        result = parse_json(Path(path).read_bytes())
+        result = json.loads(Path(path).read_bytes())
         if result["format"] != FORMAT:
             raise ValueError
     except FileNotFoundError:

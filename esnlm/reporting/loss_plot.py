@@ -1,5 +1,6 @@
 """The losses of one run over its tokens, and of several runs by words read and by minutes of training."""
 
+import json
 import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
@@ -9,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json
 from esnlm.reporting import plots
 from esnlm.reporting.plots import COLOURS, FAINT, INK
 from esnlm.reporting.run_groups import devices_of, group_by_seed, identify, name_group, tell_apart
@@ -48,7 +48,7 @@ def read_curves(run: Path) -> Curves:
         # A run that goes on may have written half of its last line.
         if directory.read_summary(warn=lambda line: None) is None:
             text = text[: text.rfind(b"\n") + 1]
-        lines = [parse_json(line) for line in text.splitlines()]
+        lines = [json.loads(line) for line in text.splitlines()]
         # A readout that is solved for has its one loss in a line without words: those of the line before are as true.
         logged = list(accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line))
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}

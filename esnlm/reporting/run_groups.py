@@ -12,7 +12,6 @@ from esnlm import config_io
 from esnlm.config import as_dict, hash_settings
 from esnlm.errors import InputError
 from esnlm.io.console import counted
-from esnlm.io.json_file import parse_json
 from esnlm.io.sealed_folder import file_sha256
 from esnlm.runs.directory import RunDirectory
 
@@ -117,5 +116,5 @@ def machine(device: Mapping[str, Any]) -> str:
 def _data(directory: RunDirectory) -> dict[str, Any]:
     """Returns the sha256 of the run's texts and of its tokenizer; an imported model has none."""
     with contextlib.suppress(OSError, ValueError):
-        return dict(parse_json(directory.data.read_bytes()))
+        return dict(json.loads(directory.data.read_bytes()))
     return {}

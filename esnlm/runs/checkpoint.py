@@ -26,7 +26,6 @@ import orbax.checkpoint as ocp
 from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder, remove_abandoned, remove_folder
-from esnlm.io.json_file import parse_json
 from esnlm.io.sealed_folder import MANIFEST, Manifest
 from esnlm.io.sealed_folder import find_difference as verify
 from esnlm.warning import warn_caller
@@ -118,7 +117,7 @@ def metadata(folder: Path) -> dict[str, Any]:
     """Returns the metadata of a checkpoint, not verified, or {} if there is none. Raises InputError if it is damaged."""
     file = Path(folder) / METADATA
     try:
-        return parse_json(file.read_bytes()) if file.exists() else {}
+        return json.loads(file.read_bytes()) if file.exists() else {}
     except ValueError:
         raise InputError(f"{file}: damaged; restore it from a copy of the run") from None
 
@@ -141,7 +140,7 @@ def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
     """Returns the (arrays, metadata) of a checkpoint that has been verified."""
     with _orbax() as orbax:
         arrays = orbax.restore(folder.absolute() / ARRAYS)
-    empty = parse_json((folder / MANIFEST).read_bytes())["empty_arrays"]
+    empty = json.loads((folder / MANIFEST).read_bytes())["empty_arrays"]
     arrays = jax.tree_util.tree_map_with_path(
         lambda path, array: np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array, arrays
     )

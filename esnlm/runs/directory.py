@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from filelock import FileLock, Timeout
 from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.io.atomic import remove, writing
-from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.json_file import write_json
 from esnlm.io.sealed_folder import Manifest
 from esnlm.warning import warn_caller
 
@@ -63,7 +64,7 @@ class RunDirectory:
 
     def __post_init__(self) -> None:
         try:
-            found = parse_json(self.format.read_bytes())["format"] if self.format.exists() else FORMAT
+            found = json.loads(self.format.read_bytes())["format"] if self.format.exists() else FORMAT
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
         if found != FORMAT:
@@ -94,7 +95,7 @@ class RunDirectory:
         known = self.manifest.read()
         if not self.summary.exists() or (known is not None and self.summary.name not in known["files"]):
             return None  # interrupted, or killed before the results were complete
-        summary = parse_json(self.summary.read_bytes())
+        summary = json.loads(self.summary.read_bytes())
         return summary if summary["status"] in ("finished", "diverged") else None
 
     @contextlib.contextmanager

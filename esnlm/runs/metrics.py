@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.io.atomic import write_file, writing
-from esnlm.io.json_file import parse_json, spell_nonfinite
+from esnlm.io.json_file import spell_nonfinite
 
 
 class Metrics:
@@ -49,7 +49,7 @@ class Metrics:
 def _order(line: str) -> tuple[float, bool]:
     """Returns what sorts a line: its step, and whether it is of a validation, which comes after the updates."""
     try:
-        values = parse_json(line)
+        values = json.loads(line)
         return values["step"], "val_nll" in values
     except (ValueError, KeyError, TypeError):
         return float("inf"), True  # a crash cut this line short

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.util
+import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.io.atomic import write_file
 from esnlm.io.console import tell
-from esnlm.io.json_file import parse_json, spell_nonfinite
+from esnlm.io.json_file import spell_nonfinite
 from esnlm.reporting import plots
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
@@ -258,5 +259,5 @@ def count_updates(experiment: Experiment) -> int:
 
 def read_metrics(file: Path, name: str) -> dict[int, float]:
     """Returns the values of one name in metrics.jsonl, by update. The last line may be half written."""
-    lines = [parse_json(line) for line in file.read_text(errors="replace").split("\n")[:-1]]
+    lines = [json.loads(line) for line in file.read_text(errors="replace").split("\n")[:-1]]
     return {int(line["step"]): float(line[name]) for line in lines if name in line}

@@ -1,5 +1,6 @@
 """The files of a study: table.json with all figures, table.md with means and their intervals over seeds, and table.png."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.io.atomic import write_files
-from esnlm.io.json_file import json_text, parse_json
+from esnlm.io.json_file import json_text
 from esnlm.reporting.tables import markdown_table
 from esnlm.studies.measures import BASELINES, MEASURES
 from esnlm.studies.study_file import StudyFile
@@ -41,7 +42,7 @@ def require_own(out: Path, study: str, kind: str) -> None:
     """Raises InputError if the folder of a study holds another study."""
     file = out / "table.json"
     if file.exists():
-        tree = parse_json(file.read_bytes())
+        tree = json.loads(file.read_bytes())
         if (tree.get("study"), tree.get("kind", "grid")) != (study, kind):
             raise InputError(f"{out}: holds something else than the {kind} {study}; choose another folder with --out")
 

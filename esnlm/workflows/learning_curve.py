@@ -1,5 +1,6 @@
 """The learning curve of a run, from its checkpoints to the figures, the page and the picture."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.io.atomic import require_writable, write_file, writing
 from esnlm.io.console import stage, working
-from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.json_file import write_json
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
 from esnlm.provenance import provenance
@@ -125,7 +126,7 @@ def _known_points(path: Path, header: dict) -> list[dict]:
     if not path.exists():
         return []
     try:
-        found = parse_json(path.read_bytes())
+        found = json.loads(path.read_bytes())
         same = all(found[key] == header[key] for key in ("format", "config_sha256", "order", "pairs"))
         same = same and found["validation"]["sha256"] == header["validation"]["sha256"]
     except (ValueError, KeyError, TypeError):

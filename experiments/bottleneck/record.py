@@ -7,7 +7,7 @@ from typing import Any
 
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_file, writing
-from esnlm.io.json_file import parse_json, spell_nonfinite
+from esnlm.io.json_file import spell_nonfinite
 from esnlm.training.summary import describe_device, versions
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 
@@ -55,7 +55,7 @@ class Record:
         if not self.file.exists():
             return {}, False
         try:
-            found = parse_json(self.file.read_bytes())
+            found = json.loads(self.file.read_bytes())
             same = found["study"] == json.loads(json.dumps(self.content["study"]))
             cells, done = found["cells"], "report" in found
         except (OSError, ValueError, KeyError, TypeError):

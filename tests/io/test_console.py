@@ -14,7 +14,7 @@ from esnlm.io.console import Progress, say, warn
 progress = Progress(100)
 for done in (20, 40, 60, 80):
     time.sleep(0.25)
-    progress.show(done, "epoch 1/1  update 3/4  train NLL 3.210", describe=lambda speed: "  memory 1.23 GB")
+    progress.show(done, "epoch 1/1  update 3/4  train NLL 3.210")
     if done == 60:
         warn("something is odd")
 progress.show(100, "epoch 1/1  update 4/4  train NLL 3.123", final=True)

@@ -1,5 +1,6 @@
 """The files of a run that a page is made of."""
 
+import json
 import shlex
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 from esnlm import config_io, loaded_run
 from esnlm.errors import InputError
 from esnlm.io.console import say
-from esnlm.io.json_file import parse_json
 from esnlm.loaded_run import Run
 from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.html.blocks import Block, note
@@ -48,7 +48,7 @@ class RunFiles:
     def diagnostics(self) -> dict[str, Any] | None:
         """What `esnlm diagnose` wrote."""
         file = self.directory.diagnostics / "diagnostics.json"
-        return dict(parse_json(file.read_bytes())) if file.exists() else None
+        return dict(json.loads(file.read_bytes())) if file.exists() else None
 
     @cached_property
     def loaded(self) -> Run | Block:

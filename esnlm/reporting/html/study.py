@@ -1,10 +1,10 @@
 """A study on a page: its own table, and the runs that it stands for."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.io.json_file import parse_json
 from esnlm.reporting.html.blocks import Block, block, note, sortable, table
 
 
@@ -14,7 +14,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        tree = parse_json(file.read_bytes())
+        tree = json.loads(file.read_bytes())
         if tree["format"] != "esnlm study":
             return None
         lines = (folder / "table.md").read_text("utf-8").splitlines()

@@ -1,12 +1,13 @@
 """MLflow, on the server or in the file that its own environment variables name."""
 
+import json
 import os
 import time
 from typing import Any
 
 from flax import traverse_util
 
-from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.json_file import write_json
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import numbers
 
@@ -30,7 +31,7 @@ class MlflowTracker:
         self._under_way: list[Any] = []  # what waits for the service, so that the training does not
         self._status = "KILLED"  # until the run comes to its end
         if directory.mlflow_id.exists():
-            self._run_id = parse_json(directory.mlflow_id.read_text())["id"]
+            self._run_id = json.loads(directory.mlflow_id.read_text())["id"]
             self._client.update_run(self._run_id, status="RUNNING")
         else:
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")

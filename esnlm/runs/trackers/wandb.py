@@ -1,10 +1,11 @@
 """Weights & Biases, online or offline, as its own environment variables say."""
 
+import json
 import os
 import secrets
 from typing import Any
 
-from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.json_file import write_json
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import numbers
 
@@ -69,7 +70,7 @@ class WandbTracker:
 def _run_id(directory: RunDirectory) -> str:
     """Returns the id that the run has in W&B, and keeps it in the run directory."""
     if directory.wandb_id.exists():
-        return parse_json(directory.wandb_id.read_text())["id"]
+        return json.loads(directory.wandb_id.read_text())["id"]
     run_id = os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
     write_json(directory.wandb_id, {"id": run_id})
     return run_id
