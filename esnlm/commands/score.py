@@ -42,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-eos", action="store_false", dest="eos", help="no row for the end of each sentence")
     add("--out", type=Path, metavar="FILE", help="the table's file, .tsv, .csv or .jsonl (default: standard output)")
     add("--format", choices=("tsv", "csv", "jsonl"), help="of the table (default: by the name of --out, else tsv)")
-    add("--plot", type=Path, metavar="FILE.png", help="draw the words with their surprisals too")
     add("--overwrite", action="store_true", help="replace these files")
 
 
@@ -57,8 +56,8 @@ def run(options: argparse.Namespace) -> None:
 
         tabulate(options)
         return
-    if options.column or options.word or options.out or options.plot:
-        raise InputError("--column, --word, --out and --plot are for the table of surprisals: give --tokens too")
+    if options.column or options.word or options.out:
+        raise InputError("--column, --word and --out are for the table of surprisals: give --tokens too")
     from esnlm.data.text_files import read_lines
     from esnlm.io.console import working
     from esnlm.loaded_run import load

@@ -5,7 +5,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from esnlm import loaded_run
@@ -15,10 +14,9 @@ from esnlm.data.text_files import read_lines
 from esnlm.data.word_rows import group_rows, read_words, split_rows
 from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import Options
-from esnlm.io.atomic import require_writable, write_files
-from esnlm.io.console import counted, say, tell, warn, working
+from esnlm.io.atomic import require_writable, write_file
+from esnlm.io.console import counted, say, warn, working
 from esnlm.io.json_file import spell_nonfinite
-from esnlm.reporting import surprisal_plot
 from esnlm.reporting.tables import csv_table
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
@@ -39,10 +37,10 @@ def tabulate(asked: argparse.Namespace) -> None:
     kind = asked.format or ("tsv" if asked.out is None else asked.out.suffix.lower().removeprefix("."))
     if kind not in (*SEPARATORS, "jsonl"):
         raise InputError(f"{asked.out}: end the name in .tsv, .csv or .jsonl, or give --format")
-    for file in filter(None, (asked.out, asked.plot)):
-        if file.exists() and not asked.overwrite:
-            raise InputError(f"{file}: exists: name another file, or replace it with --overwrite")
-        require_writable(file)
+    if asked.out is not None:
+        if asked.out.exists() and not asked.overwrite:
+            raise InputError(f"{asked.out}: exists: name another file, or replace it with --overwrite")
+        require_writable(asked.out)
     options = Options(**{field.name: getattr(asked, field.name) for field in dataclasses.fields(Options)})
     if asked.word is not None:  # a row is what a row of the table is
         options = dataclasses.replace(options, by="word", punctuation="attached", eos=False)
@@ -73,19 +71,12 @@ def tabulate(asked: argparse.Namespace) -> None:
         table = [cells | {value: row[value]} for cells, row in zip(repeated, rows, strict=True)]
     else:
         table = [row | {"sentence": numbers[row["sentence"]]} | repeated[numbers[row["sentence"]]] for row in rows]
-    text, note = table_text(table, kind), None
-    contents: dict[Path, str | bytes] = {} if asked.out is None else {asked.out: text}
-    if asked.plot is not None:
-        title = f"{loaded.name}, step {loaded.step}: surprisal in {options.unit}"
-        picture, note = surprisal_plot.plot(rows, title)
-        contents |= {} if picture is None else {asked.plot: picture}
-    write_files(contents)
-    if contents:
-        say(f"written: {', '.join(map(str, contents))}")
-    if note:
-        tell(note)  # also with --quiet
+    text = table_text(table, kind)
     if asked.out is None:
         print(text, end="")
+    else:
+        write_file(asked.out, text)
+        say(f"written: {asked.out}")
 
 
 def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], list[dict[str, str]]]:

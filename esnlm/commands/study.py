@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stores = "token stores for every run, instead of data.train and data.validation"
     add("--stores", nargs=2, metavar=("TRAIN", "VALIDATION"), default=(), help=stores)
     add("--blimp", type=Path, metavar="PATH", help="minimal pairs to score with each run (default: the file's blimp)")
-    add("--plan", action="store_true", help="list the runs, what is done, and the time left; trains nothing")
+    add("--plan", action="store_true", help="list the runs and what is done; trains nothing")
     add("--jobs", metavar="J", help="runs to train side by side; auto: one a GPU, or one for every two cores")
     part = "train every N-th run only, from number I on, counted from 0: one process of a SLURM array"
     add("--cell", metavar="I/N", help=part)
