@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +43,9 @@ def read_curves(run: Path) -> Curves:
             text = text[: text.rfind(b"\n") + 1]
         lines = [parse_json(line) for line in text.splitlines()]
         # A readout that is solved for has its one loss in a line without words: those of the line before are as true.
-        logged = list(accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line))
+        logged = list(
+            itertools.accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line)
+        )
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
         if all("words" in line for line in logged):

@@ -83,9 +83,9 @@ def name_group(group: Sequence[dict]) -> str:
 
 def devices_of(rows: Sequence[dict]) -> list[str]:
     """Returns the devices that finished runs were trained on, each once; a resumed run may have several."""
-    found = [
-        each for row in rows for each in (*row["summary"].get("earlier_devices", []), row["summary"].get("device"))
-    ]
+    found = []
+    for row in rows:
+        found += [*row["summary"].get("earlier_devices", []), row["summary"].get("device")]
     return list(dict.fromkeys(machine(device) for device in found if device))
 
 

@@ -60,17 +60,15 @@ def report(
     rows = [row(Path(run)) for run in runs]
     tell_apart(rows, runs)
     groups = group_by_seed(rows) if seeds else [[row] for row in rows]
-    if by == "run":
-        tables, align = [loss_table(groups), score_table(groups)], "llr"
-    else:
-        tables, align = [accuracy_table(groups, by, f"blimp-{scoring}")], "lr"
+    name, align = f"blimp-{scoring}", "llr" if by == "run" else "lr"
+    tables = [loss_table(groups), score_table(groups)] if by == "run" else [accuracy_table(groups, by, name)]
     tables = [table for table in tables if table[1]]
     notes = notes_on(groups, losses=by == "run")
     text = "\n\n".join([*("\n".join(markdown_table(*table, align)) for table in tables), *notes]) + "\n"
     if out is not None:
         written = text
         if out.suffix.lower() == ".csv":
-            records = [_record(row, by, f"blimp-{scoring}") for row in rows]
+            records = [_record(row, by, name) for row in rows]
             header = list(dict.fromkeys(title for record in records for title in record))
             written = csv_table(header, [[record.get(title) for title in header] for record in records])
         write_files({out: written, out.with_suffix(".json"): json_text(rows)})

@@ -13,9 +13,6 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], alig
 
     Args:
         align: a letter a column, l (left) or r (right); the last letter stands for all further columns.
-
-    Example:
-        markdown_table(["run", "NLL", "BLiMP"], [["small", 2.18, 94.3]], align="lr")
     """
     rule = ["---" if letter == "l" else "---:" for letter in align.ljust(len(header), align[-1])]
     lines = [[str(cell).replace("|", "&#124;") for cell in row] for row in (header, *rows)]

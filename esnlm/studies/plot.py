@@ -21,23 +21,20 @@ def plot_grid(tree: Mapping[str, Any]) -> bytes | None:
     names = list(dict.fromkeys([*cells, *published]))
     found = {key: np.array([_mean(cells[name][key]) if name in cells else UNKNOWN for name in names]) for key in PANELS}
     panels = [key for key in PANELS if np.isfinite(found[key]).any()]
-    made = (
-        plots.figure(3 + 3.6 * len(panels), 0.26 * len(names) + 1.5, columns=len(panels), sharey=True)
-        if panels
-        else None
-    )
+    size = 3 + 3.6 * len(panels), 0.26 * len(names) + 1.5
+    made = plots.figure(*size, columns=len(panels), sharey=True) if panels else None
     if made is None:
         return None
     figure, (axes,) = made
     rows = np.arange(len(names))
     for key, panel in zip(panels, axes, strict=True):
         mean, low, high = found[key].T
-        panel.errorbar(
-            mean, rows, xerr=[mean - low, high - mean], fmt="o", color=COLOURS[0], capsize=2, label="this study"
-        )
-        mean, error = np.array([published.get(name, {}).get(key) or UNKNOWN[:2] for name in names], float).T
-        style = {"fmt": "D", "color": COLOURS[1], "markerfacecolor": "white", "capsize": 2, "zorder": 1}
-        panel.errorbar(mean, rows, xerr=np.nan_to_num(error), label="published", **style)
+        style = {"fmt": "o", "color": COLOURS[0], "capsize": 2, "label": "this study"}
+        panel.errorbar(mean, rows, xerr=[mean - low, high - mean], **style)
+        if published:
+            mean, error = np.array([published.get(name, {}).get(key) or UNKNOWN[:2] for name in names], float).T
+            style |= {"fmt": "D", "color": COLOURS[1], "markerfacecolor": "white", "label": "published", "zorder": 1}
+            panel.errorbar(mean, rows, xerr=np.nan_to_num(error), **style)
         known = found[key][np.isfinite(found[key])]
         panel.set(xlabel=MEASURES[key][0], xscale="log" if 0 < FAR * known.min() < known.max() else "linear")
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from esnlm.errors import InputError
@@ -32,23 +31,21 @@ class Pool:
 
     def work(self, slots: Sequence[Slot], tasks: Sequence[Task]) -> int:
         """Does tasks in their order, one at a time in each slot, and returns the exit status of the study."""
-        free: SimpleQueue[Slot] = SimpleQueue()
-        for slot in slots:
-            free.put(slot)
+        left = iter(tasks)
 
-        def do(task: Task) -> None:
-            slot = free.get()
-            try:
-                if not self.asked:
-                    task(slot)
-            finally:
-                free.put(slot)
+        def work_in(slot: Slot) -> None:
+            while not self.asked:
+                with self.lock:
+                    task = next(left, None)
+                if task is None:
+                    return
+                task(slot)
 
         began = time.monotonic()
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with ThreadPoolExecutor(len(slots)) as threads:
-                working = [threads.submit(do, task) for task in tasks]
+                working = [threads.submit(work_in, slot) for slot in slots]
                 while (now := wait(working, timeout=1)).not_done:
                     # After an error, such as a table that cannot be written, the others save and stop.
                     self.asked = self.asked or any(each.exception() for each in now.done)

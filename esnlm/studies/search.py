@@ -105,8 +105,8 @@ class _Search:
             load_if_exists=True,
         )
         now = self.study.model_dump(include={"search", "objective", "sampler", "seed", "prune_by"})
-        now |= {"base": hash_settings(self.experiment), "text": self.experiment.data.text_sha256() or {}}
-        now |= {"pairs": self.pairs}
+        text = self.experiment.data.text_sha256() or {}
+        now |= {"base": hash_settings(self.experiment), "text": text, "pairs": self.pairs}
         begun = self.optuna_study.user_attrs.get("definition", now)
         if other := [key for key in now if begun.get(key) != now[key]]:
             line = f"the search was begun with another {other[0]}; choose another folder with --out"

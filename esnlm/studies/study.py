@@ -66,6 +66,10 @@ def run_study(
         print(f"{len(ours) - len(left)} of {len(ours)} runs are done")
         return 0
 
+    notes, changed = [], [word for word in others if word.startswith(("--model.", "--training."))]
+    if grid.reference.cells and changed:
+        notes.append(f"The published values are of other settings: the command line has {' '.join(changed)}.")
+
     def write() -> None:
         with FileLock(out / ".lock"):  # the processes of a SLURM array write one table
             rows, figures = [], [(run.cell, read_run(run, pairs)) for run in runs]
@@ -78,7 +82,7 @@ def run_study(
             tree: dict[str, Any] = table.head(grid, file.stem, command, grid.columns) | {
                 "seeds": grid.seeds,
                 "cells": rows,
-                "notes": table.notes_on([found for _, found in figures if found]),
+                "notes": [*table.notes_on([found for _, found in figures if found]), *notes],
                 "reference": grid.reference.model_dump(),
             }
             table.write_cells(out, tree, plot_grid(tree))

@@ -96,17 +96,17 @@ def accuracy_chart(report: dict) -> Block:
     """
     level = "phenomena" if report["data"]["phenomena"] > 1 else "paradigms"
     known = {name: entry["accuracy"] for name, entry in report[level].items() if entry["accuracy"] is not None}
-    baselines, marks = report["baselines"], {}  # by name: shape, colour, and pixels by which it is lower
-    for i, name in enumerate(baselines):  # which often agree, and would hide each other
-        marks[f"{name} only"] = ("tick", BASELINES[i % len(BASELINES)], 5 * (i - (len(baselines) - 1) / 2))
+    baselines = report["baselines"]
+    beside = {f"{name} only": (its, "accuracy") for name, its in baselines.items()}
+    marks = {}  # by name: shape, colour, and pixels by which it is lower, since baselines often agree
+    for i, name in enumerate(beside):
+        marks[name] = ("tick", BASELINES[i % len(BASELINES)], 5 * (i - (len(baselines) - 1) / 2))
     if report["anchors"]:
-        marks |= {name: (shape, colour, 0) for name, shape, colour in PUBLISHED.values()}
+        beside |= {title: (report["anchors"], model) for model, (title, _, _) in PUBLISHED.items()}
+        marks |= {title: (shape, colour, 0) for title, shape, colour in PUBLISHED.values()}
     rows: list[dict[str, Any]] = []
     for name in ["overall", *sorted(known, key=lambda name: -known[name])]:
-        others = {f"{other} only": entry_of(its, level, name)["accuracy"] for other, its in baselines.items()}
-        if report["anchors"]:
-            published = entry_of(report["anchors"], level, name)
-            others |= {title: published[key] for key, (title, _, _) in PUBLISHED.items()}
+        others = {title: entry_of(tree, level, name)[key] for title, (tree, key) in beside.items()}
         rows.append({"name": readable(name), "entry": entry_of(report, level, name), "others": others})
     chance = report.get("chance", 50)  # reports of pairs do not name it
     # Positions can be read without a zero, so the axis begins at the ten below all that is shown.

@@ -103,8 +103,8 @@ def minimal_pairs(run: RunFiles) -> list[Block]:
     if report is None:
         return [note("Not scored yet.", f"esnlm blimp --run {run.path} --data blimp")]
     data, scoring = report["data"], report["scoring"]
-    of = f"{counted(data['pairs'], 'item')} of {counted(data['paradigms'], 'paradigm')}"
-    shown = [note(f"Step {report['step']:,}, {of}, {scoring['name']} scoring: {scoring['description']}.")]
+    of = f"Step {report['step']:,}, {counted(data['pairs'], 'item')} of {counted(data['paradigms'], 'paradigm')}"
+    shown = [note(f"{of}, {scoring['name']} scoring: {scoring['description']}.")]
     shown += [note(f"{report['status']}: {warning}") for warning in report["warnings"]]
     if report["overall"]["accuracy"] is not None:
         text = f"Accuracy in percent; dashes at {report.get('chance', 50):.3g} are chance."
