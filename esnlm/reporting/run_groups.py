@@ -16,16 +16,13 @@ from esnlm.runs.directory import RunDirectory
 
 
 def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
-    """Reads what a run is, finished or not.
-
-    Args:
-        ended: the summary, if it is not written yet.
+    """Reads what a run is, finished or not. `ended` is its summary if that is not written yet.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, summary}: `settings` has the sections
-        of the configuration that decide the result, `data_sha256` is that of texts and tokenizer, empty for an imported
-        model, `own_text` says whether each seed has another text, `parent` is the run that it goes on from, and `summary`
-        is None if the run is not finished.
+        {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, parent_step, summary}: `settings` has
+        the sections of the configuration that decide the result, `data_sha256` is that of texts and tokenizer, empty for
+        an imported model, `own_text` says whether each seed has another text, `parent` is the run that it goes on from,
+        and `summary` is None if the run is not finished.
     """
     directory = RunDirectory(run)
     if not directory.config.exists():
@@ -46,6 +43,7 @@ def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
         "data_sha256": data,
         "own_text": experiment.data.depends_on_seed,
         "parent": experiment.parent.run,
+        "parent_step": experiment.parent.step,
         "summary": ended or directory.read_summary(),
     }
 
@@ -65,7 +63,8 @@ def group_by_seed(rows: Sequence[dict]) -> list[list[dict]]:
     groups: list[list[dict]] = []
     group_of: dict[str, list[dict]] = {}
     for row in rows:
-        key = json.dumps([row["settings_sha256"], None if row["own_text"] else row["data_sha256"]])
+        text = None if row["own_text"] else row["data_sha256"]
+        key = json.dumps([row["settings_sha256"], row["parent_step"], text])
         if key in group_of and row["seed"] not in (other["seed"] for other in group_of[key]):
             group_of[key].append(row)
         else:

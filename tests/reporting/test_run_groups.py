@@ -44,7 +44,8 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     parents = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
     on = [make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[0]))) for i in (0, 1)]
     assert f"more-seed1 goes on from {parents[0]}: its words are those since then" in run_table.report(on)
-    assert names_of_groups(*parents, *on) == ["a (2 seeds)", "more (2 seeds)"]
+    early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
+    assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
 
 
 def test_one_seed_counts_once(make_run):
