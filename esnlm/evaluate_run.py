@@ -63,9 +63,9 @@ def evaluate_run(
     if not processes.writes():
         return evaluation
     evaluation.result["provenance"] = provenance(command)
-    note = blimp_report.write(evaluation, path)
+    blimp_report.write(evaluation, path)
     blimp_text.show(evaluation.result)
-    print(f"written: {path} (and .pairs.jsonl, .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
+    print(f"written: {path} (and .pairs.jsonl, .md beside it)")
     return evaluation
 
 

@@ -9,7 +9,7 @@ from esnlm.errors import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="run directories, with --html also studies' folders")
-    add("--out", type=Path, metavar="FILE", help="write it there, too, as Markdown, .tex or .csv, with JSON beside it")
+    add("--out", type=Path, metavar="FILE", help="write it there, too, as Markdown or .csv, with JSON beside it")
     page = "write a page of everything that is known of the runs, in place of a table"
     add("--html", type=Path, metavar="FILE", help=page)
     plot = "also draw the losses by words read and by minutes of training; runs that are not finished are drawn, too"

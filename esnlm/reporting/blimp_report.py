@@ -1,4 +1,4 @@
-"""The files of a minimal-pair report: NAME.json (the result), NAME.pairs.jsonl (a line a pair), NAME.md and NAME.png."""
+"""The files of a minimal-pair report: NAME.json (the result), NAME.pairs.jsonl (a line a pair) and NAME.md."""
 
 import hashlib
 import json
@@ -13,32 +13,20 @@ from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, config
 from esnlm.evaluation.sequences import ScorableRun
 from esnlm.io.atomic import require_writable, write_files, writing
 from esnlm.io.json_file import seal, spell_nonfinite
-from esnlm.reporting import blimp_plot
 from esnlm.reporting.blimp_text import markdown
 from esnlm.runs.directory import RunDirectory
 
 
-def write(evaluation: Evaluation, path: str | Path) -> str | None:
-    """Writes the files of a report, the JSON last. Returns why there is no plot, or None.
-
-    The result of the evaluation gets the keys `pairs_file` and `sha256`.
-    """
-    path, result = Path(path), evaluation.result
+def write(evaluation: Evaluation, path: Path) -> None:
+    """Writes the files of a report, the JSON last. The result of the evaluation gets the keys `pairs_file` and `sha256`."""
+    result, pairs_file = evaluation.result, path.with_suffix(".pairs.jsonl")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     pairs = "".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)).encode()
-    pairs_file = path.with_suffix(".pairs.jsonl")
     result["pairs_file"] = {"name": pairs_file.name, "sha256": hashlib.sha256(pairs).hexdigest()}
     result["sha256"] = seal(result)
-    picture, note = blimp_plot.plot(result)
-    contents = {
-        pairs_file: pairs,
-        path.with_suffix(".md"): markdown(result),
-        path.with_suffix(".png"): picture,  # None: that of an earlier report is removed
-        path: json.dumps(result, indent=2, allow_nan=False) + "\n",
-    }
-    write_files(contents)
-    return note
+    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+    write_files({pairs_file: pairs, path.with_suffix(".md"): markdown(result), path: text})
 
 
 def read(path: str | Path) -> dict:
@@ -101,28 +89,13 @@ def require_place(
         raise InputError(f"{path}: the report's name must be a file that ends in .json")
     if path.exists() and not overwrite:
         old = read(path)
-        same = {
-            "configuration": (old["config_sha256"], config_sha256(run)),
-            "step": (old["step"], run.step),
-            "scoring": (old["scoring"]["name"], scoring),
-            "pairs": (old["data"]["sha256"], minimal_pairs.digest(pairs)),
-        }
-        if differing := [name for name, (theirs, ours) in same.items() if theirs != ours]:
-            raise InputError(
-                f"{path}: holds a report that differs in {', '.join(differing)}: name another file with --out, or replace "
-                "it with --overwrite"
-            )
+        theirs = (old["config_sha256"], old["step"], old["scoring"]["name"], old["data"]["sha256"])
+        if theirs != (config_sha256(run), run.step, scoring, minimal_pairs.digest(pairs)):
+            advice = "name another file with --out, or replace it with --overwrite"
+            raise InputError(f"{path}: holds a report on another configuration, step, scoring or pairs: {advice}")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     require_writable(path)
-
-
-def is_of_other_pairs(path: Path, data_sha256: str) -> bool:
-    """Tells whether a report is there that is of other pairs or damaged, so that it must not be replaced unasked."""
-    try:
-        return path.exists() and read(path)["data"]["sha256"] != data_sha256
-    except InputError:
-        return True
 
 
 def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:

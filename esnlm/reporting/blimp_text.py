@@ -1,30 +1,26 @@
 """A minimal-pair report as text, for the terminal and as a Markdown page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from esnlm.evaluation.statistics import LEVEL
 from esnlm.io.console import counted
 from esnlm.io.screen import Screen
-from esnlm.reporting.tables import markdown_table
+from esnlm.reporting.tables import Table, markdown_table
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
 LEVELS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
-FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
 
 
 def show(result: dict, screen: Screen | None = None) -> None:
-    """Prints a report: what was measured in sentences, then a table by phenomenon and, if they are few, by paradigm."""
+    """Prints a report: what was measured in sentences, then a table by phenomenon or, if there is one only, by paradigm."""
     screen = screen or Screen()
-    left_out = {"identical"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
+    left_out = {"phenomenon"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
     for line in _headline(result):
         screen.line(line)
-    data = result["data"]
-    for level, is_shown in (("phenomena", data["phenomena"] > 1), ("paradigms", data["paradigms"] <= FEW_PARADIGMS)):
-        if is_shown:
-            header, *rows = _rows(result, level)
-            kept = [i for i, name in enumerate(header) if name not in left_out]
-            cells = [[row[i] for i in kept] for row in rows]
-            screen.table([header[i] for i in kept], cells, bold={"overall"}, edge=True)
+    header, rows = accuracy_table(result, "phenomena" if result["data"]["phenomena"] > 1 else "paradigms")
+    kept = [i for i, name in enumerate(header) if i == 0 or name not in left_out]
+    cells = [[row[i] for i in kept] for row in rows]
+    screen.table([header[i] for i in kept], cells, bold={"overall"}, edge=True)
     for line in comparison_lines(result):
         screen.line(line)
 
@@ -34,12 +30,12 @@ def markdown(result: dict) -> str:
     headline = _headline(result)
     lines = [f"# {headline[0]}", "", *(f"- {line}" for line in headline[1:])]
     for level, name in LEVELS.items():
-        header, *rows = _rows(result, level)
-        lines += ["", f"## By {name}", "", *markdown_table(header, rows, align="lr")]
+        lines += ["", f"## By {name}", "", *markdown_table(*accuracy_table(result, level), align="lr")]
     if "comparison" in result:
         lines += ["", "## Comparison", "", *(f"- {line}" for line in comparison_lines(result))]
-    if result.get("comparison"):
-        lines += _differences(result["comparison"])
+    if comparison := result.get("comparison"):
+        entries = comparison["phenomena"] | comparison["paradigms"]
+        lines += ["", *markdown_table(*difference_table(entries), align="lr")]
     lines += ["", "## Origin", "", f"- intervals: {result['intervals']}", f"- pairs: sha256 {result['data']['sha256']}"]
     lines += [f"- tokenizer: {result['tokenizer']['name']}, sha256 {result['tokenizer']['sha256']}"]
     lines += [f"- {name}: {value}" for name, value in result.get("provenance", {}).items() if value]
@@ -83,8 +79,8 @@ def comparison_lines(result: dict) -> list[str]:
     ]
 
 
-def _differences(comparison: dict) -> list[str]:
-    """Returns the lines of a table of paired differences by phenomenon and paradigm, with an empty line before it."""
+def difference_table(entries: Mapping[str, dict]) -> Table:
+    """Returns the table of paired differences, with a row for each entry of `statistics.compare`."""
     rows = [
         [
             name,
@@ -93,10 +89,9 @@ def _differences(comparison: dict) -> list[str]:
             *(f"{entry[count]:,}" for count in ("only_this", "only_other")),
             *(f"{entry[p]:.2g}" for p in ("p_value", "p_value_holm")),
         ]
-        for name, entry in [*comparison["phenomena"].items(), *comparison["paradigms"].items()]
+        for name, entry in entries.items()
     ]
-    header = ["", "difference", "95 %", "only this right", "only the other", "McNemar's p", "p after Holm"]
-    return ["", *markdown_table(header, rows, align="lr")]
+    return ["", "difference", "95 %", "only this right", "only the other", "McNemar's p", "p after Holm"], rows
 
 
 def _headline(result: dict) -> list[str]:
@@ -116,7 +111,6 @@ def _headline(result: dict) -> list[str]:
         mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
         lines.append(f"accuracy {overall['accuracy']:.2f} % [{_interval(overall['interval'], 2)}], {mean}")
         ties += f"; accuracy with ties as {tie} {_figure(overall['accuracy_ties_half'], 2)}"
-        ties += f", without identical pairs {_figure(overall['accuracy_without_identical'], 2)}"
     if result.get("chance") is not None:
         lines.append(f"chance {result['chance']:.2f} %")
     by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in baselines.items())
@@ -131,15 +125,16 @@ def _headline(result: dict) -> list[str]:
     return lines
 
 
-def _rows(result: dict, level: str) -> Iterator[list[str]]:
-    """Yields the header, a row for each phenomenon or paradigm, and the overall row, as text."""
+def accuracy_table(result: dict, level: str) -> Table:
+    """Returns a row for each phenomenon or paradigm, and the overall row."""
     baselines, anchors = result["baselines"], result["anchors"]
-    counts = ("pairs", "ties", "identical")
-    yield [LEVELS[level], "accuracy", "95 %", *counts, *baselines, *(ANCHORS.values() if anchors else ())]
+    counts = ("pairs", "ties")
+    header = [LEVELS[level], "accuracy", "95 %", *counts, *baselines, *(ANCHORS.values() if anchors else ())]
+    rows = []
     for name in [*result[level], "overall"]:
         entry = entry_of(result, level, name)
         published = entry_of(anchors, level, name) if anchors else {}
-        yield [
+        row = [
             name,
             _figure(entry["accuracy"]) if entry["accuracy"] is not None else result["status"],
             _interval(entry["interval"]) if entry["interval"] else "",
@@ -147,6 +142,8 @@ def _rows(result: dict, level: str) -> Iterator[list[str]]:
             *(_figure(entry_of(its, level, name)["accuracy"]) for its in baselines.values()),
             *map(_figure, published.values()),
         ]
+        rows.append(row if level == "phenomena" else [*row, entry.get("phenomenon", "")])
+    return header if level == "phenomena" else [*header, "phenomenon"], rows
 
 
 def _figure(value: float | None, decimals: int = 1) -> str:

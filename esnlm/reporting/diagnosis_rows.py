@@ -7,10 +7,11 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
     """Returns the figures as a person reads them, by the names of the rows."""
     known, settings = figures["theory"], figures["settings"]
     memory, rank, saturated = figures["memory_capacity"], figures["effective_rank"], figures["saturated"]
-    topology = [settings["topology"]["kind"]]
-    for key, value in settings["topology"].items():
-        if key != "kind":
-            topology.append(f"{key} {value:g}" if isinstance(value, int | float) else f"{key} {value}")
+    kind, *others = settings["topology"].items()
+    topology = [
+        kind[1],
+        *(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in others),
+    ]
     layers = f" in each of {settings['layers']} layers" if settings["layers"] > 1 else ""
     linear = known["linear_radius"]
     rows = {
@@ -34,14 +35,11 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
             rows[left] = f"{curve['left']:.2g} after {len(curve['distance']) - 1} tokens"
     rows["saturated, |tanh| > 0.99"] = "no tanh" if saturated is None else f"{100 * saturated:.2g} %"
     rows["effective rank"] = rank if isinstance(rank, str) else f"{rank:,.1f} of {figures['sampled_states']:,} states"
-    if not isinstance(memory, str):
-        memory = _memory(memory, settings["state_size"] * settings["layers"])
-    return rows | {"memory capacity": memory}
-
-
-def _memory(found: dict[str, Any], size: int) -> str:
-    """Returns the total, its spread, and what it must be read with."""
-    text = f"{found['total']:.1f} of {len(found['by_delay'])} delays (sd {found['sd']:.1f} over"
-    text += f" {len(found['totals'])} inputs; chance {found['chance']:.2f})"
-    few = f"; too low, since {found['samples']:,} samples are few for {size:,} units"
-    return text + (few if found["samples"] < 8 * size else "")
+    if isinstance(memory, str):
+        return rows | {"memory capacity": memory}
+    size = settings["state_size"] * settings["layers"]
+    text = f"{memory['total']:.1f} of {len(memory['by_delay'])} delays (sd {memory['sd']:.1f} over"
+    text += f" {len(memory['totals'])} inputs; chance {memory['chance']:.2f})"
+    if memory["samples"] < 8 * size:
+        text += f"; too low, since {memory['samples']:,} samples are few for {size:,} units"
+    return rows | {"memory capacity": text}

@@ -4,17 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from esnlm.io.screen import Screen
 from esnlm.reporting import plots
 from esnlm.reporting.blimp_text import entry_of, readable
 from esnlm.reporting.plots import FAINT, INK
-from esnlm.reporting.tables import markdown_table
+from esnlm.reporting.tables import Table, markdown_table
 
 RUN = plots.COLOURS[0]
-BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone
 COLUMNS = 4  # of small pictures, one a phenomenon
-FAR = 1.0  # nats above the run's highest NLL up to which the picture goes, so that its curves can be told apart
-Table = tuple[list[str], list[list[str]]]  # header and rows
 
 
 class Measure(NamedTuple):
@@ -40,10 +36,14 @@ def measures(result: dict) -> list[Measure]:
         return found
     titles = {name: name for name in ngrams} | {"length": "length only"}
     for place in ["overall", *sorted(points[0]["pairs"]["model"]["phenomena"])]:
-        title = "all minimal pairs" if place == "overall" else readable(place)
-        own, *_ = at = [[entry_of(p["pairs"][n], "phenomena", place) for p in points] for n in ("model", *titles)]
-        others = dict(zip(titles.values(), (list(map(_accuracy, entries)) for entries in at[1:]), strict=True))
-        ahead = dict(zip(titles.values(), (list(map(_is_below, entries)) for entries in at[1:]), strict=True))
+        title, others, ahead = "all minimal pairs" if place == "overall" else readable(place), {}, {}
+        own, *rest = (
+            [entry_of(point["pairs"][name], "phenomena", place) for point in points] for name in ("model", *titles)
+        )
+        for name, entries in zip(titles.values(), rest, strict=True):
+            others[name] = list(map(_accuracy, entries))
+            # The run is ahead if the interval of the paired difference lies above zero.
+            ahead[name] = ["run_above" in entry and entry["run_above"]["interval"][0] > 0 for entry in entries]
         intervals = [entry["interval"] or (math.nan, math.nan) for entry in own]
         found.append(Measure(title, list(map(_accuracy, own)), others, ahead, intervals))
     return found
@@ -53,38 +53,20 @@ def _accuracy(entry: dict) -> float:
     return math.nan if entry["accuracy"] is None else entry["accuracy"]
 
 
-def _is_below(entry: dict) -> bool:
-    """Tells whether a baseline is below the run: the interval of the paired difference lies above zero."""
-    return "run_above" in entry and entry["run_above"]["interval"][0] > 0
-
-
-def show(result: dict) -> None:
-    """Prints the curve and from where on the run is ahead."""
-    screen = Screen()
-    screen.line(f"{result['run']}: NLL in nats per predicted token; accuracies of minimal pairs in percent")
-    screen.table(*_curve(result), align="r")
-    for line in _notes(result):
-        screen.line(line)
-    if len(result["points"]) > 1:
-        screen.line()
-        screen.line("ahead of each from so many words on, at every later checkpoint:")
-        screen.table(*_ahead(result), align="lr")
-
-
 def markdown(result: dict) -> str:
     """Returns the page."""
     validation, pairs = result["validation"], result["pairs"]
     scored = f"; {pairs['pairs']:,} minimal pairs, convention {pairs['scoring']}" if pairs else ""
     length = " Length only takes the sentence of fewer tokens, and has no NLL." if pairs else ""
+    since = f" The run goes on from {result['parent']}: words are those since then." if result.get("parent") else ""
     lines = [
         f"# Learning curve of {result['run']}",
         "",
         f"NLL in nats per predicted token of {validation['path']} ({validation['words']:,} words, {validation['tokens']:,}"
         f" predicted tokens){scored}. The n-gram models (Witten-Bell; the unigram model adds one) are counted on the very"
-        f" sentences that the run had read by then.{length}",
+        f" sentences that the run had read by then.{length}{since}",
         "",
         *markdown_table(*_curve(result), align="r"),
-        *(part for note in _notes(result) for part in ("", note)),
         "",
         "## From how many words on the run is ahead",
         "",
@@ -93,24 +75,12 @@ def markdown(result: dict) -> str:
         "",
         *markdown_table(*_ahead(result), align="lr"),
     ]
-    if pairs:
-        lines += ["", "## Accuracy by phenomenon", "", *markdown_table(*_phenomena(result), align="lr")]
     return "\n".join(lines) + "\n"
 
 
 def first_ahead(words: Sequence[int], ahead: Sequence[bool]) -> int | None:
     """Returns from how many words on all of `ahead` is true; None if the last one is not."""
     return next((count for i, count in enumerate(words) if all(ahead[i:])), None)
-
-
-def _notes(result: dict) -> list[str]:
-    notes = []
-    if result.get("parent"):
-        before = "words are those since then, and the n-gram models know nothing of what was read before"
-        notes.append(f"The run goes on from {result['parent']}: {before}.")
-    if len(result["points"]) == 1:
-        notes.append("There is one point: train with training.checkpoint_words for a curve.")
-    return notes
 
 
 def _curve(result: dict) -> Table:
@@ -132,27 +102,15 @@ def _curve(result: dict) -> Table:
 def _ahead(result: dict) -> Table:
     """Returns the table that says from how many words on the run is ahead."""
     words, found = [point["words"] for point in result["points"]], measures(result)
-    baselines = list(found[-1].others)
 
     def cell(ahead: list[bool] | None) -> str:
-        if ahead is None:
+        if ahead is None:  # length alone has no NLL
             return "-"
         first = first_ahead(words, ahead)
         return f"not by {words[-1]:,}" if first is None else f"{first:,}"
 
+    baselines = list(found[-1].others)
     return ["", *baselines], [[each.title, *(cell(each.ahead.get(name)) for name in baselines)] for each in found]
-
-
-def _phenomena(result: dict) -> Table:
-    """Returns the table of accuracies by phenomenon."""
-    accuracies = measures(result)[2:]
-    header = [
-        "",
-        *(f"{p['words']:,}" for p in result["points"]),
-        *(f"{name}, last" for name in accuracies[0].others),
-    ]
-    figures = {each.title: [*each.own, *(its[-1] for its in each.others.values())] for each in accuracies}
-    return header, [[title, *(f"{figure:.1f}" for figure in its)] for title, its in figures.items()]
 
 
 def plot(result: dict) -> tuple[bytes | None, str | None]:
@@ -168,13 +126,11 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     made = plots.figure(*size, rows, min(COLUMNS, len(panels)), sharex=True)
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
+    from matplotlib.ticker import LogLocator
+
     figure, axes = made
-    numbers = [f"{x:.3g}" for x in words]
-    apart = plots.apart(
-        {text: math.log(x) for text, x in zip(numbers, words, strict=True)}, 0.14 * math.log(words[-1] / words[0])
-    )
     for axis, each in zip(axes.flat, panels, strict=False):
-        for (name, its), colour in zip(each.others.items(), BASELINES, strict=False):
+        for (name, its), colour in zip(each.others.items(), plots.COLOURS[1:], strict=False):
             axis.plot(words, its, color=colour, marker=".", linewidth=1, label=name)
         axis.plot(words, each.own, color=RUN, marker="o", markersize=4, label="this run")
         if each.intervals:
@@ -182,12 +138,11 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
             axis.axhline(result["points"][-1]["pairs"]["chance"], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         axis.set_title(f"{each.title}, {'%' if each.intervals else 'nats per token'}", fontsize=9, color=INK)
         axis.set_xscale("log")
-        axis.set_xticks(words, [text if text in apart else "" for text in numbers])
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
         axis.tick_params(labelsize=8, labelbottom=True)
         axis.grid(color=FAINT, linewidth=0.5, alpha=0.6)
-    if math.isfinite(highest := max(nll.own)):
-        axes.flat[0].set_ylim(top=min(axes.flat[0].get_ylim()[1], highest + FAR))
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
     handles, labels = axes.flat[len(panels) - 1].get_legend_handles_labels()

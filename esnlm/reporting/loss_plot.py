@@ -1,9 +1,8 @@
-"""The losses of one run over its tokens, and of several runs by words read and by minutes of training."""
+"""The losses of runs by words read and by minutes of training."""
 
+import itertools
 import json
-import textwrap
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from esnlm.reporting.run_table import on_comparing
 from esnlm.runs.directory import RunDirectory
 
 POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis; the losses between two are averaged
-DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))  # of the first runs, and of those that share a colour with an earlier one
 FAR = 30.0  # [ours] nats: runs that end above are named, not drawn, so that the others can be told apart
 ABOVE = 1.5  # nats above the worst last loss up to which the picture goes: the first updates are far higher
 AXES = {"words": "million words read", "tokens": "million tokens read", "minutes": "minutes of training"}
@@ -28,11 +26,6 @@ class Curves(NamedTuple):
 
     training: dict[str, np.ndarray]  # (n, 2), means over the updates between two points
     validation: dict[str, np.ndarray]  # (m, 2)
-
-    @property
-    def last(self) -> list[float]:
-        """The last training loss and, if there is one, the last validation loss."""
-        return [float(losses["tokens"][-1, 1]) for losses in self if len(losses["tokens"])]
 
 
 def read_curves(run: Path) -> Curves:
@@ -50,7 +43,9 @@ def read_curves(run: Path) -> Curves:
             text = text[: text.rfind(b"\n") + 1]
         lines = [json.loads(line) for line in text.splitlines()]
         # A readout that is solved for has its one loss in a line without words: those of the line before are as true.
-        logged = list(accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line))
+        logged = list(
+            itertools.accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line)
+        )
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
         if all("words" in line for line in logged):
@@ -77,60 +72,38 @@ def averaged(training: np.ndarray) -> np.ndarray:
     return np.array([training[group == g].mean(axis=0) for g in np.unique(group)])
 
 
-def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
-    """Plots the loss of a run over tokens in plots/loss.png, with lines at the NLL of references.
-
-    Returns the path of the plot, or the reason why there is none.
-    """
-    curves = read_curves(directory.path)
-    training, validation = curves.training["tokens"], curves.validation["tokens"]
-    if not len(training):
-        return "none, as no loss was finite"
-    made = plots.figure(7.5, 4.5)
-    if made is None:
-        return f"none, as {plots.NO_MATPLOTLIB}"
-    figure, axes = made[0], made[1][0, 0]
-    scale, unit = (1, "million tokens") if training[-1, 0] > 2 else (1e3, "thousand tokens")
-    marker = "_" if len(training) == 1 else ""  # A readout that was solved for has one training loss.
-    style = {"color": "C0", "linewidth": 1.6, "marker": marker}
-    axes.plot(scale * training[:, 0], training[:, 1], label="training", **style)
-    if len(validation):
-        axes.plot(scale * validation[:, 0], validation[:, 1], "o", color="C1", label="validation", zorder=3)
-    for nll in references.values():
-        axes.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
-    bottom, top = axes.get_ylim()
-    for name in plots.apart(references, 0.03 * (top - bottom)):
-        place = {"xycoords": ("axes fraction", "data"), "xytext": (0, 3), "textcoords": "offset points", "zorder": 4}
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # the first updates may cross it
-        axes.annotate(name, (0.01, references[name]), fontsize=8, color="0.35", bbox=box, **place)
-    axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.resolve().name, xscale="log")
-    if training[:, 1].max() > 1000:  # a run that diverged
-        axes.set_yscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.legend(frameon=False, loc="best")
-    plots.save_png(figure, directory.plots / "loss.png")
-    return str(directory.plots / "loss.png")
-
-
-def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False) -> str:
+def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dict[str, Any] | None = None) -> str:
     """Draws the losses of runs by words read and, if they had the same device, by minutes of training, as a PNG file.
 
-    A run that is still training is drawn as far as it is. With `seeds`, runs that differ in nothing but their seed have
-    one colour and one name. Returns lines that say what was written and what is not in it, or why there is no picture.
+    A run that is still training is drawn as far as it is.
+
+    Args:
+        seeds: whether runs that differ in nothing but their seed have one colour and one name.
+        ended: the summary of one run, which need not be written yet; its references are horizontal lines.
+
+    Returns:
+        Lines that say what was written and what is not in it, or why there is no picture.
     """
-    rows = [identify(run) for run in runs]
+    rows = [identify(run, ended) for run in runs]
     tell_apart(rows, runs)
     curves = {row["run"]: read_curves(run) for row, run in zip(rows, runs, strict=True)}
     if empty := [name for name, each in curves.items() if not each.training["tokens"].size]:
-        raise InputError(f"{empty[0]}: no training loss in it is finite, or none yet: leave this run out")
-    groups = group_by_seed(rows, runs) if seeds else [[row] for row in rows]
+        return f"no plot: no training loss of {empty[0]} is finite, or none yet"
+    groups = group_by_seed(rows) if seeds else [[row] for row in rows]
     devices = devices_of([row for row in rows if row["summary"] is not None])
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
     shown = [read] if len(devices) > 1 else [read, "minutes"]
+    levels = {name: nll for name, nll in (ended or {}).get("references", {}).items() if np.isfinite(nll)}
     # The first updates, and runs that end above FAR, lie above the picture.
-    every = np.concatenate([nll["tokens"][:, 1] for each in curves.values() for nll in each])
-    last = [max(each.last) for each in curves.values()]
-    highest = min(max([end for end in last if end <= FAR] or last) + ABOVE, every.max() + 0.1)
+    every = np.concatenate([*(nll["tokens"][:, 1] for each in curves.values() for nll in each), list(levels.values())])
+    ends = {
+        name: max(float(its["tokens"][-1, 1]) for its in each if its["tokens"].size) for name, each in curves.items()
+    }
+    last = [*ends.values(), *levels.values()]
+    lowest, highest = (
+        every.min() - 0.1,
+        min(max([end for end in last if end <= FAR] or last) + ABOVE, every.max() + 0.1),
+    )
     width = 1.5 + 4.75 * len(shown)
     made = plots.figure(width, 4.6, columns=len(shown), sharey=True)
     if made is None:
@@ -138,43 +111,38 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False) -> str:
     from matplotlib.ticker import LogLocator
 
     figure, [axes] = made
-    handles: dict[str, Any] = {}  # by label; given to the legend, which leaves out names that begin with _
     for panel, axis in zip(axes, shown, strict=True):
-        left = np.inf  # where the first curve comes into sight
-        for number, group in enumerate(groups):
-            colour, dashes = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+        for group, colour in zip(groups, itertools.cycle(COLOURS)):
+            name: str | None = _label(group, ends, highest)
             for each in (curves[row["run"]] for row in group):
                 line = each.training[axis]
-                style: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.4}
-                [handle] = panel.plot(*line.T, marker="_" if len(line) == 1 else "", **style)
+                marker = "_" if len(line) == 1 else ""  # a readout that was solved for has one training loss
+                panel.plot(*line.T, color=colour, linewidth=1.4, marker=marker, label=name)
                 panel.plot(*each.validation[axis].T, "o", color=colour, markersize=5, zorder=3)
-                left = min([left, *line[line[:, 1] <= highest, 0]])
-            handles[_label(group, curves, highest)] = handle
+                name = None  # once in the legend
+        for nll in levels.values():
+            panel.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
+        for reference in plots.apart(levels, 0.03 * (highest - lowest)):
+            place = {"xycoords": ("axes fraction", "data"), "xytext": (0, 3), "textcoords": "offset points"}
+            panel.annotate(reference, (0.01, levels[reference]), fontsize=8, color="0.35", **place)
         panel.set(xlabel=AXES[axis], xscale="log")
-        if np.isfinite(left):
-            panel.set_xlim(left=left / 1.1)
         panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         panel.xaxis.set_major_formatter("{x:g}")
         panel.minorticks_off()
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
-    axes[0].set(ylabel="NLL, nats per token", ylim=(every.min() - 0.1, highest))
-    columns = min(3, max(1, int(11 * width / max(map(len, handles)))))
-    style = {"ncols": columns, "frameon": False, "fontsize": 9, "labelcolor": INK}
-    figure.legend(handles.values(), handles, loc="outside lower center", **style)
+    axes[0].set(ylabel="NLL, nats per token", ylim=(lowest, highest))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     notes = list(on_comparing(rows))  # in the title, too: a picture is passed on without our lines
-    title = [
-        line for note in ("lines: training. dots: validation", *notes) for line in textwrap.wrap(note, int(13 * width))
-    ]
-    figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=10, color=INK)
+    title = "\n".join(["lines: training. dots: validation", *notes])
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK, wrap=True)
     plots.save_png(figure, out)
     if len(devices) > 1:
         notes.append(f"no minutes: times are of different devices, {' and '.join(devices)}")
     return "\n".join([*notes, f"written: {out}"])
 
 
-def _label(group: Sequence[dict], curves: dict[str, Curves], highest: float) -> str:
+def _label(group: Sequence[dict], ends: dict[str, float], highest: float) -> str:
     """Returns the name of a run, or of runs of several seeds, in the legend, and what does not show in the picture."""
     going = ", not finished" if any(row["summary"] is None for row in group) else ""
-    above = [last for row in group if (last := max(curves[row["run"]].last)) > highest]
-    shown = f", above the picture ({', '.join(f'{last:.3g}' for last in above)})" if above else ""
-    return f"{name_group(group)}{going}{shown}"
+    above = ", above the picture" if any(ends[row["run"]] > highest for row in group) else ""
+    return f"{name_group(group)}{going}{above}"

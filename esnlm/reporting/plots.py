@@ -32,12 +32,7 @@ def figure(
 
 
 def png(figure: "Figure") -> bytes:
-    """Returns the figure as the content of a PNG file. A $ in a name is no mathematics, but powers on an axis are."""
-    from matplotlib.text import Text
-
-    of_axes = {text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text)}
-    for text in set(figure.findobj(Text)) - of_axes:
-        text.set_parse_math(False)
+    """Returns the figure as the content of a PNG file."""
     content = io.BytesIO()
     figure.savefig(content, dpi=150, format="png")
     return content.getvalue()

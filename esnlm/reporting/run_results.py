@@ -12,7 +12,7 @@ from esnlm.io.console import clock, working
 from esnlm.io.screen import Screen
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reporting import blimp_report, blimp_text
-from esnlm.reporting.loss_plot import plot_loss
+from esnlm.reporting.loss_plot import plot_losses
 from esnlm.runs.directory import RunDirectory
 
 
@@ -34,16 +34,17 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         pairs = minimal_pairs.load(directory.minimal_pairs)
         evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
         report = directory.evaluation / "blimp-paper.json"
-        if others := blimp_report.is_of_other_pairs(report, evaluation.result["data"]["sha256"]):
+        data_sha256 = evaluation.result["data"]["sha256"]
+        if others := report.exists() and blimp_report.read(report)["data"]["sha256"] != data_sha256:
             report = directory.evaluation / "blimp-paper-own.json"
         blimp_report.write(evaluation, report)
         screen.line()
         blimp_text.show(evaluation.result, screen)
         if others:
             screen.line(f"this report is {report.name}: blimp-paper.json is none on these pairs, and stays")
-    plots = plot_loss(directory, summary["references"])
+    drawn = plot_losses([directory.path], directory.plots / "loss.png", ended=summary)
     screen.line()
-    print(f"run directory: {directory.path}    plots: {plots}")  # unbroken, to be copied
+    print(f"run directory: {directory.path}    {drawn}")  # unbroken, to be copied
 
 
 @working("counting the training text, to compare with")

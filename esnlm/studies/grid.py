@@ -48,8 +48,8 @@ def make_cells(grid: GridFile, file: Path) -> list[Cell]:
         base, names = find_base(file, block.base or grid.base), short_names(list(block.grid))
         for (case, settings), values in itertools.product(block.cases.items(), itertools.product(*block.grid.values())):
             point = dict(zip(block.grid, values, strict=True))
-            parts = [f"{names[key]}={_fit(spell(value))}" for key, value in point.items()]
-            name = ",".join([*([_fit(case)] if case else []), *parts]) or "base"
+            parts = [*([case] if case else []), *(f"{names[key]}={spell(value)}" for key, value in point.items())]
+            name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"  # of a folder, too
             if taken := {"run", "seed"} & {*settings, *point} or {*settings} & {*point}:
                 raise InputError(f"{file}: {name}: {min(taken)} is for seeds and out, or for the block's grid, to set")
             if name in cells:
@@ -69,11 +69,6 @@ def make_runs(grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = 
             experiment = read_experiment(file, cell.name, cell.base, [*settings, *own])
             runs.append(Run(cell.name, experiment, cell.base, settings))
     return runs
-
-
-def _fit(text: str) -> str:
-    """Returns a text that can stand in the name of a folder."""
-    return re.sub(r"[^\w.+^-]+", "_", text)
 
 
 def spell(value: Any) -> str:

@@ -7,24 +7,18 @@ import numpy as np
 
 from esnlm.config import Experiment
 from esnlm.errors import InputError
-from esnlm.reporting import blimp_report
+from esnlm.reporting import blimp_report, run_table
+from esnlm.reporting.run_groups import machine
+from esnlm.reporting.run_table import FIGURES
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import settings
 
 # Title and digits of each. All are in summary.json but blimp, the overall accuracy on minimal pairs in percent.
-MEASURES = {
-    "trainable_params": ("trained", 0),
-    "total_params": ("all parameters", 0),
-    "total_entries": ("all entries", 0),  # zeros of sparse matrices too
-    "train_nll": ("train NLL", 3),
-    "val_nll": ("val NLL", 3),
-    "val_nll_without_eos": ("val NLL without EOS", 3),  # papers seldom say which of the two they give
-    "val_bits_per_byte": ("bits/byte", 3),
-    "perplexity": ("perplexity", 2),
-    "blimp": ("minimal pairs, %", 1),
-    "seconds": ("seconds", 0),
-    "tokens_per_second": ("tokens/s", 0),
-}
+OF_SUMMARY = (
+    *("trainable_params", "total_params", "total_entries", "train_nll", "val_nll", "val_nll_without_eos"),
+    *("val_bits_per_byte", "perplexity", "seconds", "tokens_per_second"),
+)
+MEASURES = {name: FIGURES[name] for name in OF_SUMMARY} | {"blimp": ("minimal pairs, %", 1)}
 BASELINES = {"length": "length only", "unigram": "a unigram model of the training text"}  # of reports on minimal pairs
 
 
@@ -62,17 +56,16 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     summary = directory.read_summary()
     if summary is None:
         return None
-    # float also reads "inf" and "nan", which are texts in JSON
-    figures = {name: None if summary.get(name) is None else float(summary[name]) for name in MEASURES}
-    if "regression" in summary or ("train_nll_of" in summary and summary["status"] != "diverged"):
-        figures["train_nll"] = None  # not the mean over an epoch of Ueda et al. 2025a
-    device, versions = summary["device"], summary["versions"]
-    found = {
+    known = run_table.figures(summary)
+    found: dict[str, Any] = {name: known.get(name) for name in MEASURES}
+    if "train_nll_of" in summary and summary["status"] != "diverged":
+        found["train_nll"] = None  # not the mean over an epoch of Ueda et al. 2025a
+    versions = ", ".join(f"{name} {summary['versions'][name]}" for name in ("esnlm", "jax", "numpy"))
+    found |= {
         "run": run.name,
         "seed": run.experiment.seed,
         "status": summary["status"],
-        "origin": f"{device['kind']} x {device['count']}, {device['cores']} core{'s' * (device['cores'] != 1)}; "
-        + ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")),
+        "origin": f"{machine(summary['device'])}; {versions}",
         "words": summary.get("words"),
         "vocab_size": len(np.load(directory.unigram, mmap_mode="r")) if directory.unigram.exists() else None,
         "epochs": summary["epochs"],
@@ -84,10 +77,10 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     report = blimp_report.read(file) if file.exists() else None
     if report and report["step"] == summary["step"] and pairs in (None, report["data"]["sha256"]):
         found["pairs_sha256"] = report["data"]["sha256"]
-        figures["blimp"] = report["overall"]["accuracy"]  # None for a model that has collapsed
+        found["blimp"] = report["overall"]["accuracy"]  # None for a model that has collapsed
         for name in BASELINES:
             found[f"blimp_{name}"] = report["baselines"].get(name, {}).get("overall", {}).get("accuracy")
-    return found | figures
+    return found
 
 
 def require_same(run: Run) -> None:

@@ -29,34 +29,33 @@ class Pool:
         self._logs, self._done, self._total = logs, done, total
         logs.mkdir(parents=True, exist_ok=True)
 
-    def work(self, slots: Sequence[Slot], take: Callable[[], Task | None]) -> int:
-        """Does the tasks that `take` returns, one after the other in each slot, and returns the exit status of the study."""
-
-        def next_task() -> Task | None:
-            with self.lock:
-                return None if self.asked else take()
+    def work(self, slots: Sequence[Slot], tasks: Sequence[Task]) -> int:
+        """Does tasks in their order, one at a time in each slot, and returns the exit status of the study."""
+        left = iter(tasks)
 
         def work_in(slot: Slot) -> None:
-            try:
-                while (task := next_task()) is not None:
-                    task(slot)
-            except BaseException:  # such as a table that cannot be written: the others save and stop
-                self.asked = True
-                raise
+            while not self.asked:
+                with self.lock:
+                    task = next(left, None)
+                if task is None:
+                    return
+                task(slot)
 
         began = time.monotonic()
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with ThreadPoolExecutor(len(slots)) as threads:
-                workers = [threads.submit(work_in, slot) for slot in slots]
-                while wait(workers, timeout=1).not_done:
+                working = [threads.submit(work_in, slot) for slot in slots]
+                while (now := wait(working, timeout=1)).not_done:
+                    # After an error, such as a table that cannot be written, the others save and stop.
+                    self.asked = self.asked or any(each.exception() for each in now.done)
                     status(f"{self._done} of {self._total} runs done after {clock(time.monotonic() - began)}")
         finally:
             end_status()
             for number, handler in before.items():
                 signal.signal(number, handler)
-        for worker in workers:
-            worker.result()
+        for each in working:
+            each.result()
         if self.failed:
             tell(f"failed: {', '.join(self.failed)}; the same command tries again")
         if self.asked:

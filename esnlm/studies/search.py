@@ -1,11 +1,9 @@
 """A study of kind `search`: Optuna proposes the settings of each run, a trial, by the results of those before."""
 
 import dataclasses
-import functools
 import importlib.util
 import json
 import math
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +12,16 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from esnlm import config_io
-from esnlm.config import Experiment, as_dict, flatten, hash_settings
+from esnlm.config import as_dict, flatten, hash_settings
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.io.atomic import write_file
 from esnlm.io.console import tell
-from esnlm.io.json_file import spell_nonfinite
-from esnlm.reporting import plots
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.grid import spell
-from esnlm.studies.measures import MEASURES, Run, read_run
-from esnlm.studies.pool import Pool, Slot, Task, find_slots
+from esnlm.studies.measures import Run, read_run
+from esnlm.studies.pool import Pool, Slot, find_slots
 from esnlm.studies.study_file import Place, SearchFile, find_base, read_experiment, require_free, short_names
 from esnlm.training import plan
 
@@ -62,6 +58,8 @@ class _Search:
     """A search in the process that runs it. What Optuna knows is in the study's folder."""
 
     optuna_study: "Study"
+    waiting: "list[Trial]"  # begun and without a result
+    pool: Pool
 
     def __init__(self, study: SearchFile, file: Path, out: Path, overrides: Sequence[str], command: str) -> None:
         """Checks the file and the ends of all ranges."""
@@ -71,16 +69,13 @@ class _Search:
             raise InputError(f"{file}: search.{bad[0]}: losses could not be compared: leave it out")
         require_free(file, self.overrides, {"run", *study.search})
         self.experiment = self.make_run(0, {}).experiment
-        self.experiment.data.size()  # finds a token store that cannot be used
-        self.pairs = None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
         data = self.experiment.data
-        if study.objective == "blimp" and not (self.pairs or data.has_minimal_pairs):
-            raise InputError(f"{file}: objective is blimp: name minimal pairs with blimp")
-        if (
-            study.objective not in ("train_nll", "blimp")
-            and getattr(data, "validation", "made with the corpus") is None
-        ):
-            raise InputError(f"{file}: objective is {study.objective}: name a text with data.validation")
+        data.size()  # finds a token store that cannot be used
+        self.pairs = None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
+        known = {"blimp": self.pairs or data.has_minimal_pairs, "train_nll": True}
+        if not known.get(study.objective, getattr(data, "validation", "made with the corpus")):
+            what = "minimal pairs with blimp" if study.objective == "blimp" else "a text with data.validation"
+            raise InputError(f"{file}: objective is {study.objective}: name {what}")
         self.sign = -1.0 if study.objective == "blimp" else 1.0  # times a value: the less, the better
         ends = {key: place.choices or [place.low, place.high] for key, place in study.search.items()}
         for key, values in ends.items():
@@ -100,7 +95,8 @@ class _Search:
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        median = optuna.pruners.MedianPruner(n_warmup_steps=count_updates(self.experiment) // SLOWEST_START)
+        updates = plan.count_updates(self.experiment.training, self.experiment.data.size().sentences)
+        median = optuna.pruners.MedianPruner(n_warmup_steps=updates // SLOWEST_START)
         self.optuna_study = optuna.create_study(
             storage=optuna.storages.JournalStorage(JournalFileBackend(str(self.out / STORAGE))),
             study_name=self.file.stem,
@@ -109,8 +105,8 @@ class _Search:
             load_if_exists=True,
         )
         now = self.study.model_dump(include={"search", "objective", "sampler", "seed", "prune_by"})
-        now |= {"base": hash_settings(self.experiment), "text": self.experiment.data.text_sha256() or {}}
-        now = spell_nonfinite(now | {"pairs": self.pairs, "direction": self.sign})
+        text = self.experiment.data.text_sha256() or {}
+        now |= {"base": hash_settings(self.experiment), "text": text, "pairs": self.pairs}
         begun = self.optuna_study.user_attrs.get("definition", now)
         if other := [key for key in now if begun.get(key) != now[key]]:
             line = f"the search was begun with another {other[0]}; choose another folder with --out"
@@ -125,44 +121,46 @@ class _Search:
         """Runs what is left of the trials and returns the exit status."""
         import optuna
 
-        waiting = self.optuna_study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
-        trials = [optuna.trial.Trial(self.optuna_study, trial._trial_id) for trial in waiting]
-        known = flatten(as_dict(self.experiment))
-        space = {key: distribution(place, known.get(key)) for key, place in self.study.search.items()}
-        sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[self.study.sampler]
-        done = self.count_done()
-        pool = Pool(self.out / "logs", done, self.study.trials)
-
-        def take() -> Task | None:
-            """Goes on with trials that have no result, then proposes new ones, as late as possible."""
-            number = len(self.optuna_study.trials)
-            if trials:
-                return functools.partial(self.try_out, trials.pop(0), pool)
-            if number >= self.study.trials:
-                return None
-            # seeded by number, so that a search that was stopped goes on as an undisturbed one
-            seed = np.random.SeedSequence([self.study.seed, number]).generate_state(1)[0]
-            self.optuna_study.sampler = sampler(seed=int(seed))
-            return functools.partial(self.try_out, self.optuna_study.ask(space), pool)
-
+        begun = self.optuna_study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+        self.waiting = [optuna.trial.Trial(self.optuna_study, trial._trial_id) for trial in begun]
+        left = self.study.trials - (done := self.count_done())
+        self.pool = Pool(self.out / "logs", done, self.study.trials)
         self.write()
-        status = pool.work(find_slots(jobs), take) if done < self.study.trials else 0
+        status = self.pool.work(find_slots(jobs), [self.try_out] * left)
         if status == 0:
             print((self.out / "table.md").read_text(), end="")
         return status
 
-    def try_out(self, trial: "Trial", pool: Pool, slot: Slot) -> None:
+    def next_trial(self) -> "Trial":
+        """Returns a trial that has no result yet, or else a new one, proposed by the results so far."""
+        import optuna
+
+        if self.waiting:
+            return self.waiting.pop(0)
+        known = flatten(as_dict(self.experiment))
+        sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[self.study.sampler]
+        # seeded by number, so that a search that was stopped goes on as an undisturbed one
+        number = len(self.optuna_study.trials)
+        seed = np.random.SeedSequence([self.study.seed, number]).generate_state(1)[0]
+        self.optuna_study.sampler = sampler(seed=int(seed))
+        return self.optuna_study.ask(
+            {key: distribution(place, known.get(key)) for key, place in self.study.search.items()}
+        )
+
+    def try_out(self, slot: Slot) -> None:
         """Runs a trial and tells Optuna how it ended. One that was stopped or failed goes on with the next command."""
         from optuna.trial import TrialState
 
+        with self.pool.lock:
+            trial = self.next_trial()
         try:
-            run = self.make_run(trial.number, trial.params)
+            run = self._run_of(trial)
         except InputError as error:  # settings that cannot be used together
             tell(str(error))
             trial.set_user_attr("error", str(error))
             self.optuna_study.tell(trial, state=TrialState.FAIL)
             return
-        metrics, last = RunDirectory(run.directory).metrics, count_updates(run.experiment)
+        metrics = RunDirectory(run.directory).metrics
         known = set(self.optuna_study.trials[trial.number].intermediate_values)
 
         def is_hopeless() -> bool:
@@ -174,11 +172,11 @@ class _Search:
             for step in new:
                 trial.report(self.sign * found[step], step)  # Optuna compares these in the objective's direction
             known.update(new)
-            return bool(new) and new[-1] < last and trial.should_prune()
+            return bool(new) and trial.should_prune()
 
-        ended = pool.run(run.name, run.commands(self.study.blimp), slot, is_hopeless)
+        ended = self.pool.run(run.name, run.commands(self.study.blimp), slot, is_hopeless)
         is_hopeless()  # reports the last values
-        with pool.lock:
+        with self.pool.lock:
             if ended == "done" and (figures := read_run(run, self.pairs)) is not None:
                 value = figures[self.study.objective]
                 # a model that diverged may have a figure by chance, and one that collapsed has none
@@ -187,59 +185,44 @@ class _Search:
             elif ended == "given up":
                 self.optuna_study.tell(trial, state=TrialState.PRUNED)
             elif ended == "failed":
-                trial.set_user_attr("error", pool.reason(run.name))
+                trial.set_user_attr("error", self.pool.reason(run.name))
             self.write()
 
     def write(self) -> None:
-        """Writes the table, from the best trial to the worst, the picture, and best.yaml."""
+        """Writes the table, from the best trial to the worst, and best.yaml."""
         trials = sorted(self.optuna_study.get_trials(deepcopy=False), key=self._rank)
-        tree = [self._describe(trial) for trial in trials]
-        runs = [told["measures"] for told in tree if told["measures"]]
-        measured = [
-            name for name in BESIDE if name != self.study.objective and any(run[name] is not None for run in runs)
-        ]
-        notes, best = table.notes_on(runs), trials[0] if runs and math.isfinite(trials[0].value or 0) else None
-        if best:
-            experiment = self.make_run(best.number, best.params).experiment
-            line = f"# {self.file.stem}: trial-{best.number:04}, {self.study.objective} {best.value!r}\n"
-            experiment = dataclasses.replace(experiment, run=str(self.out / "best"))
+        rows = [self._describe(trial) for trial in trials]
+        runs = [row["measures"] for row in rows if row["measures"]]
+        shown = dict.fromkeys((self.study.objective, *BESIDE))
+        columns = [name for name in shown if any(run[name] is not None for run in runs)]
+        notes = table.notes_on(runs)
+        if runs and math.isfinite(trials[0].value or 0):
+            experiment = dataclasses.replace(self._run_of(trials[0]).experiment, run=str(self.out / "best"))
+            line = f"# {self.file.stem}: {rows[0]['run']}, {self.study.objective} {trials[0].value!r}\n"
             write_file(self.out / "best.yaml", line + config_io.dump(experiment))
             notes.append(f"The best one's configuration: `esnlm train --config {self.out / 'best.yaml'}`")
-        made = table.head(self.study, self.file.stem, self.command, [self.study.objective, *measured])
+        made = table.head(self.study, self.file.stem, self.command, columns)
         made |= {"objective": self.study.objective, "settings": short_names(list(self.study.search))}
-        table.write(self.out, made | {"trials": tree, "notes": notes}, self._plot() if best else None)
+        table.write_trials(self.out, made | {"trials": rows, "notes": notes})
 
     def _describe(self, trial: "FrozenTrial") -> dict[str, Any]:
         """Returns a trial as table.json has it."""
-        name, error, figures = f"trial-{trial.number:04}", trial.user_attrs.get("error"), None
+        error, figures = trial.user_attrs.get("error"), None
         state = "failed" if error else "under way"
         if trial.state.name == "PRUNED":
             state = f"given up after update {trial.last_step or 0}"
         if trial.state.name == "COMPLETE":
-            figures = read_run(self.make_run(trial.number, trial.params), self.pairs)
+            figures = read_run(self._run_of(trial), self.pairs)
             state = figures["status"] if figures else "finished"
-        told = {"run": name, "number": trial.number, "state": trial.state.name.lower(), "state_in_words": state}
+        told = {"run": f"trial-{trial.number:04}", "number": trial.number, "state": state}
         return told | {"values": trial.params, "measures": figures, "error": error}
+
+    def _run_of(self, trial: "Trial | FrozenTrial") -> Run:
+        return self.make_run(trial.number, trial.params)
 
     def _rank(self, trial: "FrozenTrial") -> tuple[int, float, int]:
         place = {"COMPLETE": 0, "PRUNED": 1}.get(trial.state.name, 2)
         return place, self.sign * trial.value if place == 0 and trial.value is not None else 0.0, trial.number
-
-    def _plot(self) -> bytes | None:
-        """Returns the objective over each setting as a PNG, or None if matplotlib is missing."""
-        try:
-            import matplotlib.pyplot
-            from optuna.visualization.matplotlib import plot_slice
-        except ImportError:
-            return None
-        matplotlib.use("Agg")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Optuna calls these plots experimental
-            made: Any = plot_slice(self.optuna_study, target_name=MEASURES[self.study.objective][0])
-        figure = np.ravel(made)[0].figure
-        figure.set_size_inches(4.2 * np.size(made) + 1, 4)
-        matplotlib.pyplot.close(figure)
-        return plots.png(figure)
 
 
 def distribution(place: Place, known: Any) -> "BaseDistribution":
@@ -251,10 +234,6 @@ def distribution(place: Place, known: Any) -> "BaseDistribution":
     if isinstance(known, int) or (known is None and isinstance(place.low, int) and isinstance(place.high, int)):
         return distributions.IntDistribution(int(place.low), int(place.high), log=place.log)
     return distributions.FloatDistribution(place.low, place.high, log=place.log)
-
-
-def count_updates(experiment: Experiment) -> int:
-    return plan.count_updates(experiment.training, experiment.data.size().sentences)
 
 
 def read_metrics(file: Path, name: str) -> dict[int, float]:

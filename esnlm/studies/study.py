@@ -10,7 +10,6 @@ from filelock import FileLock
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
-from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.grid import make_cells, make_runs, take_lists
 from esnlm.studies.measures import read_run, require_same
@@ -35,7 +34,7 @@ def run_study(
     Args:
         file: the study file.
         out, blimp: folder and minimal pairs, instead of the file's own.
-        only_plan: list the runs, what is done, and the time that the rest takes.
+        only_plan: list the runs and what is done.
         overrides: `--section.key value` for every run; a list replaces what a grid's file lists.
         command: the command, to stand in the table.
         jobs: how many runs to train side by side, or "auto".
@@ -44,9 +43,6 @@ def run_study(
     Returns:
         0 when all is done; 75 when it was stopped and the same command goes on; otherwise the largest status of the
         runs that failed. One that fails does not stop the others.
-
-    Raises:
-        InputError: the file, a configuration, the data or the folder cannot be used.
     """
     grid, words = read_study(file), _with_equals(overrides)
     out, grid.blimp = out or grid.out or Path("studies") / file.stem, blimp or grid.blimp
@@ -66,15 +62,13 @@ def run_study(
     left = [run for run in ours if not (found := read_run(run, pairs)) or pairs not in (None, found["pairs_sha256"])]
     if only_plan:
         for run in ours:
-            begun = RunDirectory(run.directory).config.exists()
-            print(f"{'done ' if run not in left else 'begun' if begun else 'to do'}  {run.directory}")
+            print(f"{'to do' if run in left else 'done '}  {run.directory}")
         print(f"{len(ours) - len(left)} of {len(ours)} runs are done")
         return 0
 
-    notes = []
-    changed = [word.removeprefix("--") for word in others if word.startswith(("--model.", "--training."))]
+    notes, changed = [], [word for word in others if word.startswith(("--model.", "--training."))]
     if grid.reference.cells and changed:
-        notes.append(f"The published values are of other settings: the command line sets {', '.join(changed)}.")
+        notes.append(f"The published values are of other settings: the command line has {' '.join(changed)}.")
 
     def write() -> None:
         with FileLock(out / ".lock"):  # the processes of a SLURM array write one table
@@ -91,7 +85,7 @@ def run_study(
                 "notes": [*table.notes_on([found for _, found in figures if found]), *notes],
                 "reference": grid.reference.model_dump(),
             }
-            table.write(out, tree, plot_grid(tree))
+            table.write_cells(out, tree, plot_grid(tree))
 
     def train(run: Any, slot: dict[str, str]) -> None:
         if pool.run(run.name, run.commands(grid.blimp), slot) == "done":
@@ -100,8 +94,7 @@ def run_study(
     out.mkdir(parents=True, exist_ok=True)
     write()
     pool = Pool(out / "logs", len(ours) - len(left), len(ours))
-    tasks = iter([functools.partial(train, run) for run in left])
-    status = pool.work(find_slots(jobs), lambda: next(tasks, None)) if left else 0
+    status = pool.work(find_slots(jobs), [functools.partial(train, run) for run in left])
     if status == 0:
         print((out / "table.md").read_text(), end="")
     return status

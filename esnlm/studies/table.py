@@ -1,7 +1,7 @@
 """The files of a study: table.json with all figures, table.md with means and their intervals over seeds, and table.png."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ MADE_FROM = {"words": "words", "vocab_size": "vocabulary", "epochs": "epochs", "
 MADE_FROM |= {"seed": "seeds"}
 
 Figures = Mapping[str, Any]  # of a run, by measures.read_run
+Tree = dict[str, Any]  # table.json
 
 
-def row(name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: str, **more: Any) -> dict[str, Any]:
+def row(name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: str, **more: Any) -> Tree:
     """Returns a cell of a grid: its runs, and {mean, se, interval, n} of each measure, None if n is too small."""
     means = {}
     for measure in MEASURES:
@@ -43,40 +44,30 @@ def require_own(out: Path, study: str, kind: str) -> None:
     file = out / "table.json"
     if file.exists():
         tree = json.loads(file.read_bytes())
-        if (tree.get("study"), tree.get("kind", "grid")) != (study, kind):
+        if (tree.get("study"), tree.get("kind")) != (study, kind):
             raise InputError(f"{out}: holds something else than the {kind} {study}; choose another folder with --out")
 
 
-def head(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> dict[str, Any]:
+def head(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> Tree:
     """Returns the first keys of table.json."""
     return {
         "format": "esnlm study",
         "kind": study.kind,
         "study": name,
-        "note": study.note,
+        "note": study.note.strip(),
         "command": command,
         "units": "NLL in nats per token, blimp in percent; se: one standard error over seeds, sd (n - 1) / sqrt n; interval: 95 %",
-        "columns": {name: dict(zip(("title", "digits"), MEASURES[name], strict=True)) for name in columns},
+        "columns": list(columns),
     }
 
 
-def write(out: Path, tree: dict[str, Any], picture: bytes | None) -> None:
-    """Writes table.json, and from it table.md; and the picture as table.png."""
-    page = _page_of_trials(tree) if tree["kind"] == "search" else _page_of_cells(tree)
-    if picture is not None:
-        page += f"![{tree['study']}](table.png)\n\n"
-    page += f"Made by `{tree['command']}`\n"
-    files: dict[Path, str | bytes | None] = {out / "table.json": json_text(tree), out / "table.md": page}
-    write_files(files if picture is None else files | {out / "table.png": picture})
-
-
-def _page_of_cells(tree: Figures) -> str:
-    """Returns the page of a grid: a row a cell, with published values beside."""
+def write_cells(out: Path, tree: Tree, picture: bytes | None) -> None:
+    """Writes the files of a grid: a row a cell, with published values beside."""
     cells, published = {cell["cell"]: cell for cell in tree["cells"]}, tree["reference"]["cells"]
     compared = {measure for values in published.values() for measure in values}
     header = ["", "runs"]
     for name in tree["columns"]:
-        header += [MEASURES[name][0]] + [f"{MEASURES[name][0]}, published"] * (name in compared)
+        header += [MEASURES[name][0], *([f"{MEASURES[name][0]}, published"] if name in compared else [])]
     rows = []
     for name in dict.fromkeys([*cells, *published]):
         cell = cells.get(name, {"state": "published only", "means": {}, "runs": []})
@@ -87,29 +78,33 @@ def _page_of_cells(tree: Figures) -> str:
                 mean, error = published.get(name, {}).get(measure) or (None, None)
                 line.append(spell(mean, measure) + (f" ({spell(error, measure)})" if error else ""))
         rows.append(line)
-    runs = [run for cell in tree["cells"] for run in cell["runs"]]
     source = tree["reference"]["source"]
-    return _page(tree, runs, header, rows, f"{LEGEND}\n\nPublished: {source}" if source else LEGEND)
+    tree |= {"legend": f"{LEGEND} Published: {source}" if source else LEGEND, "table": {"header": header, "rows": rows}}
+    _write(out, tree, [run for cell in tree["cells"] for run in cell["runs"]], picture)
 
 
-def _page_of_trials(tree: Figures) -> str:
-    """Returns the page of a search: a row a trial, the best first."""
-    header = ["", "state", *tree["settings"].values(), *(MEASURES[name][0] for name in tree["columns"])]
+def write_trials(out: Path, tree: Tree) -> None:
+    """Writes the files of a search: a row a trial, the best first."""
     rows = []
     for trial in tree["trials"]:
         values = [trial["values"].get(key) for key in tree["settings"]]
         chosen = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
         measured = [spell((trial["measures"] or {}).get(name), name) for name in tree["columns"]]
-        rows.append([trial["run"], trial["state_in_words"], *chosen, *measured])
-    runs = [trial["measures"] for trial in tree["trials"] if trial["measures"]]
-    return _page(tree, runs, header, rows, "Trials from the best to the worst. NLL is in nats per token.")
+        rows.append([trial["run"], trial["state"], *chosen, *measured])
+    header = ["", "state", *tree["settings"].values(), *(MEASURES[name][0] for name in tree["columns"])]
+    legend = "Trials from the best to the worst. NLL is in nats per token."
+    tree |= {"legend": legend, "table": {"header": header, "rows": rows}}
+    _write(out, tree, [trial["measures"] for trial in tree["trials"] if trial["measures"]])
 
 
-def _page(tree: Figures, runs: Sequence[Figures], header: list[str], rows: list[list[str]], legend: str) -> str:
-    lines = "\n".join(markdown_table(header, rows, "llr"))
+def _write(out: Path, tree: Tree, runs: Sequence[Figures], picture: bytes | None = None) -> None:
+    """Writes table.json, from it table.md, and the picture as table.png."""
+    lines = "\n".join(markdown_table(tree["table"]["header"], tree["table"]["rows"], "llr"))
     origins = "\n".join(dict.fromkeys(f"on {run['origin']}" for run in runs))
-    parts = [f"# {tree['study']}", tree["note"].strip(), made_from(runs), legend, lines, *tree["notes"], origins]
-    return "\n\n".join([*filter(None, parts), ""])
+    parts = [f"# {tree['study']}", tree["note"], made_from(runs), tree["legend"], lines, *tree["notes"], origins]
+    parts += [f"![{tree['study']}](table.png)" if picture else "", f"Made by `{tree['command']}`\n"]
+    files: dict[Path, str | bytes | None] = {out / "table.json": json_text(tree), out / "table.png": picture}
+    write_files(files | {out / "table.md": "\n\n".join(filter(None, parts))})
 
 
 def made_from(runs: Sequence[Figures]) -> str:
@@ -139,12 +134,11 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
     return found
 
 
-def _differ(runs: Sequence[Figures], key: Any) -> bool:
+def _differ(runs: Sequence[Figures], key: Callable[[Figures], str | None]) -> bool:
     """Returns whether runs of one seed differ in something. What is generated follows the seed."""
-    known: dict[int, set[str]] = {}
-    for run in runs:
-        known.setdefault(run["seed"], set()).update({key(run)} - {None})
-    return any(len(found) > 1 for found in known.values())
+    return any(
+        len({key(run) for run in runs if run["seed"] == seed} - {None}) > 1 for seed in {r["seed"] for r in runs}
+    )
 
 
 def _spell_mean(found: Figures | None, measure: str, runs: int) -> str:

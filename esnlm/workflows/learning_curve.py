@@ -89,11 +89,12 @@ def measure_curve(
         points.sort(key=lambda point: point["words"])
         result["provenance"] = provenance(command)
         write_json(path, result)
-    write_file(path.with_suffix(".md"), learning_curve.markdown(result))
+    page = learning_curve.markdown(result)
+    write_file(path.with_suffix(".md"), page)
     picture, note = learning_curve.plot(result)
     if picture is not None:
         write_file(path.with_suffix(".png"), picture)
-    learning_curve.show(result)
+    print(page)
     print(f"written: {path} (and .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
     return result
 

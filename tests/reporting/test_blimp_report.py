@@ -11,7 +11,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.io.screen import Screen
-from esnlm.reporting import blimp_plot, blimp_report, blimp_text
+from esnlm.reporting import blimp_report, blimp_text
 from tests.evaluation.fake_run import fake_run
 
 WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
@@ -31,11 +31,11 @@ def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
     return evaluate(run, pairs)
 
 
-def test_a_report_is_four_files(tmp_path):
+def test_a_report_is_three_files(tmp_path):
     found = evaluation(tmp_path, [WIN, LOSE, (-3.0, -3.0), WIN])
-    assert blimp_report.write(found, tmp_path / "out" / "a.b.json") is None
+    blimp_report.write(found, tmp_path / "out" / "a.b.json")
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["a.b.json", "a.b.md", "a.b.pairs.jsonl", "a.b.png"]
+    assert names == ["a.b.json", "a.b.md", "a.b.pairs.jsonl"]
     result = blimp_report.read(tmp_path / "out" / "a.b.json")
     assert result == found.result
     assert (result["format_version"], result["run"], result["step"]) == (1, "fake", 7)
@@ -61,7 +61,7 @@ def test_a_report_is_four_files(tmp_path):
 
 def test_numbers_that_json_has_no_word_for_are_null(tmp_path):
     found = evaluation(tmp_path, [(np.nan, -1.0), (-1.0, -np.inf)])
-    assert blimp_report.write(found, tmp_path / "a.json") == "no plot: the accuracy is not defined"
+    blimp_report.write(found, tmp_path / "a.json")
     lines = [json.loads(line) for line in (tmp_path / "a.pairs.jsonl").read_text().splitlines()]
     assert [(line["log_prob_good"], line["log_prob_bad"], line["right"]) for line in lines] == [
         (None, -1.0, None),
@@ -69,13 +69,12 @@ def test_numbers_that_json_has_no_word_for_are_null(tmp_path):
     ]
     text = (tmp_path / "a.md").read_text()
     assert "not defined: 1 of 4 sentences have a log-probability that is not a number" in text
-    assert not (tmp_path / "a.png").exists()
 
 
 def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch):
     blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(blimp_plot, "plot", lambda result: 1 / 0)
+    monkeypatch.setattr(blimp_report, "markdown", lambda result: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         blimp_report.write(evaluation(tmp_path, [LOSE]), tmp_path / "a.json")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -34,8 +34,5 @@ def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_pat
     assert train_run(config_io.read(run / "config.yaml", ["--run", str(run)])) == 0
     assert (run / "evaluation" / "blimp-paper.json").read_bytes() == kept
     assert blimp_report.read(run / "evaluation" / "blimp-paper-own.json")["data"]["pairs"] > 1
-    assert all(
-        len(picture.read_bytes()) > 10_000
-        for picture in (run / "plots" / "loss.png", run / "evaluation" / "blimp-paper-own.png")
-    )
+    assert (run / "plots" / "loss.png").stat().st_size > 10_000
     assert "this report is blimp-paper-own.json: blimp-paper.json is none on these pairs" in capsys.readouterr().out

@@ -1,6 +1,6 @@
-"""Tables in Markdown, LaTeX and CSV."""
+"""Tables in Markdown and CSV."""
 
-from esnlm.reporting.tables import csv_table, latex_table, markdown_table
+from esnlm.reporting.tables import csv_table, markdown_table
 
 
 def test_a_table_is_aligned_by_letters_and_the_last_one_goes_on():
@@ -9,18 +9,6 @@ def test_a_table_is_aligned_by_letters_and_the_last_one_goes_on():
         "| --- | ---: | ---: |",
         "| small | 2.5 | 94 |",
         "| large |  | None |",
-    ]
-
-
-def test_a_latex_table_escapes_what_latex_would_read():
-    assert latex_table(["a_b", "%"], [["r&d ~ 2^10 {#1} \\x", "5.1 ± 0.2"]], align="lr") == [
-        "\\begin{tabular}{lr}  % needs \\usepackage{booktabs}",
-        "\\toprule",
-        "a\\_b & \\% \\\\",
-        "\\midrule",
-        "r\\&d \\textasciitilde{} 2\\textasciicircum{}10 \\{\\#1\\} \\textbackslash{}x & 5.1 $\\pm$ 0.2 \\\\",
-        "\\bottomrule",
-        "\\end{tabular}",
     ]
 
 

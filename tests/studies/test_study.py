@@ -216,7 +216,8 @@ def test_jobs_that_are_stopped_go_on_to_the_table_of_an_undisturbed_study(write,
     while not list((tmp_path / "two" / "runs").glob("*/checkpoints/*")):
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait() == 75 and b"stopped; the same command goes on" in process.stderr.read()
+    _, errors = process.communicate()
+    assert process.returncode == 75 and b"stopped; the same command goes on" in errors
     assert subprocess.run(command, capture_output=True).returncode == 0
     one, two = table_of(tmp_path / "one"), table_of(tmp_path / "two")
     assert one["cells"] == two["cells"]

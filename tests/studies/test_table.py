@@ -7,7 +7,7 @@ import pytest
 
 from esnlm.studies import table
 from esnlm.studies.measures import MEASURES
-from esnlm.studies.plot import find_axis, plot_grid
+from esnlm.studies.plot import plot_grid
 from esnlm.studies.study_file import StudyFile
 
 
@@ -31,7 +31,7 @@ def tree_of(rows, published=None, source=""):
 
 def page_of(rows, tmp_path, **more):
     made = tree_of(rows, **more)
-    table.write(tmp_path, made, plot_grid(made))
+    table.write_cells(tmp_path, made, plot_grid(made))
     return (tmp_path / "table.md").read_text()
 
 
@@ -82,16 +82,6 @@ def test_minimal_pairs_stand_beside_length_and_word_frequency(tmp_path):
     figures = {"blimp": 57.0, "blimp_length": 50.0, "blimp_unigram": 51.25}
     page = page_of([row({"radius": 1}, [("finished", figures)])], tmp_path)
     assert "On the same pairs, in percent: length only 50.0, a unigram model of the training text 51.2." in page
-
-
-def test_the_axis_is_the_numeric_setting_with_the_most_values():
-    cells = [
-        {"values": {"kind": kind, "rate": rate, "on": on}}
-        for kind in "ab"
-        for rate in ("1e-3", 2)
-        for on in (True, False)
-    ]
-    assert find_axis(cells) == "rate" and find_axis([{"values": {"kind": "a"}}, {"values": {"kind": "b"}}]) is None
 
 
 @pytest.mark.parametrize("cases", [1, 3, 12])

@@ -1,7 +1,7 @@
 // Lets a reader sort and filter tables, and opens what a link points into. Without it the page says the same.
 "use strict";
 
-for (const table of document.querySelectorAll("table[data-tools]")) {
+for (const table of document.querySelectorAll("table[data-rows]")) {
   const body = table.tBodies[0];
   const rows = Array.from(body.rows);
   if (rows.length > 2) {
@@ -32,9 +32,11 @@ function makeSortable(table, body, cell, column) {
   });
 }
 
+// Figures are sorted by the number that they begin with, such as 62.5 in "62.5 ± 0.3".
 function key(cell) {
-  const text = cell.dataset.sort ?? cell.textContent.trim().replaceAll(",", "");
-  return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text.toLowerCase();
+  const text = cell.textContent.trim().toLowerCase();
+  const number = cell.classList.contains("num") ? Number.parseFloat(text.replaceAll(",", "")) : NaN;
+  return Number.isNaN(number) ? text : number;
 }
 
 function order(a, b) {
@@ -49,7 +51,7 @@ function addFilter(table, rows) {
   box.className = "filter";
   const input = document.createElement("input");
   input.type = "search";
-  input.placeholder = `Filter ${table.dataset.tools}`;
+  input.placeholder = `Filter ${table.dataset.rows}`;
   input.setAttribute("aria-label", input.placeholder);
   const count = document.createElement("output");
   box.append(input, count);
@@ -62,7 +64,7 @@ function addFilter(table, rows) {
       row.hidden = !words.every((word) => text.includes(word));
       shown += row.hidden ? 0 : 1;
     }
-    count.textContent = shown === rows.length ? `${rows.length} ${table.dataset.tools}` : `${shown} of ${rows.length}`;
+    count.textContent = shown === rows.length ? `${rows.length} ${table.dataset.rows}` : `${shown} of ${rows.length}`;
   };
   input.addEventListener("input", show);
   show();

@@ -1,25 +1,22 @@
-"""Puts the page together: one file, with its styles and its script in it, that asks for nothing outside."""
+"""`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, with its styles and its script in it.
 
-import base64
-import hashlib
-import re
+Sections are blocks of plain data (blocks.py), which the template `page.html` shows; Jinja escapes every text. `sections.py`
+has the sections of a run, and `several.py` those that compare runs or show a study.
+"""
+
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_file
 from esnlm.io.console import say
-from esnlm.reporting.html import several, study
+from esnlm.reporting.html import several
 from esnlm.reporting.html.blocks import Section
-from esnlm.reporting.html.files import RunFiles
-from esnlm.reporting.html.sections import SECTIONS
+from esnlm.reporting.html.sections import SECTIONS, RunFiles
 from esnlm.reporting.run_groups import tell_apart
 
-MOST_LOADED = 4  # runs of a page whose models are loaded, for samples and eigenvalues
-# Characters that no text needs and that HTML forbids, and half surrogate pairs, which UTF-8 cannot write.
-UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+MOST_LOADED = 4  # runs of a page whose models are loaded, for samples
 
 
 def write_page(
@@ -32,52 +29,41 @@ def write_page(
         scoring: which report on minimal pairs is shown in full, evaluation/blimp-SCORING.json.
         made_by: the command, to stand on the page.
     """
-    studies = {folder: tree for folder in paths if (tree := study.read(folder)) is not None}
-    found = [run for path in paths for run in (studies[path]["runs"] if path in studies else [path])]
+    studies = {folder: study for folder in paths if (study := several.read_study(folder)) is not None}
+    found = [run for path in paths for run in (studies[path].runs if path in studies else [path])]
     folders = list({folder.resolve(): folder for folder in found}.values())  # each once
     if not folders:
         raise InputError(f"{paths[0]}: a study without a finished run: go on with its command first")
     runs = [RunFiles(folder, scoring, may_load=len(folders) <= MOST_LOADED) for folder in folders]
     tell_apart([run.row for run in runs], folders)
 
-    shared = [Section(f"Study {tree['study']}", study.render(tree)) for tree in studies.values()]
+    shared = [(f"Study {study.name}", study.blocks) for study in studies.values()]
     if len(runs) > 1:
-        # A study asks for several seeds of each cell, so its table has a row a cell. Trials of a search stand alone.
-        is_search = any(tree.get("kind") == "search" for tree in studies.values())
-        shared += several.sections(runs, not is_search and (by_seed or bool(studies)))
+        shared += several.sections(runs, by_seed or bool(studies))  # a study asks for several seeds of each cell
     content: dict[str, Any] = {"title": runs[0].name, "lead": runs[0].row["model"], "folded": []}
     if shared:
-        content["title"] = ", ".join(tree["study"] for tree in studies.values()) or f"{len(runs)} runs"
+        content["title"] = ", ".join(study.name for study in studies.values()) or f"{len(runs)} runs"
         content["lead"] = f"A study of {len(runs)} finished runs" if studies else ", ".join(run.name for run in runs)
         content["folded"] = [(run.name, run.row["model"], _sections(run)) for run in runs]
     content["sections"] = shared or _sections(runs[0])
-    page = str(_template().render(**content, made_by=made_by)).lstrip()
+    page = _template().render(**content, made_by=made_by).encode(errors="replace")  # a path need not be Unicode
     write_file(out, page)
-    return f"written: {out} ({len(page.encode()) / 1e3:,.0f} kB)"
+    return f"written: {out} ({len(page) / 1e3:,.0f} kB)"
 
 
 def _sections(run: RunFiles) -> list[Section]:
     """Returns the sections of a run."""
     say(f"{run.name}: reading")
-    found = [Section(title, render(run)) for title, render in SECTIONS.items()]
-    run.__dict__.pop("loaded", None)  # gives back the memory of the model
-    return [each for each in found if each.blocks]
+    found = [(title, render(run)) for title, render in SECTIONS.items()]
+    return [(title, blocks) for title, blocks in found if blocks]
 
 
 def _template() -> Any:
-    """Returns the template, with styles and script. The page's policy lets a browser run this script only."""
+    """Returns the template, which includes styles and script."""
     try:
         import jinja2
     except ImportError:
         raise InputError("--html: needs Jinja (pip install 'esnlm[plots]')") from None
-    folder = resources.files(__package__)
-    style, script, page = (folder.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
-
-    def writable(value: object) -> object:
-        return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value
-
     settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    environment = jinja2.Environment(autoescape=True, finalize=writable, **settings)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals.update(style=style, script=script, digest=digest)
-    return environment.from_string(page)
+    loader = jinja2.PackageLoader("esnlm.reporting", "html")
+    return jinja2.Environment(loader=loader, autoescape=True, **settings).get_template("page.html")

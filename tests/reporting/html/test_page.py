@@ -5,11 +5,9 @@ import re
 from html.parser import HTMLParser
 
 from esnlm import commands
-from esnlm.evaluation.statistics import mcnemar
-from esnlm.reporting.html import several, study
-from esnlm.reporting.html.blocks import sortable
-from esnlm.reporting.html.files import RunFiles
+from esnlm.reporting.html import several
 from esnlm.reporting.html.page import write_page
+from esnlm.reporting.html.sections import RunFiles
 from tests.reporting.html.conftest import ATTACK, WORSE
 
 VOID = {"meta", "link", "br", "col"}
@@ -58,38 +56,19 @@ def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("written: ")
     page = Reader((tmp_path / "page.html").read_text())
     assert page.elements.count("details") >= 3  # each run, and the phenomena of the comparison
-    for part in ("2 runs", "Side by side", "By phenomenon", "Paired differences", "Each run", "−62.5", "5.500"):
+    for part in ("2 runs", "Side by side", "By phenomenon", "Paired differences", "Each run", "-62.5", "5.500"):
         assert part in page.text
     assert commands.main(["report", *runs, "--html", str(tmp_path / "p.html"), "--out", str(tmp_path / "t.md")]) == 2
     assert "leave --out, --plot and --by out" in capsys.readouterr().err and not (tmp_path / "p.html").exists()
 
 
-def test_runs_are_compared_on_the_same_pairs(make_run):
+def test_runs_are_compared_on_the_same_pairs(make_run, full_run):
     runs = [RunFiles(make_run(name, right=right)) for name, right in (("a", 8), ("b", 3), ("c", 8))]
-    found, notes = several.compare_all(runs)
-    assert list(found) == ["b", "c"] and not notes
-    overall = found["b"]["overall"]
-    assert (overall["difference"], overall["only_this"], overall["only_other"]) == (-62.5, 0, 5)
-    assert overall["p_value"] == mcnemar(0, 5) and found["c"]["overall"]["difference"] == 0
-    [row, _] = several.differences(runs)[1]["rows"]
-    assert [cell.shown for cell in row[-2:]] == ["0.062", "0.12"], (
-        "p and p after Holm: 2 / 32, and twice that for two runs"
-    )
-
-
-def test_runs_are_compared_as_they_are_at_their_ends(make_run, full_run):
-    """An early report, one of a run that lay in the folder before, and one on other pairs are left out."""
-    folders = [make_run("a"), make_run("b", right=3), make_run("early"), make_run("before")]
-    for folder, step in zip(folders, (7, 7, 1007, 7), strict=True):  # the reports are of update 7
-        summary = json.loads((folder / "summary.json").read_text())
-        (folder / "summary.json").write_text(json.dumps(summary | {"step": step}))
-    (folders[3] / "config.yaml").write_text((folders[3] / "config.yaml").read_text().replace("seed: 0", "seed: 1"))
-    runs = [RunFiles(folder) for folder in (*folders, full_run)]
-    found, [left_out] = several.compare_all(runs)
-    assert list(found) == ["b"] and left_out["text"].endswith(f"by the same scoring: early, before, {full_run.name}.")
-    [table, *_] = {each.title: each.blocks for each in several.sections(runs, False)}["By phenomenon"]
-    assert table["header"] == ["phenomenon", "a", "b"]
-    assert several.compare_all(runs[::-1])[0] == {}
+    _, table, *_, left_out = several.differences([*runs, RunFiles(full_run)])
+    rows = [[text for text, _ in row] for row in table["rows"]]
+    assert [row[:2] + row[3:5] for row in rows] == [["b", "-62.5", "0", "5"], ["c", "+0.0", "0", "0"]]
+    assert rows[0][5:] == ["0.062", "0.12"], "p and p after Holm: 2 / 32, and twice that for two runs"
+    assert "a report on other pairs" in left_out["text"]
 
 
 def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
@@ -108,21 +87,26 @@ def make_study(folder, runs, rows, **tree):
         run.rename(folder / "runs" / run.name)
     cells = [{"cell": run.name, "runs": [{"run": run.name}]} for run in runs]
     common = {"format": "esnlm study", "study": folder.name, "note": "", "command": "", "notes": [], "cells": cells}
-    (folder / "table.json").write_text(json.dumps(common | {"reference": {"source": "a paper"}} | tree))
-    (folder / "table.md").write_text("\n".join(["# title", "", "|  | runs | val NLL |", "| --- | --- | ---: |", *rows]))
+    common |= {"legend": "", "table": {"header": ["", "runs", "val NLL"], "rows": rows}}
+    (folder / "table.json").write_text(json.dumps(common | tree))
     return folder
 
 
 def test_a_study(make_run, tmp_path):
     runs = [make_run(f"esn-seed{seed}", seed=seed, right=6 + seed) for seed in (0, 1)]
-    rows = [f"| esn {WORSE}&#124; | 2 of 3, 1 diverged | 5.062 [5.000, 5.125] |", "| people |  |  |"]
-    study_of = {"study": f"sizes {WORSE}", "note": "Does it grow?", "command": "esnlm study sizes.yaml"}
+    rows = [[f"esn {WORSE}|", "2 of 3, 1 diverged", "5.062 [5.000, 5.125]"], ["people", "", ""]]
+    study_of = {
+        "study": f"sizes {WORSE}",
+        "note": "Does it grow?",
+        "command": "esnlm study sizes.yaml",
+        "legend": "From a paper",
+    }
     write_page([make_study(tmp_path / "study", runs, rows, **study_of)], tmp_path / "page.html")
     page = Reader((tmp_path / "page.html").read_text())
     for part in ("A study of 2 finished runs", "5.062 [5.000, 5.125]", "people", "esn (2 seeds)", f"{WORSE}|"):
         assert part in page.text
-    assert "2 of 3, 1 diverged" in page.text and "Published: a paper" in page.text
-    assert study.read(tmp_path) is None and page.elements.count("script") == 1
+    assert "2 of 3, 1 diverged" in page.text and "From a paper" in page.text
+    assert several.read_study(tmp_path) is None and page.elements.count("script") == 1
 
 
 def test_a_run_of_the_same_seed_has_a_row_of_its_own(make_run, tmp_path):
@@ -132,17 +116,4 @@ def test_a_run_of_the_same_seed_has_a_row_of_its_own(make_run, tmp_path):
         studies.append(make_study(tmp_path / name, [make_run(f"esn-seed{seed}", seed=seed) for seed in seeds], []))
     write_page(studies, tmp_path / "page.html")
     page = Reader((tmp_path / "page.html").read_text()).text
-    assert "and 1 more seed" in page and str(studies[1] / "runs" / "esn-seed1") in page and "2 more seeds" not in page
-
-
-def test_the_trials_of_a_search_are_rows_of_their_own(make_run, tmp_path):
-    """One was proposed twice, and one differs in its seed only."""
-    runs = [make_run("trial-0"), make_run("trial-1"), make_run("trial-2", seed=1)]
-    write_page([make_study(tmp_path / "search", runs, [], kind="search")], tmp_path / "page.html", by_seed=True)
-    page = Reader((tmp_path / "page.html").read_text()).text
-    assert "A study of 3 finished runs" in page and "seeds)" not in page and "more seed" not in page
-
-
-def test_a_text_in_a_column_of_numbers_is_no_number():
-    assert sortable("collapsed") == "collapsed"
-    assert [sortable(text).sort for text in ("62.5", "62.5 ± 0.3", "10,498,048")] == [62.5, 62.5, 10498048]
+    assert "(2 seeds)" in page and str(studies[1] / "runs" / "esn-seed1") in page and "(3 seeds)" not in page
