@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -145,26 +144,6 @@ def test_a_run_directory_stands_for_its_report_of_the_same_scoring(run, capsys):
     call("--run", run)
     assert call("--run", run, "--step", 5, "--compare", run) == 0
     assert "against small, step 100 (50.00 %): +0.00 points [0.00, 0.00]" in capsys.readouterr().out
-
-
-def test_a_run_that_was_trained_since_its_report_is_warned_of(run, capsys):
-    call("--run", run)
-    capsys.readouterr()
-    other = shutil.copytree(run, run.parent / "other")
-    for step in (50, 100):
-        (other / "checkpoints" / str(step)).mkdir(parents=True)
-    assert call("--run", run, "--compare", other) == 0 and capsys.readouterr().err == ""
-    (other / "checkpoints" / "1200").mkdir()
-    assert call("--run", run, "--compare", other) == 0
-    assert capsys.readouterr().err == (
-        f"warning: {other}: compared with its report of step 100, and this run has been trained until step 1,200 since; score it again"
-        " to compare with what it is now\n"
-    )
-    shutil.rmtree(other / "checkpoints")  # as in a copy without arrays
-    (other / "summary.json").write_text('{"status": "finished", "step": 1200}')
-    assert call("--run", run, "--compare", other) == 0 and "until step 1,200 since" in capsys.readouterr().err
-    report = other / "evaluation" / "blimp-paper.json"
-    assert call("--run", run, "--compare", report) == 0 and capsys.readouterr().err == "", "that report was asked for"
 
 
 def test_only_like_is_compared_with_like(run, tmp_path, capsys):
