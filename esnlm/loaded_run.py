@@ -74,7 +74,7 @@ class Run:
 
         Args:
             sentences: n texts.
-            scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval" or "babylm"; see evaluation/conventions.
+            scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval", "babylm" or "without-bos"; see evaluation/conventions.
             progress: whether to show on stderr how far the scoring is.
         """
         sequences = encode(sentences, self.tokenizer, scoring)

@@ -11,13 +11,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", required=True, metavar="DIR", help="the pipeline's folder full_eval or fast_eval")
     add("--out", metavar="DIR", help="the folder of results (default: RUN/evaluation/babylm)")
     add("--model-name", metavar="NAME", help="the model's folder in it (default: the name of the run)")
-    add("--sets", **SEVERAL, metavar="SET", help="such as blimp_filtered, reading, aoa (default: all in the data)")
+    add("--sets", **SEVERAL, metavar="SET", help="such as blimp_filtered, ewok_fast (default: all in the data)")
     which = parser.add_mutually_exclusive_group()
     one = "this checkpoint, or best (default: the newest, as revision main)"
     which.add_argument("--step", type=step, metavar="N", help=one)
     checkpoints = "those at 1M, 2M, ... words, as chck_1M, chck_2M, ..."
     which.add_argument("--checkpoints", action="store_true", help=checkpoints)
-    add("--bos", action="store_true", help="put BOS before every text, as some tokenizers do")
+    bare = "no BOS before a text, as with a tokenizer that adds none; its first token is not scored"
+    add("--without-bos", dest="bos", action="store_false", help=bare)
     add("--overwrite", action="store_true", help="replace predictions that are there")
 
 

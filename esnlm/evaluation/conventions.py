@@ -56,15 +56,25 @@ _LIST = [
         eos=False,
         tie_is_right=True,
     ),
-    # The BabyLM pipeline adds no BOS, and neither does GPT-2's tokenizer.
+    # An exported tokenizer puts BOS before each text, and the pipeline lets it.
     Convention(
         name="babylm",
+        description="BOS, the sentence; no leading space, no EOS; every token after BOS is scored; argmax over (good, bad), so "
+        "that a tie is right (BabyLM's pipeline on an exported run)",
+        bos=True,
+        space=False,
+        eos=False,
+        tie_is_right=True,
+    ),
+    # The pipeline on a model whose tokenizer adds no BOS, such as GPT-2's.
+    Convention(
+        name="without-bos",
         description="the sentence alone, without BOS, EOS or leading space; its first token only conditions and is not "
-        "scored; a tie is wrong (BabyLM 2025's own code leaves ties to argmax)",
+        "scored; argmax over (good, bad), so that a tie is right",
         bos=False,
         space=False,
         eos=False,
-        tie_is_right=False,
+        tie_is_right=True,
     ),
 ]
 CONVENTIONS = {convention.name: convention for convention in _LIST}

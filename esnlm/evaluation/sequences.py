@@ -56,7 +56,7 @@ def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.nd
     """Encodes n sentences under a convention, as one int32 array (T,) each. Every id after the first one is to be scored.
 
     Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score. `no-eos`
-    gives such sequences to empty sentences, and `babylm` to these and to sentences of one token.
+    gives such sequences to empty sentences, and `without-bos` to these and to sentences of one token.
 
     Raises:
         InputError: the convention is unknown, or what is given is not a list of texts.

@@ -1,9 +1,9 @@
 """BabyLM's zero-shot evaluation of a run: the pipeline's files of predictions, from a run's own scorer.
 
 Formats and rules are those of babylm-org/babylm-eval, folder strict/ (the same as babylm/evaluation-pipeline-2025):
-sentence_zero_shot, reading and AoA_word. A sentence is encoded as Hugging Face's GPT-2 encodes it: nothing is put before it,
-so its first token is only a condition (the scoring convention `babylm`). With `bos`, BOS stands before it and the first token
-is scored too. Of equal sums the pipeline takes the first sentence, which is the right one.
+sentence_zero_shot. Reading times and ages of acquisition are the pipeline's own, on the folder that `esnlm export` writes. BOS stands before
+each text, as the tokenizer of an exported run puts it (the scoring convention `babylm`). Without `bos` nothing does, and the first
+token is only a condition (`without-bos`). Of equal sums the pipeline takes the first sentence, which is the right one.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -21,7 +21,7 @@ from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.interchange.revisions import revision_names, words_of_checkpoints
 from esnlm.io.atomic import write_files, writing
-from esnlm.io.console import say, tell, working
+from esnlm.io.console import say, working
 from esnlm.io.json_file import json_text
 from esnlm.io.remote import run_copy
 from esnlm.io.screen import Screen
@@ -34,15 +34,10 @@ FOLDERS = dict.fromkeys(("blimp_filtered", "supplement_filtered", "blimp_fast", 
 FOLDERS |= dict.fromkeys(("ewok_filtered", "ewok_fast"), "ewok")
 FOLDERS |= dict.fromkeys(("entity_tracking", "entity_tracking_fast"), "entity_tracking")
 FOLDERS |= {"wug_adj_nominalization": "wug_adj", "wug_past_tense": "wug_past", "comps": "comps"}
-READING, AOA = "reading", "aoa"
-# Columns of reading_data.csv: reading times and their predictors.
-EYE_TRACKING = ["RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound"]
-SELF_PACED = "self_paced_reading_time"
-PROPERTIES = ["Subtlex_log10", "length", "context_length"]
 MAIN = "main"  # the revision of the newest checkpoint
 SCORING = {
-    False: "babylm: the sentence alone, without BOS, EOS or leading space; its first token is not scored",
-    True: "BOS and the text; every token after BOS can be scored",
+    False: "without-bos: the sentence alone, without BOS, EOS or leading space; its first token is not scored",
+    True: "babylm: BOS and the text; every token after BOS can be scored",
 }
 TIES = "of equal sentences the first is chosen, which is right"
 
@@ -55,7 +50,7 @@ def evaluate_babylm(
     sets: Sequence[str] | None = None,
     step: Step = None,
     checkpoints: bool = False,
-    bos: bool = False,
+    bos: bool = True,
     overwrite: bool = False,
     command: str | None = None,
 ) -> list[dict]:
@@ -69,19 +64,13 @@ def evaluate_babylm(
         out, model_name: the folder of results, and that of the model in it; None: RUN/evaluation/babylm, and the run's name.
         sets: names of sets; None: all in the data.
         step: the checkpoint of this step, under the name of its revision; None: the newest, as `main`.
-        checkpoints: whether to score every kept checkpoint at one of BabyLM's numbers of words. Surprisals for the age of
-            acquisition are computed only then.
-        bos: whether BOS stands before every text, as with a tokenizer that adds it.
+        checkpoints: whether to score every kept checkpoint at one of BabyLM's numbers of words.
+        bos: whether BOS stands before every text, as the pipeline has it with an exported run.
         overwrite: whether to replace predictions.
         command: recorded in the files of scores.
     """
     newest, steps = _checkpoints(run, step, checkpoints)
     places = find_sets(Path(data), sets)
-    if AOA in places and not checkpoints:
-        if sets:
-            raise InputError(f"set {AOA!r} needs the checkpoints of a training: give --checkpoints")
-        tell(f"{AOA}: left out; it needs the checkpoints of a training (--checkpoints)")
-        del places[AOA]
     sources = {name: read(name, place) for name, place in places.items()}
 
     model = (Path(out) if out else RunDirectory(newest.directory).evaluation / "babylm") / (model_name or newest.name)
@@ -96,36 +85,18 @@ def evaluate_babylm(
     about |= {"scoring": f"{SCORING[bos]}; {TIES}", "provenance": provenance(command)}
     results: list[dict] = []
 
-    def write(revision: str, its_step: int, name: str, predictions: str, scores: dict) -> None:
-        content = b"".join(file.read_bytes() for file in files_of(places[name]))
-        known = {
-            "revision": revision,
-            "step": its_step,
-            "set": name,
-            "data_sha256": hashlib.sha256(content).hexdigest(),
-        }
-        results.append(about | known | scores)
-        file = _file(model, revision, name)
-        write_files({file.with_name("scores.json"): json_text(results[-1]), file: predictions})
-
-    surprisals: list[dict] = []
     for revision, its_step in steps.items():
         loaded = newest if its_step == newest.step else load(run, step=its_step)
-        for name, source in sources.items():
+        for name, items in sources.items():
             say(f"{revision}: {name}")
-            if name == AOA:
-                surprisals += acquisition(loaded, revision, source, bos)
-            else:
-                predictions, scores = score(loaded, name, source, bos)
-                write(revision, its_step, name, json.dumps(predictions), scores)
-    if AOA in places:
-        counts = {"total_steps": len(steps), "completed_steps": len(steps)}
-        content = {"metadata": {"model_name": model.name, "use_bos_only": False} | counts, "results": surprisals}
-        scores = {"items": len(surprisals), "revisions": steps, "scores": {}}
-        write(MAIN, newest.step, AOA, json.dumps(content, indent=2), scores)
+            predictions, scores = score(loaded, name, items, bos)
+            content = b"".join(file.read_bytes() for file in files_of(places[name]))
+            known = {"revision": revision, "step": its_step, "set": name}
+            known["data_sha256"] = hashlib.sha256(content).hexdigest()
+            results.append(about | known | scores)
+            file = _file(model, revision, name)
+            write_files({file.with_name("scores.json"): json_text(results[-1]), file: json.dumps(predictions)})
     print(f"{newest.name}: BabyLM's sets, scoring {SCORING[bos]}; {TIES}")
-    if not bos:
-        say("the pipeline reads BOS before each text with a model that esnlm export wrote: --bos predicts as it does")
     _show(results)
     print(f"written: {len(results)} sets below {model}")
     return results
@@ -150,10 +121,7 @@ def _checkpoints(run: str | Path, step: Step, every: bool) -> tuple[Run, dict[st
 
 def _file(model: Path, revision: str, name: str) -> Path:
     """Returns the file of a set's predictions, where the pipeline looks for it."""
-    if name == AOA:
-        return model / MAIN / "zero_shot" / "causal" / "AoA_word" / "surprisal.json"
-    causal = model / revision / "zero_shot" / "causal"
-    return (causal / READING if name == READING else causal / FOLDERS[name] / name) / "predictions.json"
+    return model / revision / "zero_shot" / "causal" / FOLDERS[name] / name / "predictions.json"
 
 
 def _show(results: list[dict]) -> None:
@@ -179,10 +147,8 @@ class Item(NamedTuple):
 
 def find_sets(data: Path, asked: Sequence[str] | None = None) -> dict[str, Path]:
     """Returns the place of each set in the pipeline's folder full_eval or fast_eval, by the set's name."""
-    places = {name: data / name for name in FOLDERS} | {READING: data / "reading" / "reading_data.csv"}
-    aoa = data / "aoa" / "cdi_childes.json"
-    places[AOA] = aoa if aoa.exists() else data / "cdi_childes" / "cdi_childes.json"  # the pipeline names both
-    found = {name: place for name, place in places.items() if place.exists() and (not asked or name in asked)}
+    places = {name: data / name for name in FOLDERS}
+    found = {name: place for name, place in places.items() if place.is_dir() and (not asked or name in asked)}
     if missing := [name for name in asked or () if name not in found]:
         raise InputError(f"{data}: has no set {', '.join(missing)}: sets are {', '.join(places)}")
     if not found:
@@ -192,25 +158,17 @@ def find_sets(data: Path, asked: Sequence[str] | None = None) -> dict[str, Path]
 
 def files_of(place: Path) -> list[Path]:
     """Returns the files of a set in the order of their names."""
-    return sorted(place.glob("[!.]*.jsonl")) if place.is_dir() else [place]
+    return sorted(place.glob("[!.]*.jsonl"))
 
 
-def read(name: str, place: Path) -> Any:
-    """Reads a set: a list of items; of AOA the contexts of each word; of READING a data frame.
-
-    Raises InputError if a file is not in the pipeline's format, or pandas is not installed.
-    """
+def read(name: str, place: Path) -> list[Item]:
+    """Reads the items of a set. Raises InputError if a file is not in the pipeline's format."""
     items: list[Item] = []
     for file in files_of(place):
         try:
-            if name == READING:
-                return _read_reading(file)
-            if name == AOA:  # the pipeline leaves words of one letter out
-                content = json.loads(file.read_text("utf-8"))
-                return {word: [entry["context"] for entry in content[word]] for word in content if len(word) > 1}
             lines = [line for line in file.read_text("utf-8").split("\n") if line.strip()]
             items += [_item(FOLDERS[name], json.loads(line), file.stem) for line in lines]
-        except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError) as error:
+        except (OSError, ValueError, TypeError, LookupError) as error:
             what = f"field {error} is missing" if isinstance(error, KeyError) else error
             raise InputError(f"{file}: cannot be read ({what}): copy the pipeline's data again") from None
     return items
@@ -239,27 +197,13 @@ def _item(task: str, record: dict, stem: str) -> Item:
             return Item(task, [first, second], [first, second], [first, second], float(record["ratio"]))
 
 
-def _read_reading(file: Path) -> Any:
-    """Returns the words that people read with their contexts and reading times, as a pandas.DataFrame."""
-    import pandas  # the pipeline reads this file with it, too
-
-    words = {"word": str, "prev_word": str}  # no word is a missing value, such as "null"
-    table = pandas.read_csv(file, converters=words)
-    figures = [*EYE_TRACKING, SELF_PACED, *PROPERTIES, "prev_length"]
-    table[figures] = table[figures].astype(float)
-    table["item"] = table["item"].fillna("None")  # as the pipeline writes a missing context
-    return table[["item", "word", "prev_item", "prev_word", *figures]]
-
-
-def score(run: Run, name: str, source: Any, bos: bool) -> tuple[dict, dict]:
+def score(run: Run, name: str, items: Sequence[Item], bos: bool) -> tuple[dict, dict]:
     """Returns the content of predictions.json of a set, and its numbers of items and ties and its scores.
 
-    `source` is the set from `read`, any but AOA. With `bos`, BOS stands before every text.
+    With `bos`, BOS stands before every text.
     """
-    if name == READING:
-        return _score_reading(run, source, bos)
-    texts = [pair for item in source for pair in zip(item.sentences, item.completions, strict=True)]
-    return choose(FOLDERS[name], source, completion_log_probs(run, texts, bos))
+    texts = [pair for item in items for pair in zip(item.sentences, item.completions, strict=True)]
+    return choose(FOLDERS[name], items, completion_log_probs(run, texts, bos))
 
 
 def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dict, dict]:
@@ -318,82 +262,3 @@ def _token_log_probs(run: Run, sequences: Iterable[list[int]]) -> list[np.ndarra
     found = run.token_log_probs_of([np.array(ids, np.int32) for ids in sequences], progress=True)
     require_defined(found, run.directory, run.step)
     return found
-
-
-def word_surprisals(run: Run, words: Sequence[tuple[str, str]], bos: bool) -> np.ndarray:
-    """Returns -log p(word | context) in nats of contexts and words, (n,) float64.
-
-    The tokens of a word are scored one by one. Before each further one, the context and the word so far are encoded anew, so
-    that their ids are not always those of the word's own encoding.
-    """
-    tokenizer = run.tokenizer
-    before = [tokenizer.bos] if bos else []
-    sequences, owners = [], []
-    for number, (text, word) in enumerate(words):
-        for position, token in enumerate(tokenizer.encode(word)):
-            piece = tokenizer.decode([token])
-            target = token if position == 0 else tokenizer.encode(piece)[0]
-            sequences.append([*before, *tokenizer.encode(text), target])
-            owners.append(number)
-            text += piece
-    parts: list[list[float]] = [[] for _ in words]
-    for number, found in zip(owners, _token_log_probs(run, sequences), strict=True):
-        parts[number] += found[-1:].tolist()
-    return -sum_log_probs(map(np.array, parts))
-
-
-def _score_reading(run: Run, table: Any, bos: bool) -> tuple[dict, dict]:
-    known = table["prev_item"].notna().to_numpy()  # no context before the word before: the beginning of a sentence
-    asked = [*zip(table["item"], table["word"], strict=True)]
-    asked += [*zip(table["prev_item"][known], table["prev_word"][known], strict=True)]
-    found = word_surprisals(run, asked, bos)
-    surprisals, previous = found[: len(table)], np.full(len(table), np.nan)
-    previous[known] = found[len(table) :]
-    pairs = enumerate(zip(surprisals.tolist(), previous.tolist(), strict=True))
-    predictions = {"reading": {"predictions": [{"id": i, "pred": p, "prev_pred": q} for i, (p, q) in pairs]}}
-    return predictions, {"items": len(table), "scores": reading_scores(table, surprisals, previous)}
-
-
-def reading_scores(table: Any, surprisals: np.ndarray, previous: np.ndarray) -> dict[str, float | None]:
-    """Returns how much of the variance of reading times surprisal explains that the words' properties leave over, in percent.
-
-    For eye tracking it is the mean of four measures. For self-paced reading the word before is among the properties, with its
-    surprisal.
-    """
-    properties = [table[name].to_numpy() for name in PROPERTIES]
-    spillover = [*properties, table["prev_length"].to_numpy(), previous]
-    eyes = [_gain(table[name].to_numpy(), properties, surprisals) for name in EYE_TRACKING]
-    found = {
-        "eye_tracking": sum(eyes) / len(eyes),
-        "self_paced_reading": _gain(table[SELF_PACED].to_numpy(), spillover, surprisals),
-    }
-    return {name: None if math.isnan(gain) else gain for name, gain in found.items()}
-
-
-def _gain(times: np.ndarray, properties: list[np.ndarray], surprisals: np.ndarray) -> float:
-    """Returns (R^2 - R^2_0) / (1 - R^2_0) in percent, NaN with too few words for the regression."""
-    columns = [np.ones_like(times), *properties]
-    columns += [a * b for i, a in enumerate(properties) for b in properties[i + 1 :]]
-    known = np.isfinite(np.column_stack([times, *properties])).all(axis=1)
-    if known.sum() <= len(columns) + 1:
-        return math.nan
-    y, x = times[known], np.column_stack(columns)[known]
-    before, after = _r_squared(y, x), _r_squared(y, np.column_stack([x, surprisals[known]]))
-    return math.nan if math.isclose(before, 1) else 100 * (after - before) / (1 - before)
-
-
-def _r_squared(y: np.ndarray, x: np.ndarray) -> float:
-    """Returns the R^2 of a linear regression of y (n,) on the columns of x (n, k), of which one is constant."""
-    x = x / np.abs(x).max(axis=0).clip(min=1e-300)
-    return float(1 - np.var(y - x @ np.linalg.lstsq(x, y)[0]) / np.var(y))
-
-
-def acquisition(run: Run, revision: str, contexts: dict[str, list[str]], bos: bool) -> list[dict]:
-    """Returns the entries of AoA_word/surprisal.json of a checkpoint `chck_NM`: -log p(word | context) in nats."""
-    places = [(word, i, context) for word, its in contexts.items() for i, context in enumerate(its)]
-    texts = [(f"{context.strip()} {word.strip()}", word.strip()) for word, _, context in places]
-    known = {"step": revision, "word_count": int(revision.removeprefix("chck_").removesuffix("M")) * 10**6}
-    return [
-        known | {"target_word": word, "context_id": i, "context": context, "surprisal": -log_prob}
-        for (word, i, context), log_prob in zip(places, completion_log_probs(run, texts, bos).tolist(), strict=True)
-    ]
