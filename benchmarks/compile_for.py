@@ -46,7 +46,6 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm import config_io
-from esnlm.compute import choose_compute
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
@@ -55,6 +54,7 @@ from esnlm.features.layout import PackedBatch, Steps
 from esnlm.features.recurrence import BY_DEVICE
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import READOUT_ARRAYS
+from esnlm.models.devices import choose_compute
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.parallel.mesh import EVERYWHERE, make_mesh
 from esnlm.parallel.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on

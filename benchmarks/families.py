@@ -36,11 +36,10 @@ import sentences
 from sentences import Text
 
 from esnlm import config_io
-from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
-from esnlm.models.devices import placement_of
+from esnlm.models.devices import choose_compute, placement_of
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates

@@ -19,8 +19,8 @@ import measure
 import numpy as np
 from sentences import Text, as_store
 
-from esnlm.compute import choose_compute
 from esnlm.config import Experiment
+from esnlm.models.devices import choose_compute
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology import TOPOLOGIES

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import jax
 
 import esnlm
-from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment
+from esnlm.models.devices import choose_compute
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig

@@ -1,22 +1,17 @@
 """How a run is computed: settings that change no result beyond rounding, and what a device chooses for them."""
 
-from dataclasses import field, fields
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import field
+from typing import Literal, NamedTuple
 
 import jax
 
 from esnlm.errors import InputError
-from esnlm.reservoir import sparse
 from esnlm.settings import Count, settings
 
-# Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
-WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
-SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
 # On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in measurements up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
 CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
 MOST_SLOTS = 4096  # of a GPU or TPU
-STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
 
 @settings
@@ -77,67 +72,6 @@ class Recurrence(NamedTuple):
 
     units: int  # numbers of a slot's state, which should stay in a CPU's cache
     matrices: tuple[SparseMatrix, ...]
-
-
-class Described(Protocol):
-    """What a model's configuration (models/base.py) tells of its features."""
-
-    @property
-    def feature_size(self) -> int: ...
-
-    @property
-    def ahead_size(self) -> int: ...
-
-    @property
-    def recurrence(self) -> Recurrence | None: ...
-
-
-def choose_compute(compute: ComputeConfig, model: Described, backend: str, devices: int = 1) -> ResolvedCompute:
-    """Returns the compute settings with every null and `auto` decided for a backend.
-
-    Args:
-        compute: what is asked for.
-        model: its configuration.
-        backend: cpu, gpu or tpu.
-        devices: that share the features of a window.
-
-    Raises:
-        InputError: the backend cannot do what is asked for.
-    """
-    if compute.precision == "tf32" and backend != "gpu":
-        raise InputError(f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16")
-    if compute.kernel == "fused" and backend != "gpu":
-        raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
-    numbers = 4 * (model.ahead_size or model.feature_size)
-    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // numbers))
-    slots = 256 if backend == "cpu" else MOST_SLOTS
-    if model.recurrence is not None:
-        slots = default_batch_slots(model.recurrence.units, backend)
-    chosen: dict[str, Any] = {
-        "kernel": choose_kernel(model.recurrence, backend) if compute.kernel == "auto" else compute.kernel,
-        "batch_slots": compute.batch_slots or min(slots, max(8, window // STEPS)),
-        "window_tokens": compute.window_tokens or window * devices,
-    }
-    return ResolvedCompute(**{each.name: getattr(compute, each.name) for each in fields(compute)} | chosen)
-
-
-def choose_kernel(recurrence: Recurrence | None, backend: str) -> str:
-    """Returns the kernel of a recurrence's sparse products; "auto" if it has none.
-
-    All matrices have one kernel. If they want different ones, dense is right as long as the sparse matrices, stored dense,
-    have no more entries than the full ones have already.
-    """
-    if recurrence is None or not recurrence.matrices:
-        return "auto"
-    wanted, in_full, if_dense = "dense", 0, 0
-    for size, nonzeros, longest_row, _ in recurrence.matrices:
-        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row)
-        if kernel == "dense":
-            in_full += nonzeros
-        else:
-            wanted = kernel if wanted == "dense" else wanted
-            if_dense += size * size
-    return wanted if if_dense > in_full else "dense"
 
 
 def default_batch_slots(units: int, backend: str) -> int:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from esnlm.compute import STEPS, WINDOW_BYTES, ComputeConfig, choose_compute
+from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment
 from esnlm.errors import InputError
+from esnlm.models.devices import STEPS, WINDOW_BYTES, choose_compute
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.weights import ReservoirConfig
 

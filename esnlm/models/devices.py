@@ -1,15 +1,23 @@
 """The devices that a model is computed on: their mesh, where its arrays lie on them, and what they choose."""
 
 import math
+from dataclasses import fields
+from typing import Any
 
 from jax.sharding import Mesh
 
-from esnlm.compute import ComputeConfig, ResolvedCompute, backend, choose_compute
+from esnlm.compute import MOST_SLOTS, ComputeConfig, Recurrence, ResolvedCompute, backend, default_batch_slots
 from esnlm.errors import InputError
 from esnlm.models.base import READOUT_ARRAYS, ModelConfig
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.mesh import VOCABULARY
 from esnlm.parallel.placement import Placement, rows_on
+from esnlm.reservoir import sparse
+
+# Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
+WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
+SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
+STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
 
 def mesh_of(model: ModelConfig, compute: ComputeConfig) -> Mesh | None:
@@ -42,3 +50,51 @@ def resolve_compute(compute: ComputeConfig, model: ModelConfig) -> ResolvedCompu
     kind = backend()  # first, as it says in a line if JAX finds no device
     mesh = mesh_of(model, compute)
     return choose_compute(compute, model, kind, 1 if mesh is None else mesh.size)
+
+
+def choose_compute(compute: ComputeConfig, model: ModelConfig, backend: str, devices: int = 1) -> ResolvedCompute:
+    """Returns the compute settings with every null and `auto` decided for a backend.
+
+    Args:
+        compute: what is asked for.
+        model: its configuration.
+        backend: cpu, gpu or tpu.
+        devices: that share the features of a window.
+
+    Raises:
+        InputError: the backend cannot do what is asked for.
+    """
+    if compute.precision == "tf32" and backend != "gpu":
+        raise InputError(f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16")
+    if compute.kernel == "fused" and backend != "gpu":
+        raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
+    numbers = 4 * (model.ahead_size or model.feature_size)
+    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // numbers))
+    slots = 256 if backend == "cpu" else MOST_SLOTS
+    if model.recurrence is not None:
+        slots = default_batch_slots(model.recurrence.units, backend)
+    chosen: dict[str, Any] = {
+        "kernel": choose_kernel(model.recurrence, backend) if compute.kernel == "auto" else compute.kernel,
+        "batch_slots": compute.batch_slots or min(slots, max(8, window // STEPS)),
+        "window_tokens": compute.window_tokens or window * devices,
+    }
+    return ResolvedCompute(**{each.name: getattr(compute, each.name) for each in fields(compute)} | chosen)
+
+
+def choose_kernel(recurrence: Recurrence | None, backend: str) -> str:
+    """Returns the kernel of a recurrence's sparse products; "auto" if it has none.
+
+    All matrices have one kernel. If they want different ones, dense is right as long as the sparse matrices, stored dense,
+    have no more entries than the full ones have already.
+    """
+    if recurrence is None or not recurrence.matrices:
+        return "auto"
+    wanted, in_full, if_dense = "dense", 0, 0
+    for size, nonzeros, longest_row, _ in recurrence.matrices:
+        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row)
+        if kernel == "dense":
+            in_full += nonzeros
+        else:
+            wanted = kernel if wanted == "dense" else wanted
+            if_dense += size * size
+    return wanted if if_dense > in_full else "dense"

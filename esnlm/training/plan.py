@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from esnlm.compute import backend, choose_compute
+from esnlm.compute import backend
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import require_usable
 from esnlm.errors import InputError
@@ -17,7 +17,7 @@ from esnlm.io.screen import Screen
 from esnlm.memory import device_memory, total_memory
 from esnlm.models.base import ModelConfig
 from esnlm.models.deep_readout import DeepReadoutConfig, frozen_size
-from esnlm.models.devices import mesh_of
+from esnlm.models.devices import choose_compute, mesh_of
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.parallel.mesh import VOCABULARY, describe

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from esnlm import config_io
-from esnlm.compute import backend, choose_compute, in_float32
+from esnlm.compute import backend, in_float32
 from esnlm.config import Experiment, hash_settings, resolved
 from esnlm.data.sources.imported import ImportedData
 from esnlm.errors import InputError
 from esnlm.io.atomic import NewFolder
 from esnlm.io.json_file import write_json
+from esnlm.models.devices import choose_compute
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory

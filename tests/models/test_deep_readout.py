@@ -13,10 +13,11 @@ from esnlm import config_io
 from esnlm.cells.attention import AttentionConfig
 from esnlm.cells.diagonal import DiagonalConfig
 from esnlm.cells.gru import GruConfig
-from esnlm.compute import ComputeConfig, choose_compute, choose_kernel
+from esnlm.compute import ComputeConfig
 from esnlm.data.store import open_store
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.models.devices import choose_compute, choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig

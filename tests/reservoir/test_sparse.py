@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from esnlm.compute import choose_kernel
+from esnlm.models.devices import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.cell import TrainedInput
