@@ -86,7 +86,7 @@ ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn
 SHIPPED = {f"esnlm.interchange.huggingface.modeling_{name}" for name in ("esnlm", "deep_readout")}
 
 # Most physical lines of Python in the package, blank ones and comments included. Lower it whenever the package shrinks.
-BUDGET = 26_800
+BUDGET = 25_000
 
 
 def read(package: Path) -> dict[str, ast.Module]:

@@ -163,49 +163,20 @@ def _choices(slots: list[str], rng: random.Random) -> Iterator[dict]:
 def _mirrored_pairs(paradigm: Paradigm, words: dict) -> list[dict]:
     a, b = (map(str.strip, side.format(**words).split("|")) for side in (paradigm.a, paradigm.b))
     (context_a, completion_a, end), (context_b, completion_b, _) = a, b
-    one_word = len(completion_a.split()) == len(completion_b.split()) == 1
-    pairs = []
-    sides = [(context_a, completion_a), (context_b, completion_b)]
+    pairs, sides = [], [(context_a, completion_a), (context_b, completion_b)]
     for (context, completion), (other_context, other_completion) in (sides, sides[::-1]):
-        good = _sentence(context, completion, end)
-        if paradigm.contrast == "completion":
-            bad = _sentence(context, other_completion, end)
-            critical = {
-                "one_prefix_prefix": _capital(context),
-                "one_prefix_word_good": completion,
-                "one_prefix_word_bad": other_completion,
-            }
-        else:
-            bad = _sentence(other_context, completion, end)
-            critical = {
-                "two_prefix_prefix_good": _capital(context),
-                "two_prefix_prefix_bad": _capital(other_context),
-                "two_prefix_word": completion,
-            }
-        pairs.append({"sentence_good": good, "sentence_bad": bad} | (critical if one_word else {}))
+        wrong = (context, other_completion) if paradigm.contrast == "completion" else (other_context, completion)
+        pairs.append({"sentence_good": _sentence(context, completion, end), "sentence_bad": _sentence(*wrong, end)})
     return pairs
 
 
 def _blimp_row(uid: str, paradigm: Paradigm, pair: dict, number: int) -> dict:
-    good, bad = (sorted(pair[key].lower().split()) for key in ("sentence_good", "sentence_bad"))
-    return pair | {
-        "field": paradigm.field,
-        "linguistics_term": paradigm.linguistics_term,
-        "UID": uid,
-        "simple_LM_method": True,
-        "one_prefix_method": "one_prefix_prefix" in pair,
-        "two_prefix_method": "two_prefix_word" in pair,
-        "lexically_identical": good == bad,
-        "pairID": str(number),
-    }
+    named = {"field": paradigm.field, "linguistics_term": paradigm.linguistics_term}
+    return pair | named | {"UID": uid, "pairID": str(number)}
 
 
 def _sentence(*parts: str) -> str:
     return grammar.spell([*" ".join(parts).split(), "."])
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def write_pairs(pairs: dict[str, list[dict]], folder: Path) -> None:

@@ -23,7 +23,6 @@ from esnlm.evaluation.generation import generate_each
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
-SLOTS = 64  # continuations generated side by side
 # Settings of a task that would choose other tokens, and the values of them that do not. The second ones matter in sampling only.
 NEUTRAL = {"num_beams": 1, "repetition_penalty": 1, "no_repeat_ngram_size": 0, "min_length": 0}
 NEUTRAL_IN_SAMPLING = {"top_p": 1, "min_p": 0, "typical_p": 1}
@@ -132,18 +131,7 @@ class EsnLM(TemplateLM):
 
         If a task samples, the choices of a request depend on the seed and on its number among all requests.
         """
-        texts = [""] * len(requests)
-        alike: dict[str, list[int]] = {}  # requests with the same settings are continued together
-        for number, request in enumerate(requests):
-            alike.setdefault(repr(request.args[1]), []).append(number)
-        for numbers in alike.values():
-            settings = self.generation_settings(requests[numbers[0]].args[1])
-            numbers.sort(key=lambda number: len(requests[number].args[0]))
-            for first in range(0, len(numbers), SLOTS):
-                some = numbers[first : first + SLOTS]
-                for number, text in zip(some, self._continue(requests, some, settings), strict=True):
-                    texts[number] = text
-        return texts
+        return [self._continue(number, *request.args) for number, request in enumerate(requests)]
 
     def generation_settings(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Returns a task's `generation_kwargs` with defaults. Raises InputError for settings that a run does not have."""
@@ -159,27 +147,27 @@ class EsnLM(TemplateLM):
             )
         return settings
 
-    def _continue(self, requests: Sequence[Instance], numbers: list[int], settings: dict[str, Any]) -> list[str]:
-        """Continues the contexts of some requests, which have the same settings."""
-        run, length = self.run, settings["max_gen_toks"]
-        stops = [stop for stop in settings["until"] if stop]
-        encoded = [self.tok_encode(requests[number].args[0]) or [run.tokenizer.bos] for number in numbers]
-        prompts = [np.array(ids[length - self.max_length :], np.int32) for ids in encoded]
-        chosen = generate_each(
-            run._ready.reader(len(prompts), max(map(len, prompts)) + length),
+    def _continue(self, number: int, context: str, asked: dict[str, Any]) -> str:
+        """Continues the context of a request."""
+        run, settings = self.run, self.generation_settings(asked)
+        length, stops = settings["max_gen_toks"], [stop for stop in settings["until"] if stop]
+        ids = self.tok_encode(context) or [run.tokenizer.bos]
+        prompt = np.array(ids[length - self.max_length :], np.int32)
+        [chosen] = generate_each(
+            run._ready.reader(1, len(prompt) + length),
             run._readout_here,
-            prompts,
+            [prompt],
             run.tokenizer.eos,
             length=length,
             temperature=settings.get("temperature", 0.0),
             top_k=settings.get("top_k") or None,
             seed=self.seed,
-            numbers=numbers,
+            numbers=[number],
             precision=run.config.compute.precision,
             is_finished=lambda ids: any(stop in run.tokenizer.decode(ids) for stop in stops),
         )
-        texts = [run.tokenizer.decode(ids) for ids in chosen]
-        return [text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))] for text in texts]
+        text = run.tokenizer.decode(chosen)
+        return text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
 
 
 def run_command_line(words: Sequence[str]) -> None:

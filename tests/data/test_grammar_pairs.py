@@ -91,30 +91,12 @@ def test_models_trained_on_the_corpus_get_half_of_every_paradigm(corpus, pairs, 
         assert accuracy == 0.5, uid
 
 
-def test_rows_follow_blimps_schema(pairs):
-    common = ["field", "linguistics_term", "UID", "simple_LM_method", "one_prefix_method", "two_prefix_method"]
-    common += ["lexically_identical", "pairID"]
+def test_rows_have_blimps_fields(pairs):
     for uid, rows in pairs.items():
         for number, row in enumerate(rows):
-            prefix = [key for key in row if key.startswith(("one_prefix_prefix", "one_prefix_word"))]
-            prefix += [key for key in row if key.startswith(("two_prefix_prefix", "two_prefix_word"))]
-            assert list(row) == ["sentence_good", "sentence_bad", *prefix, *common]
-            assert (row["UID"], row["pairID"], row["simple_LM_method"]) == (uid, str(number), True)
+            assert list(row) == ["sentence_good", "sentence_bad", "field", "linguistics_term", "UID", "pairID"]
+            assert (row["UID"], row["pairID"]) == (uid, str(number))
             assert row["sentence_good"] != row["sentence_bad"]
-            if row["one_prefix_method"]:
-                for kind in ("good", "bad"):
-                    start = f"{row['one_prefix_prefix']} {row[f'one_prefix_word_{kind}']}"
-                    assert row[f"sentence_{kind}"].startswith(start)
-            if row["two_prefix_method"]:
-                for kind in ("good", "bad"):
-                    start = f"{row[f'two_prefix_prefix_{kind}']} {row['two_prefix_word']} "
-                    assert row[f"sentence_{kind}"].startswith(start)
-    assert {row["UID"] for row in rows_of(pairs) if row["lexically_identical"]} == {"npi_licensor_scope"}
-    assert {row["UID"] for row in rows_of(pairs) if not row["one_prefix_method"]} == {
-        "npi_licensor_scope",
-        "wh_vs_that",
-        "gap_vs_object",
-    }
 
 
 def test_the_same_seed_gives_the_same_pairs(pairs, corpus):
