@@ -19,7 +19,7 @@ from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.training import update
 from esnlm.workflows.train import train_run
-from tests.training.stopped import train_with_stops
+from tests.training.small import train_with_stops
 
 N, V, C = 24, 77, 19
 PADDED = Placement(None, V, rows_on("gpu", V), READOUT_ARRAYS)
@@ -161,7 +161,7 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
         return rows_on("gpu" if padded[-1] else "cpu", vocab_size, vocabulary)
 
     monkeypatch.setattr(devices, "rows_on", every_other)
-    train_with_stops(runs["mixed"], monkeypatch, every=2)
+    train_with_stops(config_io.read(runs["mixed"]), monkeypatch, every=2)
     assert len(set(padded)) == 2
     for averaged in (True, False):
         plain, mixed = (esnlm.load(tmp_path / name, averaged=averaged).arrays() for name in runs)

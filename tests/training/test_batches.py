@@ -46,17 +46,15 @@ def test_the_orders_of_many_epochs_are_not_held():
     """A run of 20 epochs on a hundred million words would hold a gigabyte of them."""
     tracemalloc.start()
     try:
-        plans = [plan(sentences=100_000, epoch=epoch)[1] for epoch in range(20)]
+        plans = [plan(sentences=20_000, epoch=epoch)[1] for epoch in range(20)]
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 20 * 8 * 100_000 / 2, (
+    assert held < 20 * 8 * 20_000 / 2, (
         "half of what the orders of all take; predictions and windows are a twentieth of it"
     )
     assert np.array_equal(plans[3].updates[7], np.concatenate(list(plans[3].updates))[7 * 32 : 8 * 32])
     assert [len(update) for update in plans[0].updates[-2:]] == [32, 32]
-    with pytest.raises(IndexError):
-        plans[0].updates[len(plans[0].updates)]
 
 
 def test_windows_follow_each_other_and_keep_to_their_size():
@@ -93,12 +91,10 @@ def cost(buckets, rows, compilation):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_buckets_cost_least_of_all_choices(seed, backend):
     rng = np.random.default_rng(seed)
-    rows = [
-        (int(count), int(times)) for count, times in zip(rng.integers(1, 200, 9), rng.integers(1, 2000, 9), strict=True)
-    ]
+    rows = list(zip(rng.integers(1, 200, 9).tolist(), rng.integers(1, 2000, 9).tolist(), strict=True))
     sizes = sorted({batches.bucket_size(count) for count, _ in rows})
     choices = [(*some, sizes[-1]) for k in range(len(sizes)) for some in itertools.combinations(sizes[:-1], k)]
     compilation = batches.COMPILATION[backend]

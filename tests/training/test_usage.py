@@ -43,7 +43,6 @@ DEEP = DeepReadoutConfig(
 # What XLA does otherwise than `flops_per_token` says, for a token: products of V x R, V x N and N x N cost 2 each.
 FAMILIES = {
     "esn": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(R)), 0),
-    "esn, full rank": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None)), 0),
     # In sentences of one token, nothing flows back to a state before.
     "esn+i": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None), train_input=True), -2 * N * N),
     "lstm": (LstmConfig(width=N), -2 * 4 * N * N),
