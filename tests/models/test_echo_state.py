@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config_io
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.workflows.train import train_run
 from tests import oracle
+from tests.training.small import DATA, TRAINING, train
 from tests.training.test_precomputed import dense
 
 # Millions of trainable and of all parameters, as printed: esn_at_scale, tables 3 and 4.
@@ -57,18 +56,6 @@ def test_a_drawn_model_has_what_is_expected(rank):
     assert record["nonzeros"] == actual.total - actual.trainable
 
 
-def test_only_the_readout_is_trained():
-    from flax import nnx
-
-    config = EchoStateConfig(reservoir=ReservoirConfig(state_size=64, mean_degree=8), readout=ReadoutConfig(4))
-    model = config.initialize(50, 0, config.initialize_frozen(50, 0)[0])
-    assert [".".join(path) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))] == [
-        "readout.a",
-        "readout.b",
-        "readout.bias",
-    ]
-
-
 DEEP = [
     {"embedding": 40},
     {"layers": 3},
@@ -78,10 +65,9 @@ DEEP = [
 
 
 @pytest.mark.parametrize("settings", DEEP, ids=str)
-@pytest.mark.parametrize("rank", [8, None])
-def test_embeddings_and_layers_are_counted(settings, rank):
+def test_embeddings_and_layers_are_counted(settings):
     config = EchoStateConfig(
-        reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(rank)
+        reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(8)
     )
     layers, width = settings.get("layers", 1), settings.get("embedding")
     arrays, record = config.initialize_frozen(500, seed=0)
@@ -90,7 +76,7 @@ def test_embeddings_and_layers_are_counted(settings, rank):
         config.expected_counts(500),
     )
     frozen = layers * (100 * 100 + 100) + (layers - 1) * 100 * 100 + (100 * width + width * 500 if width else 100 * 500)
-    readout = 8 * (layers * 100 + 500) + 500 if rank else layers * 100 * 500 + 500
+    readout = 8 * (layers * 100 + 500) + 500
     assert (actual.trainable, actual.entries) == (readout, readout + frozen) == (expected.trainable, expected.entries)
     values = sum(
         np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(arrays) if "indices" not in str(path)
@@ -119,33 +105,15 @@ def test_each_product_has_its_flops(settings, flops):
     assert config.flops_per_token(500) == flops
 
 
-@pytest.mark.parametrize(
-    "settings, title",
-    [
-        ({}, "ESN 4,096, full rank"),
-        ({"layers": 3}, "ESN 3 x 4,096, full rank"),
-        ({"update_rule": "leaky_membrane", "embedding": 64}, "ESN leaky membrane 4,096, full rank, embedding 64"),
-        (
-            {"topology": Ring(), "layers": 2, "update_rule": "leaky_membrane"},
-            "ESN ring leaky membrane 2 x 4,096, full rank",
-        ),
-    ],
-)
-def test_the_title_tells_what_is_not_the_default(settings, title):
-    assert EchoStateConfig(reservoir=ReservoirConfig(**settings), readout=ReadoutConfig(None)).title == title
-
-
 def test_a_deep_run_is_trained_and_brought_back(tmp_path):
     """Two layers of membranes behind an embedding, with dropout: the states, log-probabilities and text of a run."""
-    (tmp_path / "deep.yaml").write_text(
-        f"run: {tmp_path / 'deep'}\ndata: {{kind: grammar, sentences: 64, validation_sentences: 10, pairs: 2}}\n"
-        "model:\n  reservoir: {state_size: 32, mean_degree: 4, embedding: 8, layers: 2, update_rule: leaky_membrane}\n"
-        "  readout: {rank: null}\n  dropout: 0.1\n"
+    model = (
+        "model: {reservoir: {state_size: 16, mean_degree: 4, embedding: 8, layers: 2, update_rule: leaky_membrane},"
+        " readout: {rank: null}, dropout: 0.1}\n"
     )
-    assert train_run(config_io.read(tmp_path / "deep.yaml")) == 0
-    run = esnlm.load(tmp_path / "deep")
+    run = esnlm.load(train(tmp_path, "deep", "--training.epochs", "1", text=DATA + TRAINING + model))
     layers, readout = run.model.reservoir.layers, run.model.readout
-    assert readout.w.shape == (run.tokenizer.vocab_size, 64) and layers[1].w_in.shape == (32, 32)
+    assert readout.w.shape == (run.tokenizer.vocab_size, 32) and layers[1].w_in.shape == (16, 16)
     assert {"reservoir.layers.0.embedding", "reservoir.layers.1.leak"} < set(run.arrays())
 
     sentence = "The cats sleep."

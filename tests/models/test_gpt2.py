@@ -216,7 +216,7 @@ def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
 
 @pytest.mark.parametrize("length", [None, 9], ids=["every position", "nine tokens"])
 def test_token_by_token_the_features_are_the_same(length):
-    """From the cache, slot by slot, up to the last position: as text is generated."""
+    """From the cache, slot by slot, up to the last position and not beyond it: as text is generated."""
     slots = [SENTENCES[1], SENTENCES[6], SENTENCES[3]]
     steps = max(map(len, slots)) if length is None else length
     read = MODEL.reader(len(slots), steps)
@@ -226,12 +226,8 @@ def test_token_by_token_the_features_are_the_same(length):
     found = np.stack([read(tokens[:, t]) for t in range(steps)], axis=1)  # (B, T, width)
     expected = features(STATE, tokens, np.tile(np.arange(steps, dtype=np.int32), (len(slots), 1)))
     np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
-
-
-def test_beyond_its_positions_the_cache_gives_nan():
-    read = MODEL.reader(1, CONFIG.positions)
-    found = [np.asarray(read(np.array([3], np.int32))) for _ in range(CONFIG.positions + 1)]
-    assert np.isfinite(found[:-1]).all() and np.isnan(found[-1]).all()
+    if length is None:
+        assert np.isnan(read(tokens[:, 0])).all()
 
 
 # ---- loss and gradient ----
@@ -278,19 +274,12 @@ def test_the_gradient_is_the_slope_of_the_definition_s_loss():
         assert np.vdot(g, direction) == pytest.approx(slope, rel=3 * TOLERANCE), name
 
 
-def test_bf16_is_coarser_and_close():
-    tokens, positions, _, _ = lay_out(SENTENCES, 3, 32)
-    exact, rounded = (np.asarray(features(STATE, tokens, positions, precision=name)) for name in ("float32", "bf16"))
-    assert not np.array_equal(exact, rounded)
-    np.testing.assert_allclose(rounded, exact, atol=2**-7 * 6 * CONFIG.layers * np.abs(exact).max())  # 2**-8 a factor
-
-
 # ---- initialisation and size ----
 
 
 def test_initialisation_is_hugging_face_s():
     """N(0, 0.02**2), by 1/sqrt(2 * layers) less where a branch ends; no bias; LayerNorm the identity."""
-    config = GPT2Config(layers=8, heads=2, width=64, positions=100)
+    config = GPT2Config(layers=8, heads=2, width=24, positions=100)
     arrays = traverse_util.flatten_dict(config.initialize(300, 0, {}).params, sep=".")
     assert {name: array.shape for name, array in arrays.items()} == gpt2.shapes(config, 300)
     for name, array in arrays.items():
@@ -318,10 +307,3 @@ def test_parameters_of_the_papers_tables():
     for width, trainable, total in (row for table in TABLES.values() for row in table.values()):
         assert width == GPT2Config().width
         assert round(counts.trainable / 1e6) == int(counts.trainable / 1e6) == trainable == total
-
-
-def test_a_drawn_model_has_what_is_counted():
-    assert (
-        sum(array.size for array in jax.tree.leaves(CONFIG.initialize(V, 0, {}).params))
-        == CONFIG.expected_counts(V).trainable
-    )
