@@ -106,7 +106,7 @@ def test_a_memory_that_cannot_be_measured():
 def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
     frozen, tokens = reservoir(input_scale=3.0), text(30, 4)
     found = capacity.sample_states(prepare(frozen, decay=decay), tokens, washout=10)
-    w, w_in, a = (np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak))
+    w, w_in, a = oracle.matrices(frozen)
     h, states, outputs = np.zeros((4, 90)), [], []
     for token in tokens:
         outputs.append(np.tanh(h @ w.T + w_in.T[token]))
@@ -121,10 +121,7 @@ def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
 def test_samples_and_saturation_of_membranes_and_of_several_layers():
     """What is seen of a membrane is f's output itself; of a stack all layers count, each with its own leak outside of f."""
     frozen, tokens = reservoir(input_scale=9.0, layers=2), text(30, 4)
-    layers = [
-        tuple(np.asarray(part, np.float64) for part in (w.w_rec.todense(), w.w_in.todense(), w.leak))
-        for w in frozen.layers
-    ]
+    layers = [oracle.matrices(layer) for layer in frozen.layers]
     for rule in ("leaky_output", "leaky_membrane"):
         found = capacity.sample_states(prepare(frozen, rule=rule), tokens, washout=10)
         states = np.stack(
@@ -143,7 +140,7 @@ def test_samples_and_saturation_of_membranes_and_of_several_layers():
 @pytest.mark.parametrize("rule", ["euler_state", "residual_shift"])
 def test_saturation_is_that_of_f_and_not_of_a_state_without_bound(rule):
     frozen, tokens = reservoir(input_scale=9.0), text(30, 4)
-    w, w_in, a = (np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak))
+    w, w_in, a = oracle.matrices(frozen)
     diffusion = 0.5 if rule == "euler_state" else 0.0
     found = capacity.sample_states(prepare(frozen, decay=diffusion or 1.0, rule=rule), tokens, washout=10)
     states = np.stack(

@@ -19,9 +19,7 @@ def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
     found = contraction.input_forgetting(prepare(frozen), history, other, tokens)
     for slot in range(3):
         one, two = (
-            oracle.states(
-                frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, np.concatenate([past, tokens])[:, slot]
-            )[-21:]
+            oracle.states(*oracle.matrices(frozen), np.concatenate([past, tokens])[:, slot])[-21:]
             for past in (history, other)
         )
         np.testing.assert_allclose(
@@ -42,7 +40,7 @@ def test_a_stack_forgets_its_histories_as_the_oracle_s():
     frozen = reservoir(layers=2, update_rule="leaky_membrane", embedding=6)
     history, other, tokens = text(12, 3, 1), text(15, 3, 2), text(20, 3, 3)
     found = contraction.input_forgetting(prepare(frozen, rule="leaky_membrane"), history, other, tokens)
-    layers = [(layer.w_rec.todense(), layer.w_in.todense(), layer.leak) for layer in frozen.layers]
+    layers = [oracle.matrices(layer) for layer in frozen.layers]
     embedding = np.asarray(frozen.layers[0].embedding[...]).T
     for slot in range(3):
         one, two = (

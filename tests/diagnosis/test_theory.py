@@ -44,13 +44,13 @@ def test_sigma_max_where_lanczos_has_little_to_go_by():
 @pytest.mark.parametrize("settings", [{}, {"connectivity": 0.5}, {"leak_min": 1.0}])
 def test_theory_reports_the_figures_of_the_matrices(settings):
     frozen = reservoir(**settings)
-    w, a = np.asarray(frozen.w_rec.todense(), np.float64), np.asarray(frozen.leak, np.float64)
+    w, a = oracle.dense(frozen.w_rec), np.asarray(frozen.leak, np.float64)
     found = decide(frozen)
     assert found.sigma_max == pytest.approx(np.linalg.norm(w, 2), rel=1e-6)
     assert found.radius == pytest.approx(np.abs(np.linalg.eigvals(w)).max(), rel=1e-6)
     linearised = np.eye(90) - np.diag(a) + np.diag(a) @ w
     assert found.linear_radius == pytest.approx(np.abs(np.linalg.eigvals(linearised)).max(), rel=1e-6)
-    assert found.empty_tokens == (np.abs(np.asarray(frozen.w_in.todense())).sum(0) == 0).sum()
+    assert found.empty_tokens == (np.abs(oracle.dense(frozen.w_in)).sum(0) == 0).sum()
     assert found.verdict == "undecided"  # as at the paper's settings: rho 0.99, sigma_max about 2
 
 
@@ -110,10 +110,7 @@ def test_every_layer_of_a_stack_must_contract(layers, verdict, reason):
 def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
     """Of either update rule, by finite differences at 0 without input."""
     stack = initialize_reservoir(ReservoirConfig(state_size=40, mean_degree=6.0, layers=2), V, seed=1).reservoir
-    (w, _, a), (w2, w_in2, a2) = (
-        [np.asarray(part, np.float64) for part in (layer.w_rec.todense(), layer.w_in.todense(), layer.leak)]
-        for layer in stack.layers
-    )
+    (w, _, a), (w2, w_in2, a2) = (oracle.matrices(layer) for layer in stack.layers)
 
     def step(state, membrane):
         x, y = np.split(state, 2)
@@ -141,7 +138,7 @@ def test_the_linearisation_of_the_rules_without_a_theorem(rule, connectivity):
         **({"diffusion": 0.2} if rule == "euler_state" else {}),
     )
     layer = initialize_reservoir(config, V, seed=1).reservoir
-    w, a = np.asarray(layer.w_rec.todense(), np.float64), np.asarray(layer.leak, np.float64)
+    w, a = oracle.dense(layer.w_rec), np.asarray(layer.leak, np.float64)
     steps = [
         oracle.driven_states(w, a, np.zeros((1, 40)), rule, diffusion=0.2, start=1e-6 * unit)[0] for unit in np.eye(40)
     ]

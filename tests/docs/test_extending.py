@@ -21,6 +21,7 @@ from esnlm.regression.fitters import FITTERS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import initialize_reservoir
 from esnlm.workflows.train import train_run
+from tests import oracle
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
@@ -80,7 +81,7 @@ def test_what_a_registry_lists_is_called_so(registry, key):
 def test_the_topology_is_the_matrix_that_the_page_describes(tmp_path):
     (tmp_path / "page.yaml").write_text(YAML)
     settings = config_io.read(tmp_path / "page.yaml").model.reservoir
-    w_rec = np.asarray(initialize_reservoir(settings, vocab_size=10, seed=0).reservoir.w_rec.todense())
+    w_rec = oracle.dense(initialize_reservoir(settings, vocab_size=10, seed=0).reservoir.w_rec)
     expected = np.zeros((48, 48))
     for unit in range(48):
         expected[(unit + 1) % 48, unit] = 1

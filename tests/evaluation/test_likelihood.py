@@ -54,7 +54,7 @@ def test_a_model_s_figures_are_the_oracle_s(text):
     frozen, params = model.reservoir, model.params["readout"]
     # A readout as it is initialized prefers nothing. Of larger A, tokens differ in their log-probabilities by several nats.
     params = params | {"a": 20 * params["a"]}
-    weights = (np.asarray(frozen.w_rec.todense()), np.asarray(frozen.w_in.todense()), frozen.leak)
+    weights = oracle.matrices(frozen)
     log_probs = [oracle.token_log_probs(*weights, params, ids) for ids in text]
     assert np.ptp(np.concatenate(log_probs)) > 3
     found = likelihood.of_model(model.for_device(COMPUTE).stream(COMPUTE), params, text, COMPUTE)

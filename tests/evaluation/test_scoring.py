@@ -33,9 +33,7 @@ def expected(model, sequence):
     if len(sequence) < 2:
         return np.empty(0)
     frozen = model.reservoir
-    return oracle.token_log_probs(
-        frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, model.params["readout"], sequence
-    )
+    return oracle.token_log_probs(*oracle.matrices(frozen), model.params["readout"], sequence)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +62,7 @@ def test_group_log_probs_agree_with_the_oracle(model, sequences, chunk, window_t
     for log_probs, sequence in zip(found, sequences, strict=True):
         assert len(log_probs) == max(0, len(sequence) - 1)
         if len(sequence) > 1:
-            h = oracle.states(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, sequence[:-1])
+            h = oracle.states(*oracle.matrices(frozen), sequence[:-1])
             in_group = np.exp(oracle.log_softmax(oracle.logits(params, h)))[:, group].sum(axis=1)
             np.testing.assert_allclose(log_probs, np.log(in_group), rtol=TOLERANCE)
 
@@ -102,7 +100,7 @@ def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
 
 def test_the_likeliest_token_is_marked_beside_the_same_log_probabilities(model, sequences):
     stream = FeatureStream(model.reservoir.for_device("csr"), slots=16, capacity=32)
-    params, dense = model.params["readout"], (model.reservoir.w_rec.todense(), model.reservoir.w_in.todense())
+    params, dense = model.params["readout"], (oracle.dense(model.reservoir.w_rec), oracle.dense(model.reservoir.w_in))
     likeliest = [  # what the equations choose after all of a sequence but its last id
         int(oracle.logits(params, oracle.states(*dense, model.reservoir.leak, ids[:-1]))[-1].argmax())
         for ids in sequences[:20]

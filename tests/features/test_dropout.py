@@ -21,7 +21,7 @@ from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
-from tests.training.test_precomputed import dense, open_updates, run_all, start, store
+from tests.training.test_precomputed import open_updates, run_all, start, store
 
 V, N, SEED = 40, 24, 3
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -116,7 +116,7 @@ def expected_features(name, s, epoch=0, dropped=True):
 @cache
 def weights(name):
     reservoir = build(name).reservoir
-    return dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), dense(reservoir.leak[...])
+    return oracle.dense(reservoir.stored_w_rec), oracle.dense(reservoir.stored_w_in), oracle.dense(reservoir.leak[...])
 
 
 def sentence(s):

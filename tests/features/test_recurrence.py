@@ -36,7 +36,7 @@ def reservoir(**settings):
 
 
 def expected(reservoir, sentence, f=np.tanh):
-    return oracle.states(reservoir.w_rec.todense(), reservoir.w_in.todense(), reservoir.leak, sentence, f)
+    return oracle.states(*oracle.matrices(reservoir), sentence, f)
 
 
 @pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])

@@ -11,7 +11,6 @@ from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ReservoirConfig
 from tests import oracle
 from tests.training.small import DATA, TRAINING, train
-from tests.training.test_precomputed import dense
 
 # Millions of trainable and of all parameters, as printed: esn_at_scale, tables 3 and 4.
 TABLE_3 = {
@@ -118,8 +117,11 @@ def test_a_deep_run_is_trained_and_brought_back(tmp_path):
 
     sentence = "The cats sleep."
     ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos])
-    weights = [(dense(layer.stored_w_rec), dense(layer.stored_w_in), dense(layer.leak[...])) for layer in layers]
-    states = oracle.stacked_states(weights, dense(layers[0].embedding[...]).T[ids], "leaky_membrane")
+    weights = [
+        (oracle.dense(layer.stored_w_rec), oracle.dense(layer.stored_w_in), oracle.dense(layer.leak[...]))
+        for layer in layers
+    ]
+    states = oracle.stacked_states(weights, oracle.dense(layers[0].embedding[...]).T[ids], "leaky_membrane")
     log_p = oracle.log_softmax(oracle.logits({"w": readout.w[...], "bias": readout.bias[...]}, states))
     np.testing.assert_allclose(run.states([sentence])[0], states, atol=1e-5)
     np.testing.assert_allclose(run.token_log_probs([sentence])[0], log_p[np.arange(len(ids) - 1), ids[1:]], atol=1e-4)

@@ -16,8 +16,9 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
+from tests import oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
-from tests.training.test_precomputed import dense, open_updates, run_all, start, store
+from tests.training.test_precomputed import open_updates, run_all, start, store
 
 V, N, LONGEST = 40, 48, 16
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -102,9 +103,10 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
 
     reservoirs, readout = model.reservoir.layers, model.readout
     layers = [
-        [dense(array) for array in (layer.stored_w_rec, layer.stored_w_in, layer.leak[...])] for layer in reservoirs
+        [oracle.dense(array) for array in (layer.stored_w_rec, layer.stored_w_in, layer.leak[...])]
+        for layer in reservoirs
     ]
-    weights = [dense(readout.w[...]), dense(readout.bias[...])]
+    weights = [oracle.dense(readout.w[...]), oracle.dense(readout.bias[...])]
     recording = "echo-state-input-" + re.sub("[^a-z]+", "-", name.lower())
     expected = peer(recording, partial(torch_says, model.config.reservoir), layers, weights, inputs, targets)
     found = peer.sample(features[np.concatenate(rows)])
@@ -113,12 +115,12 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
 
     # The trained table goes back into W_in's place, and so does its gradient.
     slope_of_input = model.with_params(gradient).reservoir.layers[0].stored_w_in
-    for part, array in ({"input": dense(slope_of_input)} | gradient["readout"]).items():
+    for part, array in ({"input": oracle.dense(slope_of_input)} | gradient["readout"]).items():
         # Back through time there are twice the products, after those forwards.
         found, slope = peer.sample(array), expected[part]
         assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), part
     untouched = [v for v in range(V) if v not in np.concatenate(inputs)]
-    assert untouched and not dense(slope_of_input)[:, untouched].any()
+    assert untouched and not oracle.dense(slope_of_input)[:, untouched].any()
 
 
 def test_features_ahead_are_those_inside_the_gradient():
@@ -151,7 +153,7 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
         {"recurrent": arrays["recurrent"], "leak": arrays["leak"]} for arrays in (before.arrays(), after.arrays())
     )
     assert jax.tree.all(jax.tree.map(same_bits, frozen, still))
-    old, new = (dense(reservoir.stored_w_in) for reservoir in (before, after))
+    old, new = (oracle.dense(reservoir.stored_w_in) for reservoir in (before, after))
     assert same_bits(old[old == 0], new[old == 0]) and new[old != 0].all()
     assert (old[old != 0] != new[old != 0]).mean() > 0.99  # a value of 1e-4 may not feel a decay of 1e-5
     if name == "sparse W_in":

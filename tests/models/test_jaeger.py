@@ -50,10 +50,8 @@ def steps(model, sentence):
     Under leaky_membrane f(x) stands for x wherever it is read, as in Fujimaki 2026. Behind an embedding W_in reads its column of u.
     """
     reservoir, params = model.reservoir, jax.tree.map(lambda array: np.asarray(array, np.float64), model.params)
-    w_rec, w_in, w_back = (
-        np.asarray(part.todense(), np.float64) for part in (reservoir.w_rec, reservoir.w_in, model.w_back)
-    )
-    leak, decay = np.asarray(reservoir.leak, np.float64), model.config.reservoir.decay
+    w_rec, w_in, leak = oracle.matrices(reservoir)
+    w_back, decay = oracle.dense(model.w_back), model.config.reservoir.decay
     f = np.tanh if model.config.reservoir.activation == "tanh" else lambda drive: np.maximum(drive, 0)
     is_membrane, vocab_size = model.config.reservoir.update_rule == "leaky_membrane", w_back.shape[1]
     if reservoir.embedding is not None:

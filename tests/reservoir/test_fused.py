@@ -4,8 +4,6 @@ What it computes in sequence, in a prefix tree, behind an embedding and in stack
 tests/features/test_recurrence.py and tests/reservoir/test_cell.py.
 """
 
-import ast
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-import esnlm
 from esnlm.compute import ComputeConfig
 from esnlm.features import dropout
 from esnlm.features.layout import pack_batch
@@ -56,9 +53,7 @@ def states_and_bound(frozen, text, precision="float32", f=np.tanh, keep=1.0):
     An error E of the states reaches the drive as |W_rec| E, and no activation enlarges it. What W_rec reads is rounded, and
     so is every one of the k + 4 operations behind a number in float32, for the k entries of the fullest row.
     """
-    w_rec, w_in, leak = (
-        np.asarray(x, np.float64) for x in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)
-    )
+    w_rec, w_in, leak = oracle.matrices(frozen)
     drive = w_in.T[text] * keep
     membrane, alpha = frozen.update_rule == "leaky_membrane", frozen.decay
     # (1 - alpha a) x + a (.) is an oracle's step with the leak alpha a and a drive that is weaker by alpha; f stays inside.
@@ -87,10 +82,11 @@ SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
 }
 
 
+@pytest.mark.nightly
 def test_rows_of_every_topology_are_summed():
     """One graph of each kind, along the diagonal of one matrix; a row that reads every unit, and rows that read none."""
     assert set(SMALL) == set(DRAWN)
-    blocks = [np.array(reservoir(state_size=72, topology=topology).w_rec.todense()) for topology in SMALL.values()]
+    blocks = [oracle.dense(reservoir(state_size=72, topology=topology).w_rec) for topology in SMALL.values()]
     w = scipy.linalg.block_diag(*blocks)[:-1, :-1]  # a number of rows that fills no tile
     w[3], w[17:40:5] = np.linspace(-1, 1, len(w)), 0
     row, column = np.nonzero(w)
@@ -188,6 +184,7 @@ def launch_on_the_host(name, compute, inputs, outputs, in_place, programs):
     return [jnp.asarray(arrays[own].array) for own in outputs]
 
 
+@pytest.mark.nightly
 def test_no_program_reads_or_writes_outside_of_an_array(monkeypatch):
     """Neither units nor slots fill their tiles, and the buckets of W_in's columns are of unequal size."""
     monkeypatch.setattr(fused, "_launch", launch_on_the_host)
@@ -244,33 +241,23 @@ def test_a_trained_input_is_read_as_it_is_and_gradients_take_the_products():
     assert not ready.fuses_steps
     h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
     (found,) = jax.vjp(ready._feed_back, h)[1](h)
-    w = np.asarray(reservoir().w_rec.todense(), np.float64)  # and h is rounded, which no gradient sees
+    w = oracle.dense(reservoir().w_rec)  # and h is rounded, which no gradient sees
     terms = np.count_nonzero(w, axis=0).max()
     assert (np.abs(found - w.T @ h) <= terms * EPSILON * (np.abs(w.T) @ np.abs(h))).all()
 
 
-@pytest.fixture
-def softsign():
-    """The name of an activation that is no program's but this one's."""
-    return functions.name_of("activation", lambda x: x / (1 + abs(x)))
+def softsign_of(x):
+    return x / (1 + abs(x))
 
 
-def test_an_activation_of_a_program_s_own_takes_the_products(softsign):
+def test_an_activation_of_a_program_s_own_takes_the_products():
     """The kernel knows the built-in equations only; W_rec's product is its own all the same."""
-    frozen, texts = reservoir(), sentences(2, longest=5)
+    frozen, texts, softsign = reservoir(), sentences(2, longest=5), functions.name_of("activation", softsign_of)
     frozen.activation, frozen.f = softsign, functions.ACTIVATIONS[softsign]
     ready = frozen.for_device("fused")
     assert not ready.fuses_steps
     for found, plain in zip(read(ready, texts, slots=2), read(frozen.for_device("csr"), texts, slots=2), strict=True):
         np.testing.assert_allclose(found, plain, atol=1e-6)
-
-
-def test_pallas_is_imported_where_a_kernel_is_traced_only():
-    """No command that runs on a CPU waits for it."""
-    for file in Path(esnlm.__file__).parent.rglob("*.py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                assert "pallas" not in ast.unparse(node), file
 
 
 @pytest.mark.nightly

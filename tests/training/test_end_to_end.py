@@ -29,7 +29,6 @@ from tests.training.test_precomputed import (
     RATE,
     UPDATES,
     V,
-    dense,
     open_updates,
     run_all,
     same_bits,
@@ -168,7 +167,7 @@ def oracle_of(run):
         features = partial(oracle.lstm_states, **params)
     else:
         reservoir = run.model.reservoir
-        weights = dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), reservoir.leak
+        weights = oracle.dense(reservoir.stored_w_rec), oracle.dense(reservoir.stored_w_in), reservoir.leak
         features = partial(oracle.states, *weights, f=lambda x: np.maximum(x, 0))
 
     def log_probs(ids):

@@ -26,11 +26,6 @@ def finished(tmp_path_factory):
     return train(tmp_path_factory.mktemp("run"), "small", *SETTINGS)
 
 
-def weights_of(run):
-    reservoir = run.model.reservoir
-    return [np.asarray(part) for part in (reservoir.w_rec.todense(), reservoir.w_in.todense(), reservoir.leak)]
-
-
 def test_a_run_leaves_what_it_promises(finished):
     found = {path.name for path in finished.iterdir() if not path.name.startswith(".")}
     assert found == {
@@ -47,7 +42,7 @@ def test_a_run_is_what_its_settings_say(finished):
     """Two epochs with a cosine, clipping, decay and a partial batch, replayed in NumPy from the store and the seed."""
     untrained, trained = esnlm.load(finished, untrained=True), esnlm.load(finished)
     store = open_store(finished / "stores" / "train")
-    weights = weights_of(untrained)
+    weights = oracle.matrices(untrained.model.reservoir)
     states = [oracle.states(*weights, sentence[:-1]) for sentence in store]
     params = {name: np.asarray(array, np.float64) for name, array in untrained.model.params["readout"].items()}
     adamw, losses, words = oracle.AdamW(params), [], []
@@ -77,7 +72,7 @@ def test_a_restored_run_agrees_with_the_oracle(finished):
     """From disk to log-probabilities: NumPy, with the arrays and the text and nothing else of the package."""
     run = esnlm.load(finished)
     sentences = ["The cats sleep.", "Who said that?", "", "<|endoftext|> is ordinary text"]
-    found, weights = run.token_log_probs(sentences), weights_of(run)
+    found, weights = run.token_log_probs(sentences), oracle.matrices(run.model.reservoir)
     for sentence, log_probs, states in zip(sentences, found, run.states(sentences), strict=True):
         ids = [run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos]
         np.testing.assert_allclose(states, oracle.states(*weights, ids), atol=3e-5)
@@ -89,7 +84,7 @@ def test_a_restored_run_agrees_with_the_oracle(finished):
 
 def test_the_validation_nll_is_the_oracle_s(finished):
     run, store, summary = esnlm.load(finished), open_store(finished / "stores" / "validation"), summary_of(finished)
-    weights = (*weights_of(run), run.model.params["readout"])
+    weights = (*oracle.matrices(run.model.reservoir), run.model.params["readout"])
     log_probs = np.concatenate([oracle.token_log_probs(*weights, sentence) for sentence in store])
     assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=1e-5)
     assert summary["val_bits_per_byte"] == pytest.approx(-log_probs.sum() / np.log(2) / store.bytes.sum(), rel=1e-5)

@@ -77,11 +77,6 @@ def run_all(updates, params, state, epochs):
     return params, state, losses, applied
 
 
-def dense(matrix):
-    """A matrix of a reservoir as it is stored, in float64."""
-    return np.asarray(matrix.todense() if hasattr(matrix, "todense") else matrix, np.float64)
-
-
 def same_bits(one, two):
     """Says whether two trees have the same bits; a NaN is the same as a NaN."""
     return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), one, two))

@@ -61,7 +61,7 @@ def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
     record = json.loads((finished["ridge"] / "summary.json").read_text())["regression"]
     frozen, vocab_size = run.model.reservoir, run.tokenizer.vocab_size
     store = open_store(finished["ridge"] / "stores" / "train")
-    weights = (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)
+    weights = oracle.matrices(frozen)
     learned, held_out = readout_regression.split_held_out(store, run.config.seed, run.config.training.held_out_tokens)
     assert set(learned) | set(held_out) == set(range(len(store))) and not set(learned) & set(held_out)
     sentences = [store.sentence(s) for s in learned]
