@@ -68,11 +68,11 @@ def test_a_model_s_figures_are_the_oracle_s(text):
     assert stopped is None and len(seen) == 1 and 0 < seen[0][1] < found.tokens
 
 
-@pytest.mark.parametrize("block", [1, 7, 50, 1 << 20])
+@pytest.mark.parametrize("block", [7, 1 << 20])
 @pytest.mark.parametrize("fit", [UnigramModel.fit, partial(WittenBellModel.fit, order=3)])
 def test_the_figures_of_ngrams_do_not_depend_on_the_blocks(text, fit, block, monkeypatch):
     monkeypatch.setattr(likelihood, "BLOCK_TOKENS", block)
-    train = encode_sentences(list(grammar.sentences(200, seed=2)), TOKENIZER)
+    train = encode_sentences(list(grammar.sentences(60, seed=2)), TOKENIZER)
     model = fit(train, TOKENIZER.vocab_size)
     found = likelihood.of_ngrams(model, text)
     assert figures(found) == pytest.approx(by_hand([model.token_log_probs(ids) for ids in text]), rel=1e-12)

@@ -7,7 +7,6 @@ from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ReservoirConfig
 from tests import oracle
 
@@ -39,8 +38,7 @@ def expected(model, sequence):
 @pytest.mark.parametrize(
     "kernel, chunk",
     [
-        *((kernel, 32) for kernel in sparse.KERNELS if kernel != "fused"),
-        *(("csr", 1), ("csr", 300)),
+        *(("csr", 32), ("csr", 300), ("bcoo", 32)),
         pytest.param("fused", 32, marks=pytest.mark.nightly),
     ],
 )
@@ -51,7 +49,7 @@ def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel, chunk):
         np.testing.assert_allclose(log_probs, expected(model, sequence), rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("chunk, window_tokens", [(32, 1 << 16), (300, 1 << 16), (32, 200)])
+@pytest.mark.parametrize("chunk, window_tokens", [(300, 1 << 16), (32, 200)])
 def test_group_log_probs_agree_with_the_oracle(model, sequences, chunk, window_tokens):
     """The probability of a group is the sum over its tokens, whichever chunk of a window a text lies in."""
     group, frozen = np.arange(V) % 3 == 0, model.reservoir
@@ -67,7 +65,7 @@ def test_group_log_probs_agree_with_the_oracle(model, sequences, chunk, window_t
             np.testing.assert_allclose(log_probs, np.log(in_group), rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("chunk", range(1, 70, 3))
+@pytest.mark.parametrize("chunk", (1, 7, 32, 67))
 def test_no_more_states_than_a_chunk_s_have_logits_at_once(model, sequences, chunk, monkeypatch):
     """And of them few are padding: chunks of a block are alike in size, to an eighth of the setting."""
     seen = []

@@ -112,11 +112,6 @@ def test_rows_sum_to_the_log_probability_of_the_sentence(run, options, scoring):
     np.testing.assert_allclose(sums(rows, len(SENTENCES)), expected, rtol=1e-12)
 
 
-def test_the_space_of_a_convention_is_no_character_of_the_sentence(run):
-    rows = run.surprisal(["cats sleep"], scoring="lm-eval")
-    assert [(row["word"], row["start"], row["end"]) for row in rows] == [("cats", 0, 4), ("sleep", 5, 10)]
-
-
 def test_a_document_is_read_on_with_its_state(run):
     sentences = ["The cats", "The cat", "that run"]
     one = run.surprisal(sentences, unit="nats", by="token", context="document")
@@ -132,7 +127,7 @@ def test_a_document_is_read_on_with_its_state(run):
     assert column(two, "sentence") == [0, 0, 0, 1, 1, 1, *[2] * (len(two) - 6)]
 
 
-@pytest.mark.parametrize("longest", [10, 9], ids=["even", "odd"])
+@pytest.mark.parametrize("longest", [10, pytest.param(9, marks=pytest.mark.nightly)], ids=["even", "odd"])
 def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest):
     run = small_run.small_run(dataclasses.replace(small_run.GPT2, positions=longest))
     sentences = ["The cats sleep.", "The cat sleep.", "cats that run", "cats that sleep."]
@@ -154,7 +149,7 @@ def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest
     assert min(column(moved, "surprisal_nats")) > -TOLERANCE
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.text(st.sampled_from("The cats.,ë😀 \t"), max_size=12), max_size=3))
 def test_any_text_has_whole_rows(run, sentences):
     for options in ({"by": "word"}, {"by": "token"}):
@@ -168,34 +163,19 @@ def test_any_text_has_whole_rows(run, sentences):
         np.testing.assert_allclose(sums(rows, len(sentences)), -run.log_probs(sentences), rtol=1e-12)
 
 
-def test_no_sentences_give_no_rows(run):
-    assert run.surprisal([]) == [] == run.surprisal([], context="document", whitespace="trailing")
-
-
 @pytest.mark.parametrize(
-    "options, line",
+    "options, named",
     [
-        ({"by": "letter"}, "by is 'letter': choose word or token"),
-        ({"unit": "hartley"}, "unit is 'hartley': choose bits or nats"),
-        ({"punctuation": "none"}, "punctuation is 'none': choose attached or separate"),
-        ({"whitespace": "none"}, "whitespace is 'none': choose leading or trailing"),
-        ({"context": "book"}, "context is 'book': choose sentence or document"),
-        ({"context": "document", "documents": [1, 2]}, "2 documents are named for 1 sentences: name one for each"),
-        (
-            {"documents": [1]},
-            "documents are named, and each sentence has a fresh state: give context='document' with them",
-        ),
-        (
-            {"scoring": "babylm"},
-            "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper"
-            " or no-eos or lm-eval",
-        ),
+        ({"by": "letter"}, "by is 'letter'"),
+        ({"whitespace": "none"}, "whitespace is 'none'"),
+        ({"context": "document", "documents": [1, 2]}, "2 documents"),
+        ({"documents": [1]}, "documents"),
+        ({"scoring": "babylm"}, "scoring babylm"),
     ],
 )
-def test_an_unknown_argument_is_refused(run, options, line):
-    with pytest.raises(InputError) as error:
+def test_an_unknown_argument_is_refused(run, options, named):
+    with pytest.raises(InputError, match=f"^{named}"):
         run.surprisal(["The cats"], **options)
-    assert str(error.value) == line
 
 
 def test_a_surprisal_that_is_no_number_is_warned_of(run):
