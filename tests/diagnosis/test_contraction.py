@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm.diagnosis import contraction, measures
-from esnlm.diagnosis.theory import Theory
+from esnlm.diagnosis import contraction
 from esnlm.errors import InputError
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology.orthogonal import Orthogonal
@@ -92,7 +91,7 @@ def test_leaks_down_to_zero_forget_by_a_power_of_time():
     assert curve.rate_before == pytest.approx(2 * curve.rate, rel=0.2)
 
 
-@pytest.mark.parametrize("rho, contracts", [(0.4, True), (0.9, True), (2.0, False)])
+@pytest.mark.parametrize("rho, contracts", [(0.4, True), (2.0, False)])
 def test_contraction_is_told_from_none(rho, contracts):
     frozen = reservoir(state_size=300, mean_degree=10.0, spectral_radius=rho, input_scale=0.01, leak_min=1.0)
     curve = contraction.state_contraction(prepare(frozen), text(100, 4))
@@ -100,9 +99,8 @@ def test_contraction_is_told_from_none(rho, contracts):
     assert (curve.distance[-1] > 1).all() != contracts
 
 
-def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path, rendered):
+def test_a_distance_of_zero_ends_the_fit():
     """A nilpotent network forgets everything in three steps, and exactly."""
-    pytest.importorskip("matplotlib")
     w = np.diag(np.full(3, 0.5, np.float32), 1)
     chain = prepare(Reservoir(w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32)))
     curve = contraction.state_contraction(chain, text(8, 2))
@@ -112,8 +110,6 @@ def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path, rendered):
         prepare(Reservoir(0 * w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32))), text(8, 2)
     )
     assert reset.rate == -np.inf and reset.fitted == (0, 0)
-    assert contraction.plot_contraction({"chain": curve, "reset": reset}, tmp_path / "curves.png") is None
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
 def test_units_that_keep_their_state_have_a_rate_of_zero():
@@ -121,8 +117,6 @@ def test_units_that_keep_their_state_have_a_rate_of_zero():
     kept = Reservoir(np.zeros((8, 8), np.float32), np.ones((8, V), np.float32), np.zeros(8, np.float32))
     curve = contraction.state_contraction(prepare(kept), text(40, 4))
     assert curve.rate == 0 and np.ptp(curve.distance, axis=0).max() == 0
-    kept_for_ever = Theory("fails", "8 of 8 units have leak 0", 0.0, 0.0, None, empty_tokens=0)
-    assert "do not approach each other (+0 nats a token)" in measures.verdict(kept_for_ever, curve)
 
 
 def test_a_relu_network_that_overflows_is_still_reported():
@@ -143,5 +137,3 @@ def test_states_that_leave_float32_at_once_do_not_become_one():
     """A ReLU network that explodes: no step is left to fit a rate to, which is not the same as none being needed."""
     curve = contraction._fit_curve(np.array([[1e19, 1e19], [np.inf, 3e19]]), np.array([[1e19, 1e19], [np.inf, 1e19]]))
     assert curve.rate == np.inf
-    decided = Theory("undecided", "why", 2.0, 1.7, 1.7, 0)
-    assert measures.verdict(decided, curve).endswith("two start states grow apart beyond float32 within a token.")

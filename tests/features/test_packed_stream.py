@@ -56,7 +56,7 @@ def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
     config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)
     model = config.initialize(V, 0, {})
     stream = model.stream(ComputeConfig(batch_slots=16))
-    texts = [text[: 10 * (s % 3 + 1)] for s, text in enumerate(sentences(25, longest=60))]
+    texts = [text[: 10 * (s % 3 + 1)] for s, text in enumerate(sentences(12, longest=60))]
     buffer, rows = stream.read(texts)
     alone_in = jax.jit(model.hidden_states)
     for text, row in zip(texts, rows, strict=True):
