@@ -5,7 +5,6 @@ Nothing here looks at a time.
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ import sentences
 import untrained
 
 import esnlm
-from esnlm.errors import InputError
 
 TINY = ["--copy-megabytes", "1", "--rounds", "1"]
 ROOT = Path(__file__).parents[2]
@@ -34,16 +32,6 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr(measure, "SHORTEST", 1e-9)
     monkeypatch.setattr(measure, "SETTLE", 0)
     monkeypatch.setattr(measure, "cores", lambda: 1)  # torch's threads spin while others wait for their core
-
-
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path, capfd):
-    with pytest.raises(SystemExit, match="2"):
-        config = str(ROOT / "configs" / "esn_at_scale" / "esn.yaml")
-        given = ["--store", str(tmp_path / "nowhere"), "--configs", config, "--out", str(tmp_path)]
-        measure.as_command(lambda: families.main(given))
-    said = capfd.readouterr().err
-    assert said.startswith(f"error: {tmp_path / 'nowhere'}") and said.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_contenders_take_turns_and_a_failing_one_drops_out():
@@ -87,6 +75,7 @@ def test_recurrence(tmp_path):
     assert "Command: `" in (tmp_path / "recurrence.md").read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("onednn", [False, True])
 def test_a_faster_peer_learns_the_same(onednn: bool):
     pytest.importorskip("torch")
@@ -98,19 +87,6 @@ def test_a_faster_peer_learns_the_same(onednn: bool):
     plain, faster = (peers.PackedWay(frozen, params, "float32", {}, onednn=way) for way in (False, onednn))
     losses = [float(plain.update(batch)) for batch in batches]
     assert float(faster.updates(batches)) == pytest.approx(losses[-1], rel=1e-6)  # a wrong gradient would show in it
-
-
-def test_what_runs_apart_raises_here():
-    far = measure.Apart(dict, {"a": 1})
-    assert far.get("a") == 1
-    with pytest.raises(RuntimeError, match="'b'"):
-        far.pop("b")
-    far.close()
-    with pytest.raises(RuntimeError, match="has ended"):
-        far.get("a")
-    hangs = measure.Apart(time.sleep, 60)
-    with pytest.raises(RuntimeError, match="no answer in time"):
-        hangs.ask("about", until=time.monotonic())
 
 
 @pytest.mark.nightly
@@ -146,23 +122,6 @@ def test_memory(tmp_path):
     assert row["peak_bytes"] > row["trained_bytes"] > 0 and row["predictions_an_update"] == 32 * 511
 
 
-def test_a_family_that_cannot_be_measured_is_told_and_the_others_are_measured():
-    sentence = np.arange(3)
-    windows = [[[sentence] * 5] * 4] * 2  # two windows of four updates of ten predictions
-    about = {name: {"ahead": True, "title": name, "trained": 1, "rows": 8} for name in ("a", "b")}
-    seconds = {("a", "ahead"): [4.0, 8.0], ("a", "updates"): [1.0, 2.0], ("b", "updates"): [1.0, 1.0]}
-    seconds["LSTM (torch)", "updates"] = [6.0, 12.0]
-    failures = {("b", "ahead"): "no memory", ("c", "start"): "no kernel"}
-    found = families.figures(seconds, failures, about, windows, count=2)
-    assert set(found["contenders"]) == {"a", "LSTM (torch)"}
-    assert found["contenders"]["a"]["rounds_s"] == [3, 6]  # half of a window's features, and two updates
-    assert found["contenders"]["LSTM (torch)"]["slower"] == 2
-    assert found["contenders"]["a"]["tokens_per_s"] == pytest.approx((20 / 3 + 20 / 6) / 2)
-    assert found["failures"] == {"b ahead": "no memory", "c start": "no kernel"}
-    with pytest.raises(InputError, match="no model could be measured: no kernel"):
-        families.figures({}, {("c", "start"): "no kernel"}, {}, windows, count=2)
-
-
 @pytest.mark.nightly
 def test_families_take_turns_on_the_same_sentences(tmp_path):
     text = ["the cat sees a dog .", "a dog that the cat sees sleeps .", "the dog sleeps ."] * 12
@@ -188,10 +147,3 @@ def test_families_take_turns_on_the_same_sentences(tmp_path):
     for result in found.values():
         assert len(result["rounds_s"]) == 2 and min(result["rounds_s"]) > 0
     assert "ms an update" in (tmp_path / "families.md").read_text()
-    others = ["--precisions", "float32", "bf16"]
-    few = ["--store", store, "--configs", configs[0], "--updates", 1, "--rounds", 1, "--out", tmp_path, *others]
-    both = families.main([*map(str, few)])["contenders"]
-    assert {"frozen, float32", "frozen, bf16"} <= set(both)
-    configs[0].write_text(configs[0].read_text().replace("4}", "8}"))
-    with pytest.raises(InputError, match=r"^training.batch_size is 4, 8: give the same for all$"):
-        families.main([*map(str, arguments)])

@@ -54,9 +54,3 @@ def test_kernels_loops_and_exchanges_are_counted(monkeypatch):
     compile_for = importlib.import_module("compile_for")
     found = compile_for.count(text)
     assert found == {"kernels": 2, "while": 1, "conditional": 0, "exchanges": "1 all-gather"}
-
-
-@pytest.mark.nightly
-def test_an_unknown_target_is_said_in_one_line(tmp_path):
-    done = run("--target", "h900", "--out", tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith("error: --target h900: no target of that name; choose h100")

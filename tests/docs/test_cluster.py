@@ -5,7 +5,6 @@ import importlib
 import json
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,10 +37,6 @@ FOUND = [
 ]
 
 
-def test_every_file_has_a_command():
-    assert {param.id.rpartition("-")[0] for param in FOUND} == {file.name for file in FILES}
-
-
 @pytest.mark.parametrize("words", FOUND)
 def test_its_arguments_and_settings_exist(words):
     name, *words = words
@@ -52,22 +47,3 @@ def test_its_arguments_and_settings_exist(words):
         assert config_io.read(find_config(options.config), settings).run
     else:
         assert settings == []
-
-
-def test_the_commands_are_seen():
-    text = 'srun python train.py --config a \\\n  --run "$RUN"\non_all "cd x && ~/bin/esnlm blimp --run y"\nCMD ["train"]\n'
-    assert commands(text) == [["train", "--config", "a", "--run", "value"], ["blimp", "--run", "y"], ["train"]]
-
-
-@pytest.mark.parametrize("status", [0, 75, 76])
-def test_a_tpu_slice_is_given_back_however_the_training_ends(status, tmp_path):
-    gcloud = tmp_path / "gcloud"
-    gcloud.write_text(f'#!/bin/bash\necho "$*" >> {tmp_path}/said\n[[ $* != *"esnlm train"* ]] || exit {status}\n')
-    gcloud.chmod(0o755)
-    done = subprocess.run(
-        ["bash", DOCS / "cluster" / "tpu.sh"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True
-    )
-    said = (tmp_path / "said").read_text()
-    assert done.returncode == status
-    assert said.splitlines()[-1].startswith("compute tpus tpu-vm delete esnlm ") and said.count(" delete ") == 1
-    assert ("esnlm blimp" in said) == (status == 0), "a run that was stopped has no results yet"

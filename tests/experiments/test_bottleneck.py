@@ -1,18 +1,15 @@
 """The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images, and files that are kept."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
-import yaml
 
-from esnlm.errors import InputError
 from experiments.bottleneck import curves, images, network, one_step, study
 from experiments.bottleneck.images import Images, ImageSettings
-from experiments.bottleneck.settings import Case, CurvesSettings, parse
+from experiments.bottleneck.settings import Case
 
 STUDIES = Path(study.__file__).parent / "studies"
 WIDTHS = [12, 20, 6, 20, 6, 20, 2]
@@ -79,7 +76,7 @@ def torch_training(weights, rates, x, y, batches):
 
 
 @pytest.mark.parametrize("parametrization", ["ntp", "standard", "mup", "spectral", "dynamic"])
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [3])
 def test_one_step_is_autograd_s(peer, parametrization, batch):
     """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through again."""
     weights, rates, gains = network.initialize(parametrization, WIDTHS, seed=0)
@@ -211,7 +208,10 @@ def test_weights_have_gamma_and_sigma():
     assert not np.array_equal(network.initialize("ntp", widths, seed=1)[0][0], ntp[0])
 
 
-@pytest.mark.parametrize("parametrization", ["ntp", "mup", "spectral", "dynamic"])
+@pytest.mark.parametrize(
+    "parametrization",
+    ["dynamic", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("ntp", "mup", "spectral"))],
+)
 def test_the_coordinate_check_of_table_1_1(parametrization):
     """Widths in proportion, where the table's orders hold for all: over a factor of 8 a slope is within 0.15 of its order.
 
@@ -319,21 +319,12 @@ def test_cifar10_s_files_are_read(cifar10):
     assert len(np.unique(np.vstack([train.x, test.x]), axis=0)) == 30  # no image twice
 
 
-def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch, rendered):
+def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     study.run(SMALL, tmp_path / "whole", "a.yaml")
-    assert {file.name for file in (tmp_path / "whole").iterdir()} == {"alignment.json", "alignment.md", "alignment.png"}
-    table = (tmp_path / "whole" / "alignment.md").read_text()
-    assert "dynamic, m = 2 n^0.5" in table and "Generated images, no photographs" in table
-    assert capsys.readouterr().out == table
+    assert capsys.readouterr().out == (tmp_path / "whole" / "alignment.md").read_text()
     before = (tmp_path / "whole" / "alignment.json").read_bytes()
     study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert (tmp_path / "whole" / "alignment.json").read_bytes() == before
-    assert "done already" in capsys.readouterr().err
-    (tmp_path / "whole" / "alignment.md").unlink()
-    study.run(SMALL, tmp_path / "whole", "a.yaml")
-    assert (tmp_path / "whole" / "alignment.md").read_text() == table, (
-        "a page that is gone is written again from the record"
-    )
 
     stopped = json.loads(before)
     del stopped["report"], stopped["cells"]["dynamic, m = 2 n^0.5, n = 80"]
@@ -346,18 +337,7 @@ def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch, rendere
     assert json.loads((tmp_path / "part" / "alignment.json").read_bytes()) == json.loads(before)
 
 
-def test_results_of_other_settings_are_not_written_over(tmp_path):
-    (tmp_path / "alignment.json").write_text(json.dumps({"study": {"kind": "alignment"}, "cells": {}}))
-    with pytest.raises(
-        InputError, match="alignment.json: holds the results of other settings; delete it, or name another folder"
-    ):
-        study.run(SMALL, tmp_path, "a.yaml")
-    (tmp_path / "alignment.json").write_text("{")
-    with pytest.raises(InputError, match="alignment.json: unreadable or damaged"):
-        study.run(SMALL, tmp_path, "a.yaml")
-
-
-def test_training_curves_are_written(tmp_path, rendered):
+def test_training_curves_are_written(tmp_path):
     settings = {
         "kind": "training_curves", "pairs": [["airplane", "automobile"]], "parametrizations": ["dynamic", "spectral"], "n": 40, "narrow": 8,
         "epochs": 3, "seeds": 2, "images": {"train": 100, "test": 50}, "batch_size": 64, "learning_rate": 0.05,
@@ -367,70 +347,3 @@ def test_training_curves_are_written(tmp_path, rendered):
     assert len(found["cells"]) == 4
     losses = found["cells"]["airplane/automobile, dynamic, seed 1"]
     assert len(losses["train"]) == len(losses["test"]) == 4 and losses["train"][-1] < losses["train"][0]
-    table = (tmp_path / "training_curves.md").read_text()
-    assert re.search(r"^\| airplane / automobile \| \d+ \| spectral \|", table, re.MULTILINE)
-    assert (tmp_path / "training_curves.png").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("change, message", [
-    ({"seed": 3}, "a.yaml: seed: no such setting; choose from kind, cases"),
-    ({"seeds": "many"}, "a.yaml: seeds is 'many': it must be a valid integer"),
-    ({"images": {"size": 3}}, "a.yaml: images.size: no such setting; choose from folder"),
-    ({"cases": [{"parametrization": "dp", "factor": 1, "power": 1}]}, "a.yaml: cases.1.parametrization is 'dp': it must be 'ntp'"),
-    ({"cases": [{"parametrization": "ntp", "factor": 9, "power": 1}]}, "a.yaml: cases.1: m is 180 to 720: it must be between 1 and n"),
-    ({"cases": []}, "a.yaml: cases is "),
-    ({"widths": {"first": 5, "last": 6}}, "a.yaml: widths.last is 6: it must be at least first"),
-])  # fmt: skip
-def test_settings_are_strict(tmp_path, change, message):
-    with pytest.raises(InputError, match=message):
-        study.run(SMALL | change, tmp_path / "out", "a.yaml")
-    assert not (tmp_path / "out").exists()
-
-
-FOUR = ("ntp", "mup", "spectral", "dynamic")
-CASES = {
-    "alignment_fig3_2": [("spectral", 0.2, 1), ("spectral", 0.2, 1), ("spectral", 6, 0.5)],
-    "alignment_fig3_3": [("dynamic", 150, 0.2), ("spectral", 150, 0.2)],
-    "alignment_without_kink": [("spectral", 6, 0.5), ("spectral", 150, 0.2)],
-    "coordinate_check": [*((name, 0.2, 1) for name in FOUR), *((name, 150, 0.2) for name in FOUR)],
-    "exponents": [("dynamic", 0.2, 1)] * 3,
-}
-
-
-@pytest.mark.parametrize("file", sorted(STUDIES.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_study_files_are_the_thesis_s(file):
-    tree = yaml.safe_load(file.read_text())
-    smaller = tree.pop("small")
-    full, small = parse(tree, file.name), parse(tree | smaller, file.name)
-    assert small.learning_rate == full.learning_rate == 0.1
-    if isinstance(full, CurvesSettings):
-        sizes = (full.n, full.narrow, full.epochs, full.batch_size, full.momentum, full.seeds)
-        assert sizes == (10_000, 500, 100, 64, 0.9, 100)
-        assert small.momentum == 0.9 and (full.images.train, full.images.test) == (2000, 2000)
-        assert full.parametrizations == ("dynamic", "spectral")
-        assert full.pairs == (("airplane", "automobile"), ("bird", "cat"), ("deer", "dog"), ("frog", "horse"))
-    else:
-        assert (full.seeds, one_step.sizes(full)[::9]) == (30, [1000, 10_000])
-        chosen = [(case.parametrization, case.factor, case.power) for case in full.cases]
-        assert chosen == CASES[file.stem], "section 3.1 and its figures, and what is not in the thesis"
-        assert (
-            small.cases == full.cases
-            and np.sum(one_step.sizes(small)) * small.seeds < np.sum(one_step.sizes(full)) * 30
-        )
-
-
-def test_the_command_takes_the_small_sizes_and_names_the_folder(tmp_path, capsys, monkeypatch):
-    ran = []
-    monkeypatch.setattr(study, "run", lambda *arguments: ran.append(arguments))
-    (tmp_path / "a.yaml").write_text("{kind: alignment, seeds: 30, widths: {first: 9}, small: {seeds: 2}}")
-    study.run_file(tmp_path / "a.yaml")
-    study.run_file(tmp_path / "a.yaml", small=True)
-    study.run_file(tmp_path / "a.yaml", tmp_path, small=True)
-    tree = {"kind": "alignment", "seeds": 30, "widths": {"first": 9}}
-    source = str(tmp_path / "a.yaml")
-    command = f"python -m experiments.bottleneck {source}"
-    assert ran == [
-        (tree, Path("studies/a"), source, command),
-        (tree | {"seeds": 2}, Path("studies/a_small"), source, f"{command} --small"),
-        (tree | {"seeds": 2}, tmp_path, source, f"{command} --small --out {tmp_path}"),
-    ]
