@@ -105,15 +105,6 @@ def test_what_is_held_out_is_a_tenth_of_whole_sequences():
     assert readout_fits._held_out([100], 4096, 0).sum() == readout_fits._held_out([1] * 100, 4096, 0).sum() == 10
 
 
-def test_no_sequence_is_held_out_that_alone_has_a_class():
-    """The fit would not know the class."""
-    up, down = np.full((40, 1), 1.0), np.full((50, 1), -1.0)
-    noise = np.random.default_rng(0).normal(size=(90, 3))
-    states = [np.hstack([up, noise[:40]]), np.hstack([down, noise[40:]])]
-    readout = esnlm.Readout("ridge").fit(states, [np.ones(40, int), np.zeros(50, int)])
-    assert [set(each) for each in readout.predict(states)] == [{1}, {0}]
-
-
 def test_gradient_keeps_an_average_and_an_order():
     """The average of the arrays after each update, and rows in the order in which they are given."""
     settings = {"learning_rate": 0.1, "batch_size": 60, "order": "corpus"}

@@ -19,7 +19,6 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.topology import TOPOLOGIES
-from esnlm.reservoir.topology.given import Given
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
 from tests.evaluation.small_run import TOKENIZER
@@ -55,18 +54,6 @@ def test_it_is_the_reservoir_that_a_training_of_these_settings_draws():
     np.testing.assert_array_equal(dense(drawn.w_in), as_scipy(trained.stored_w_in).toarray())
     np.testing.assert_array_equal(drawn.leak, trained.leak[...])
     assert drawn.settings == settings
-
-
-def test_settings_beyond_the_papers_are_those_of_a_training_too():
-    rule = {"topology": "antisymmetric", "update_rule": "euler_state", "diffusion": 0.1}
-    drawn = esnlm.Reservoir.draw(64, vocabulary=12, mean_degree=4, leak=(0.01, 1), leak_spacing="log", seed=7, **rule)
-    assert (drawn.settings.leak_spacing, drawn.settings.diffusion) == ("log", 0.1)
-    trained = initialize_reservoir(drawn.settings, 12, 7).reservoir
-    np.testing.assert_array_equal(drawn.leak, trained.leak[...])
-    for_cell = (drawn.cell, trained)
-    one, other = (Reservoir(drawn.settings, cell, True).states(TOKENS[0]) for cell in for_cell)
-    np.testing.assert_array_equal(one, other)
-    assert np.abs(one - esnlm.Reservoir.draw(64, vocabulary=12, mean_degree=4, seed=7).states(TOKENS[0])).max() > 0.01
 
 
 def test_states_of_tokens_are_those_of_the_equations():
@@ -247,14 +234,3 @@ OF_TOKENS = esnlm.Reservoir.draw(8, vocabulary=50)
 def test_mistakes_are_named(act, words):
     with pytest.raises(InputError, match=words):
         act()
-
-
-def test_a_function_that_was_drawn_with_is_not_registered():
-    """Or a run would be saved under a name that no other program knows."""
-
-    def chain(state_size, rng):
-        return np.roll(np.eye(state_size), 1, axis=0)
-
-    for _ in range(2):
-        assert esnlm.Reservoir.draw(8, vocabulary=12, topology=chain).settings.topology == Given(nonzeros=8)
-    assert not any("chain" in kind for kind in TOPOLOGIES)

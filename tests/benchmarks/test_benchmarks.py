@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import families
 import generation
 import measure
-import memory
 import recurrence
 import scoring
 import sentences
@@ -24,7 +23,6 @@ import untrained
 import esnlm
 
 TINY = ["--copy-megabytes", "1", "--rounds", "1"]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -99,27 +97,11 @@ def test_scoring(tmp_path):
     assert row["distinct_prefixes"] < row["predictions"]
 
 
-@pytest.mark.nightly
-def test_generation(tmp_path):
-    sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--tokens", "9"]
-    (row,) = generation.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
-    assert set(row["contenders"]) == {"esnlm", "SciPy"} and not row["failures"]
-    assert [result["agree"] for result in row["contenders"].values()] == [9, 9]
-    assert "tokens that agree" in (tmp_path / "generation.md").read_text()
-
-
 def test_a_plain_loop_writes_what_a_run_writes():
     model = (32, 60, 8)
     ours = generation.generate(generation.ready(*model), 20, 3)
     assert ours.tolist() == generation.Loop(*model).generate(20, 3).tolist()
     assert generation.agreement(np.array([1, 2, 3]), np.array([1, 0, 3])) == 1
-
-
-@pytest.mark.nightly
-def test_memory(tmp_path):
-    sizes = ["--divide", "1024", "--vocab", "60", "--rank", "8", "--topology", "erdos_renyi", "--only", "whole"]
-    (row,) = memory.main([*sizes, "--out", str(tmp_path)])["rows"].values()
-    assert row["peak_bytes"] > row["trained_bytes"] > 0 and row["predictions_an_update"] == 32 * 511
 
 
 @pytest.mark.nightly

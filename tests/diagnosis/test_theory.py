@@ -136,26 +136,8 @@ def test_the_linearisation_of_the_rules_without_a_theorem(rule):
     assert (found.verdict, found.reason) == ("undecided", f"nothing was derived for {rule}")
 
 
-def test_random_embeddings_reach_every_unit_that_w_in_does():
-    w_in, embedding = np.zeros((2, 3), np.float32), np.ones((3, 5), np.float32)
-    empty = [
-        decide(Reservoir(np.eye(2, dtype=np.float32), w, np.ones(2, np.float32), embedding)).empty_tokens
-        for w in (w_in, w_in + 1)
-    ]
-    assert empty == [5, 0]
-
-
 def test_a_decay_moves_both_bounds():
     """h' = (1 - alpha a) h + a tanh(W h): at alpha 0.4 the matrix I / 2 no longer contracts, and 0 is unstable."""
     assert decide(by_hand(HALF, EMPTY, 0.5), decay=0.6).verdict == "holds"
     found = decide(by_hand(HALF, EMPTY, 0.5), decay=0.4)
     assert found.verdict == "fails" and found.linear_radius == pytest.approx(1 - 0.2 + 0.25)
-
-
-def test_leaks_beyond_alpha_are_what_leaves_it_undecided():
-    """sigma_max is below alpha, so that it is not to blame."""
-    found = decide(by_hand(HALF, EMPTY, 0.8), decay=1.5)
-    assert found.verdict == "undecided" and found.sigma_max < 1.5
-    assert found.reason.startswith(
-        "alpha times the largest leak is 1.2, above 1, where proposition 3a says nothing, and no"
-    )

@@ -126,13 +126,3 @@ def test_prompts_of_several_lengths_are_continued_as_each_would_be_alone(name):
         features, readout = sources(name, 1)
         (alone,) = generate_each(features, readout, [prompt], EOS, **settings)
         assert ids == alone
-
-
-def test_a_continuation_ends_where_it_is_said_to_be_finished():
-    features, readout = sources("esn", 2)
-    settings = {"length": 9, "temperature": 3.0, "top_k": None, "seed": 1, "precision": "float32"}
-    prompts = [np.array([EOS], np.int32)] * 2
-    found = generate_each(
-        features, readout, prompts, EOS, numbers=range(2), is_finished=lambda ids: len(ids) == 2, **settings
-    )
-    assert all(len(ids) <= 2 for ids in found) and found[0] != found[1], "each slot has choices of its own"

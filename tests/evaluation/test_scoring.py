@@ -65,22 +65,6 @@ def test_group_log_probs_agree_with_the_oracle(model, sequences, chunk, window_t
             np.testing.assert_allclose(log_probs, np.log(in_group), rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("chunk", (1, 7, 32, 67))
-def test_no_more_states_than_a_chunk_s_have_logits_at_once(model, sequences, chunk, monkeypatch):
-    """And of them few are padding: chunks of a block are alike in size, to an eighth of the setting."""
-    seen = []
-
-    def no_log_probs(params, buffer, rows, sources, targets, precision, with_likeliest):
-        seen.append(rows)
-        return np.zeros(len(targets), np.float32)
-
-    monkeypatch.setattr(scoring, "_pair_log_probs", no_log_probs)
-    stream = FeatureStream(model.reservoir.for_device("csr"), slots=16, capacity=32)
-    scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", chunk)
-    assert max(map(len, seen)) <= chunk
-    assert sum(len(rows) - len(set(rows)) for rows in seen) <= len(seen) * (1 + chunk // 8)
-
-
 @pytest.mark.parametrize("begins_alike", [True, False])
 def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
     bos = np.array([V - 1] * begins_alike, np.int32)

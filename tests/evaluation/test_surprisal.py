@@ -55,11 +55,6 @@ def test_tokens_in_bits(run):
     np.testing.assert_allclose(column(rows, "surprisal_bits"), expected, rtol=TOLERANCE)
 
 
-def test_a_mark_can_be_a_word(run):
-    rows = run.surprisal([TEXT], punctuation="separate", eos=False)
-    assert column(rows, "word") == ["The", "cats", "sleep", "."]
-
-
 @pytest.mark.parametrize("whitespace", ["leading", "trailing"])
 def test_the_words_of_a_sentence_can_be_given(run, whitespace):
     """A word that was given may have white space in it: it has the sum of its words."""

@@ -1,7 +1,6 @@
 """The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images, and files that are kept."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from experiments.bottleneck import curves, images, network, one_step, study
 from experiments.bottleneck.images import Images, ImageSettings
 from experiments.bottleneck.settings import Case
 
-STUDIES = Path(study.__file__).parent / "studies"
 WIDTHS = [12, 20, 6, 20, 6, 20, 2]
 EPSILON = float(np.finfo(np.float32).eps)
 SMALL = {
@@ -251,37 +249,6 @@ def test_a_fit_is_least_squares_on_the_means_over_seeds():
     found, expected = one_step.fit_power(x, values), scipy.stats.linregress(np.log(x), np.log(values.mean(axis=1)))
     assert (found.slope, found.constant) == pytest.approx((expected.slope, expected.intercept))
     assert found.low < found.slope < found.high
-
-
-def test_spectral_without_its_kink_draws_the_first_layer_as_wide_networks_have_it():
-    with_kink, without = (network.initialize("spectral", [64, 16, 8, 16, 2], 0, kink=kink)[0] for kink in (True, False))
-    np.testing.assert_allclose(without[0], with_kink[0] * 2, rtol=1e-6)  # sqrt(n_1 / n_0) = 1/2
-    for ours, theirs in zip(with_kink[1:], without[1:], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-def test_the_exponent_of_dynamic_leads_from_ntp_to_dynamic():
-    widths = [64, 16, 8, 16, 2]
-    start, end = (network.initialize("dynamic", widths, 0, q) for q in (0.0, 0.5))
-    for found, kind in ((start, "ntp"), (end, "dynamic")):
-        expected = network.initialize(kind, widths, 0)
-        for ours, theirs in zip([*found[0], found[1]], [*expected[0], expected[1]], strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-
-
-@pytest.mark.nightly
-def test_alignment_is_flat_under_dynamic_and_not_under_spectral():
-    """Figure 3.3 at a tenth of its widths: the bottleneck hardly widens, and under Spectral the layers before it lose."""
-    data, _ = images.load(ImageSettings(train=200, test=0), ["airplane", "automobile"], "")
-    slopes, sizes = {}, [200, 400, 800, 1600]
-    for kind in ("dynamic", "spectral"):
-        case = Case(kind, 30, 0.2)
-        found = [[one_step.measure(case, n, seed, data, 0.1)["alignment"] for seed in range(20)] for n in sizes]
-        slopes[kind] = np.array(
-            [one_step.fit_power(sizes, layer).slope for layer in np.moveaxis(np.array(found), 2, 0)]
-        )
-    assert np.abs(slopes["dynamic"]).max() < 0.15
-    assert slopes["spectral"][:5].max() < -0.3
 
 
 def test_generated_images_are_normalised_and_of_two_kinds():

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from esnlm.compute import default_batch_slots
 from esnlm.features import layout
 from esnlm.features.stream import FeatureStream
 from esnlm.reservoir import sparse
@@ -133,10 +132,3 @@ def test_trees_hold_every_prefix_once():
     for text, row in zip(texts, packed.rows, strict=True):
         for t in range(len(text)):
             assert row_of.setdefault(text[: t + 1].tobytes(), row[t]) == row[t]
-
-
-@pytest.mark.parametrize(
-    "size, backend, expected_slots", [(1024, "cpu", 96), (16_384, "cpu", 96), (65_536, "cpu", 64), (2**20, "cpu", 8)]
-)
-def test_slots_fit_the_cache(size, backend, expected_slots):
-    assert default_batch_slots(size, backend) == expected_slots

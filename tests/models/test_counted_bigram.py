@@ -10,19 +10,15 @@ import pytest
 
 import esnlm
 from esnlm.data import grammar
-from esnlm.errors import InputError
 from esnlm.models.counted_bigram import CountedBigram, count
-from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.ngrams import WittenBellModel
 from esnlm.readout import linear
-from esnlm.trunk.trunk import TrunkConfig
 
 V = 12
 EPSILON = float(np.finfo(np.float32).eps)
 TEXT = [
     np.array([0, *np.random.default_rng(i).integers(2, V - 2, 9), 1]) for i in range(8)
 ]  # V - 1 and V - 2 never occur
-COUNTED = DeepReadoutConfig(readout=TrunkConfig(counted="bigram"))
 
 
 def witten_bell(text, vocab_size):
@@ -187,17 +183,6 @@ def test_scores_and_generated_text_are_those_of_the_sum(trained):
     assert run.generate(temperature=0, length=1) == [run.tokenizer.decode([int(first.argmax())])]
 
 
-def test_states_are_without_the_token_of_the_counts(trained):
-    run, text = trained[0], OTHERS[0]
-    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
-    (states,) = run.states([text])
-    assert states.shape == (len(ids), 4)  # (T, r)
-    logits = states @ run.model.params["readout"]["w"].T + run.model.params["readout"]["bias"]
-    logits += witten_bell(list(run.training_store()), run.tokenizer.vocab_size)[ids]
-    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(log_p[:-1], oracle(run, ids[:-1]), rtol=1e-5)
-
-
 def test_a_run_needs_no_text_to_be_restored(trained, tmp_path):
     run, again_at = trained[0], tmp_path / "run"
     shutil.copytree(run.directory, again_at)
@@ -208,10 +193,3 @@ def test_a_run_needs_no_text_to_be_restored(trained, tmp_path):
     assert {name for name in run.arrays() if name.startswith("counted")} == {
         f"counted.{name}" for name in ("rows", "columns", "counts")
     }
-
-
-@pytest.mark.parametrize("vocab_size, named", [(50_257, "10.1 GB"), (V, "no training text")])
-def test_what_cannot_be_counted_is_refused(vocab_size, named):
-    text = TEXT if vocab_size > V else ()
-    with pytest.raises(InputError, match=f"^model.readout.counted is bigram: .*{named}"):
-        COUNTED.initialize_frozen(vocab_size, 0, *([text] if text else []))

@@ -1,18 +1,15 @@
 """A deep readout computes what its equations say, learns by their gradient, and is an ESN where it has nothing more."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
 import pytest
 
-import esnlm
 from esnlm.cells.attention import AttentionConfig
 from esnlm.cells.diagonal import DiagonalConfig
 from esnlm.cells.gru import GruConfig
-from esnlm.compute import ComputeConfig, choose_compute, choose_kernel
-from esnlm.data.store import open_store
+from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
@@ -21,7 +18,6 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.runs import checkpoint
 from esnlm.training import batches, update
 from esnlm.trunk.gated_mlp import GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
@@ -29,7 +25,6 @@ from esnlm.trunk.recent_tokens import RecentTokensConfig
 from esnlm.trunk.trunk import TrunkConfig
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of
-from tests.training.small import DATA, TRAINING, train
 
 V = 30
 EPS = float(np.finfo(np.float32).eps)
@@ -250,51 +245,3 @@ def test_reservoirs_side_by_side_differ():
     members = ALL.initialize_frozen(V, 0)[1]["reservoirs"]
     assert members[0] == record
     assert members[1]["seed"] != 0 and members[1]["radius_before_scaling"] != record["radius_before_scaling"]
-
-
-def test_a_large_sparse_gru_beside_a_small_reservoir_stays_sparse():
-    small = ReservoirConfig(state_size=64, mean_degree=32)  # half of its entries: dense everywhere, if it were alone
-    assert [choose_kernel(DeepReadoutConfig(reservoir=small).recurrence, backend) for backend in ("cpu", "gpu")] == [
-        "dense",
-        "dense",
-    ]
-    both = DeepReadoutConfig(reservoir=small, gru=GruConfig(units=16_384, mean_degree=32))
-    assert [choose_kernel(both.recurrence, backend) for backend in ("cpu", "gpu")] == ["csr", "fused"]
-    full = ReservoirConfig(state_size=8_192, mean_degree=4_096)
-    other = DeepReadoutConfig(reservoir=full, gru=GruConfig(units=256, mean_degree=32))
-    assert [choose_kernel(other.recurrence, backend) for backend in ("cpu", "gpu")] == ["dense", "dense"]
-
-
-SMALL = """
-model:
-  family: deep_readout
-  reservoir: {state_size: 24, mean_degree: 5}
-  reservoirs: 2
-  diagonal: {units: 10, token_dependence: 0.5}
-  gru: {units: 12, mean_degree: 4}
-  attention: {heads: 2, window: 3, width: 8, sharpness: 3}
-  readout:
-    rank: 14
-    normalize: true
-    recent_tokens: {count: 2, width: 5, decays: [0.7], window: 4}
-    ngrams: {orders: [2, 3], buckets: 40, width: 4, multiplier: 3}
-    gated_mlp: {blocks: 2, width: 16}
-"""
-
-
-@pytest.mark.nightly
-def test_a_finished_run_loads_and_agrees_with_the_equations(tmp_path, monkeypatch):
-    finished = train(tmp_path, "whole", text=DATA + TRAINING + SMALL)
-    run = esnlm.load(finished)
-    frozen, _ = checkpoint.restore(finished / "frozen")
-    params = deep_oracle.float64(run.model.params)
-    monkeypatch.setattr("tests.models.test_deep_readout.V", run.tokenizer.vocab_size)
-
-    def nats(ids):
-        return len(ids[1:]) * deep_oracle.nll(params["readout"], expected_z(params, frozen, ids[:-1]), ids[1:])
-
-    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode("The cats sleep."), run.tokenizer.eos])
-    assert abs(run.log_probs(["The cats sleep."])[0] + nats(ids)) < len(ids) * TOLERANCE
-    store = open_store(finished / "stores" / "validation")
-    expected = sum(nats(np.asarray(sentence)) for sentence in store) / sum(len(sentence) - 1 for sentence in store)
-    assert abs(json.loads((finished / "summary.json").read_text())["val_nll"] - expected) < TOLERANCE

@@ -165,14 +165,3 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
 
 def same_bits(one, two):
     return np.asarray(one).tobytes() == np.asarray(two).tobytes()
-
-
-# Millions of trained and of all parameters as printed: frozen_rnn_ja, table 1, of all entries, cut.
-TABLE_1 = {64: (6, 6), 128: (12, 12), 256: (25, 25), 512: (51, 51), 1024: (102, 104), 2048: (205, 210)}
-
-
-@pytest.mark.parametrize("size", TABLE_1)
-def test_parameters_of_the_paper_s_table(size):
-    reservoir = ReservoirConfig(state_size=size, **DENSE)
-    counts = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True).expected_counts(50_257)
-    assert (counts.trainable // 10**6, counts.entries // 10**6) == TABLE_1[size]

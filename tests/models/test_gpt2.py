@@ -179,22 +179,6 @@ def test_a_token_sees_only_what_came_before_it_in_its_sentence():
     np.testing.assert_array_equal(changed, expected)
 
 
-def test_dropout_follows_the_keys_alone():
-    tokens, positions, corpus_positions, _ = lay_out(SENTENCES, 3, 32)
-    one = features(STATE, tokens, positions, KEYS[corpus_positions])
-    np.testing.assert_array_equal(one, features(STATE, tokens, positions, KEYS[corpus_positions]))
-    assert np.mean(np.asarray(one) == np.asarray(features(STATE, tokens, positions, KEYS[corpus_positions + 1]))) < 0.01
-
-
-def test_a_token_or_position_outside_its_table_gives_nan():
-    tokens, positions, _, _ = lay_out(SENTENCES, 3, 32)
-    for table, outside in ((tokens, V), (positions, CONFIG.positions)):
-        changed = table.copy()
-        changed[1, 3] = outside
-        found = features(STATE, *(changed if array is table else array for array in (tokens, positions)))
-        assert np.isnan(found[1, 3]).all() and not np.isnan(found[0]).any()
-
-
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
     """By query, key token, head, and the site that the keys were folded with."""
@@ -292,18 +276,3 @@ def test_initialisation_is_hugging_face_s():
             deviation = 0.02 / np.sqrt(16) if "c_proj" in name else 0.02
             assert array.std() == pytest.approx(deviation, rel=5 / np.sqrt(2 * array.size))
             assert abs(array.mean()) < 5 * deviation / np.sqrt(array.size)
-
-
-# Millions of trainable and of all parameters as printed: esn_at_scale, table 3 (rounded); frozen_rnn_ja, table 1 (cut).
-TABLES = {
-    "scale_table3.csv": {"GPT2 Scratch": (768, 124, 124), "GPT2 OpenAI": (768, 124, 124)},
-    "frozen_table1.csv": {"GPT2 Scratch": (768, 124, 124), "GPT2 OpenAI": (768, 124, 124)},
-}
-
-
-def test_parameters_of_the_papers_tables():
-    counts = GPT2Config().expected_counts(50_257)
-    assert (counts.trainable, counts.total, counts.entries) == (124_439_808,) * 3
-    for width, trainable, total in (row for table in TABLES.values() for row in table.values()):
-        assert width == GPT2Config().width
-        assert round(counts.trainable / 1e6) == int(counts.trainable / 1e6) == trainable == total

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ import pytest
 import safetensors.numpy
 from flax import nnx, traverse_util
 
-from esnlm.data.tokenizer import GPT2_SHA256
 from esnlm.errors import InputError
 from esnlm.models import gpt2, huggingface
 from tests.models.small_gpt2 import CONFIG, CONFIG_JSON, MERGES, V, random_weights, save, write
@@ -200,20 +198,6 @@ def test_a_folder_gives_configuration_model_and_tokenizer(folder):
     np.testing.assert_array_equal(arrays["h.mlp.c_fc.weight"][2], weights["transformer.h.2.mlp.c_fc.weight"])
 
 
-def test_settings_of_config_json_are_kept(folder):
-    changes = {
-        "resid_pdrop": 0.2,
-        "embd_pdrop": 0.2,
-        "attn_pdrop": 0.2,
-        "layer_norm_epsilon": 1e-6,
-        "initializer_range": 0.01,
-    }
-    changes |= {"activation_function": "gelu_pytorch_tanh", "n_inner": 256}  # the same as the defaults
-    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | changes))
-    expected = dataclasses.replace(CONFIG, dropout=0.2, layer_norm_epsilon=1e-6, initializer_range=0.01)
-    assert huggingface.read_gpt2(folder)[0] == expected
-
-
 def test_halves_become_float32(folder):
     weights = {key: array.astype(jnp.bfloat16) for key, array in random_weights().items()}
     save(folder, weights)
@@ -229,13 +213,6 @@ def test_masks_and_a_copy_of_the_embedding_are_left_out(folder):
     weights["transformer.h.0.attn.masked_bias"] = np.array(-1e4, np.float32)
     save(folder, weights)
     assert len(arrays_of(huggingface.read_gpt2(folder)[1])) == len(gpt2.shapes(CONFIG, V))
-
-
-def test_gpt2_s_own_files_are_gpt2_s_tokenizer(data, tmp_path):
-    shutil.copyfile(data / "gpt2_bpe" / "encoder.json", tmp_path / "vocab.json")
-    shutil.copyfile(data / "gpt2_bpe" / "vocab.bpe", tmp_path / "merges.txt")
-    tokenizer = huggingface._read_tokenizer(tmp_path)
-    assert (tokenizer.name, tokenizer.sha256, tokenizer.vocab_size) == ("gpt2", GPT2_SHA256, 50_257)
 
 
 # ---- what is refused ----
@@ -262,14 +239,6 @@ def refused(folder, named):
 def test_a_configuration_of_something_else_is_refused(folder, change, named):
     (folder / "config.json").write_text(json.dumps(CONFIG_JSON | change))
     refused(folder, named)
-
-
-@pytest.mark.parametrize("content", [None, b"{", b"[1]"])
-def test_a_damaged_configuration_is_refused(folder, content):
-    (folder / "config.json").unlink()
-    if content is not None:
-        (folder / "config.json").write_bytes(content)
-    refused(folder, "config.json")
 
 
 BIAS, ONE = "transformer.h.1.mlp.c_fc.bias", np.ones(1, np.float32)

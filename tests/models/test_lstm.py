@@ -88,13 +88,6 @@ def torch_loss_and_gradient(params, inputs, targets):
     return {"loss": loss.item()} | gradient
 
 
-def torch_size():
-    import torch
-
-    with torch.device("meta"):  # shapes without the arrays
-        return {"size": sum(parameter.numel() for parameter in network(512, 50_257).parameters())}
-
-
 @pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
 def test_features_ahead_are_torch_s(peer, model, params, prefix_tree):
     texts = sentences()
@@ -132,14 +125,6 @@ def test_loss_and_gradient_are_torch_s(peer, model, params):
         found, slope = peer.sample(array), expected[IN_TORCH[name]]
         # Back through time there are twice the products, after those forwards.
         assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), name
-
-
-def test_parameters_of_the_papers_tables(peer):
-    """LSTM in esn_at_scale, table 3, in millions, rounded; in frozen_rnn_ja, table 1, cut."""
-    counts = LstmConfig().expected_counts(50_257)
-    assert counts.trainable == counts.total == counts.entries == peer("lstm-size", torch_size)["size"]
-    assert round(counts.trainable / 1e6) == 54
-    assert counts.trainable // 10**6 == 53
 
 
 def test_a_drawn_model_has_what_is_counted():

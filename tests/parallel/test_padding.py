@@ -10,7 +10,7 @@ import pytest
 
 import esnlm
 from esnlm.config import TrainingConfig
-from esnlm.models import devices, registry
+from esnlm.models import devices
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.parallel.placement import Placement, rows_on
 from esnlm.readout import linear
@@ -52,19 +52,6 @@ def test_the_rows_are_a_multiple_of_128():
     assert rows_on("gpu", 50_257) == rows_on("tpu", 50_257) == 50_304
     assert rows_on("gpu", 256) == 256 and rows_on("cpu", 50_257) == 50_257
     assert rows_on("cpu", 50_257, vocabulary=8) == 8 * 128 * 50
-
-
-def test_on_a_cpu_the_columns_of_the_logits_do_not_meet_in_its_cache():
-    assert rows_on("cpu", 8_192) == 8_208
-    assert rows_on("cpu", 8_000) == 8_000  # no multiple of 128
-    assert rows_on("cpu", 1_024) == 1_024  # too few to matter
-
-
-def test_readouts_that_something_else_reads_are_not_padded():
-    assert {name for name, family in registry.MODELS.items() if not family().readout_can_be_padded} == {
-        "gpt2",
-        "jaeger",
-    }
 
 
 @pytest.mark.parametrize("rank", [None, 5])

@@ -153,21 +153,3 @@ def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
     r1 = np.tanh(1)
     np.testing.assert_allclose(stack.output(states).ravel(), [r1, np.tanh(r1), np.tanh(np.tanh(r1))], rtol=1e-6)
     assert not stack.output(stack.step(states, np.array([1]))).any()
-
-
-def test_a_hub_is_not_padded_to_where_the_kernel_is_left_open(monkeypatch):
-    """As the configuration chooses it, `for_device` must know of the fullest row."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(sparse, "choose_kernel", seen := Chosen())
-    hubs = frozen("two scale-free layers of ReLU")
-    hubs.for_device()
-    entries = [np.count_nonzero(oracle.dense(layer.stored_w_rec), axis=1) for layer in hubs.layers]
-    assert seen == [(N, row.sum(), "gpu", row.max()) for row in entries]
-
-
-class Chosen(list):
-    """Stands in for `sparse.choose_kernel` and remembers what it was asked."""
-
-    def __call__(self, *arguments):
-        self.append(arguments)
-        return "csr"

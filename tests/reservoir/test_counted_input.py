@@ -1,7 +1,6 @@
 """The counted W_in: counts, PPMI and columns are those of a few loops over the text, in float64."""
 
 import dataclasses
-import tracemalloc
 from pathlib import Path
 
 import jax
@@ -93,21 +92,6 @@ def test_w_in_is_that_of_loops(text, monkeypatch, share, reached):
     np.testing.assert_allclose(w_in, columns_by_hand(text, random, reached, 0.7), rtol=1e-7, atol=0)
     np.testing.assert_array_equal(oracle.dense(found.w_rec), oracle.dense(plain.w_rec))
     np.testing.assert_array_equal(found.leak, plain.leak)
-
-
-def test_a_dense_w_in_is_held_once(text, monkeypatch):
-    """Beside W_in in float32 there are blocks of y, its squares and G in float64, and the few counts."""
-    units, vocab_size, at_once = 256, 2000, 1 << 15
-    monkeypatch.setattr(counted_input, "ENTRIES", at_once)
-    projection = np.random.default_rng(0).standard_normal((units, vocab_size), dtype=np.float32)
-    tracemalloc.start()
-    try:
-        w_in = counted_input.counted_columns(text, projection, units, 1.0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert isinstance(w_in, np.ndarray) and w_in.dtype == np.float32 and w_in.shape == (units, vocab_size)
-    assert peak < w_in.nbytes + 5 * 8 * at_once  # 1.6 times W_in
 
 
 def test_tokens_that_are_used_alike_drive_the_same_units(text):

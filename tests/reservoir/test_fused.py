@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from esnlm.compute import ComputeConfig
 from esnlm.features import dropout
-from esnlm.features.layout import pack_batch
 from esnlm.features.stream import FeatureStream
-from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir import functions, fused, sparse
 from esnlm.reservoir.arrays import bcoo
 from esnlm.reservoir.topology import TOPOLOGIES
@@ -97,17 +94,6 @@ def test_rows_of_every_topology_are_summed():
     terms = np.count_nonzero(w, axis=1)[:, None]
     assert (np.abs(found - np.float64(w) @ h) <= terms * EPSILON * (np.abs(w) @ np.abs(h))).all()
     assert not found[17:40:5].any()
-
-
-def test_rows_with_most_entries_are_computed_first():
-    hubs = fused.prepare((40, 40), np.repeat([2, 35], [3, 30]), np.arange(33), np.ones(33, np.float32))
-    assert hubs.order.tolist() == [2, 0, 1]  # rows 32 .. 39 have 30 entries, rows 0 .. 15 three
-
-
-def test_buckets_hold_the_entries_of_a_column():
-    """Two buckets of 16 units each, in columns of which one is padded with the number of units."""
-    index = np.array([[0, 15, 16, 31], [17, 20, 32, 32]])
-    assert fused.first_of_buckets(index, units=32, count=2).tolist() == [[0, 2, 4], [0, 0, 2]]
 
 
 def test_states_of_a_tile_stay_in_the_cache():
@@ -220,17 +206,6 @@ def test_dropped_input_is_given_to_the_kernel():
     assert np.abs(found["csr"] - np.concatenate(read(ready["csr"], texts))).max() > 0.01  # something was dropped
 
 
-@pytest.mark.nightly
-def test_dense_matrices_are_read_as_they_are():
-    assert not reservoir(connectivity=0.5).for_device("fused").fuses_steps  # a dense W_rec is no matrix for this kernel
-    frozen, texts = reservoir(input_connectivity=0.5), sentences()
-    ready = frozen.for_device("fused")
-    assert ready.fuses_steps
-    for states, text in zip(read(ready, texts), texts, strict=True):
-        exact, bound = states_and_bound(frozen, text)
-        assert (np.abs(states - exact) <= bound).all()
-
-
 def test_a_trained_input_is_read_as_it_is_and_gradients_take_the_products():
     """An ESN+i: its W_in changes, so no bucket is kept of it, and gradients go through W_rec's transpose."""
     trained, texts = reservoir().with_trained_input(), sentences(2, longest=5)
@@ -258,22 +233,3 @@ def test_an_activation_of_a_program_s_own_takes_the_products():
     assert not ready.fuses_steps
     for found, plain in zip(read(ready, texts, slots=2), read(frozen.for_device("csr"), texts, slots=2), strict=True):
         np.testing.assert_allclose(found, plain, atol=1e-6)
-
-
-@pytest.mark.nightly
-def test_output_feedback_reads_the_products():
-    """Jaeger's network: each step adds W_back p, and its gradient meets no kernel, since the reservoir is frozen."""
-    config = JaegerConfig(reservoir=ReservoirConfig(state_size=N, mean_degree=6.0), rank=5)
-    model = config.initialize(V, 1, config.initialize_frozen(V, 1)[0])
-    batch, _ = pack_batch(sentences(), sentences())
-
-    def loss(params, kernel):
-        ready = model.for_device(ComputeConfig(kernel=kernel)).with_params(params)
-        return (ready(batch) ** 2).mean()
-
-    (found, gradient), (expected, other) = (
-        jax.value_and_grad(loss)(model.params, kernel) for kernel in ("fused", "csr")
-    )
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)  # some tens of steps, each of a few roundings
-    for own, its in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(own, its, atol=1e-5 * float(jnp.abs(its).max()))

@@ -24,19 +24,6 @@ def test_an_elementwise_activation_is_taken(add, units, f):
 
 
 @pytest.mark.parametrize(
-    "rule",
-    [
-        lambda state, drive, leak, f: f(drive),
-        lambda state, drive, leak, f: jnp.roll(state, 1, axis=0) + leak * f(drive),  # a unit may read another one
-        lambda state, drive, leak, f: f(drive) / jnp.linalg.norm(state, axis=0),
-        lambda state, drive, leak, f: state + leak.at[0].set(0) * f(drive),  # the leak is an array of JAX, as in a run
-    ],
-)
-def test_an_update_rule_that_keeps_sequences_apart_is_taken(add, rule):
-    check_own_functions("tanh", add("update_rule", rule), 6)
-
-
-@pytest.mark.parametrize(
     "f",
     [
         lambda x: jax.nn.softmax(x, axis=0),  # over units

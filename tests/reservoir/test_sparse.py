@@ -41,15 +41,6 @@ def test_matmul_agrees_with_numpy(kernel, columns):
     assert (np.abs(np.asarray(product, np.float64) - dense @ h) <= bound + 1e-12).all()
 
 
-def test_a_row_without_entries_gives_zero():
-    w_rec = reservoir(mean_degree=1.5).w_rec
-    empty = np.asarray(oracle.dense(w_rec) != 0).sum(1) == 0
-    assert empty.any()
-    for kernel in PLAIN:
-        product = sparse.matmul(sparse.prepare(w_rec, kernel), jnp.ones((150, 8)))
-        assert not np.asarray(product)[empty].any()
-
-
 @pytest.mark.parametrize("settings", [{}, {"mean_degree": 1.0}, {"connectivity": 0.5}])
 def test_add_columns_adds_the_token_s_column(settings):
     w_in = reservoir(**settings)

@@ -1,21 +1,15 @@
 """The frozen arrays are the papers': connectivity, distributions, radius, leak."""
 
-import hashlib
-
 import jax
 import numpy as np
 import pytest
 
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir import weights
 from esnlm.reservoir.cell import from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
-from esnlm.reservoir.spectrum import SpectralRadius
-from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
-from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
@@ -78,42 +72,6 @@ OTHERS = [
     FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3), BlockDiagonal(blocks=4, mean_degree=6),
     Orthogonal(degree=8), Antisymmetric(mean_degree=6),
 ]  # fmt: skip
-
-
-DIGESTS = {
-    "erdos_renyi": "947580b8a2297a4991b92cf72ff9fdabec5af00662bffcc30a979062967bda76",
-    "fixed_in_degree": "3f30c29f12ad7672555a77c63deac57f0b40ef417660cccb74e0bf22ff1fbcc6",
-    "ring": "f7b7e8c87ffcda827f03a50aba253fa227fa355f20643374ec76693132316abb",
-    "small_world": "54bbc20f3f94f4ca75f7b8fcc1f1d4ce141545e0f9c187d53141afdb78cc6ea4",
-    "scale_free": "830e9e73ace28f28bbc4d4db9c610285a191663c32285696c29ad14ba8306480",
-    "block_diagonal": "191487245abf897e70f51c5506d4cdf158645f372f846922b44cce5ec9ca5ef8",
-    "orthogonal": "80e005d4176cae96f91a5c6f577ba29395160276129f2a27776a34ac61a379b1",
-    "antisymmetric": "35afa5c7f83d33b4df66c357f9aa847be9a9db74d708cba2c3c4671420fc43eb",
-    "erdos_renyi dense": "78ea45094b2beb4af3a9736825192b0a32704d044a4acb7240c233fca052ff31",
-    "fixed_in_degree dense": "f4b8d9b4374f38d40b7c3a47d3dda0ef62b8c11d5e4940b57d71aae2f878ef75",
-}
-
-
-@pytest.mark.parametrize("name", DIGESTS)
-def test_a_seed_means_the_same_reservoir_in_every_version(name, monkeypatch):
-    """Pins all arrays of two layers with an embedding.
-
-    The spectral radius is left out because its last bits depend on the machine's linear algebra. For the same reason
-    values are rounded: an orthogonal matrix is made of sines and cosines.
-    """
-    monkeypatch.setattr(weights, "spectral_radius", lambda *_, **__: SpectralRadius(1.0, "dense"))
-    kind, _, is_dense = name.partition(" ")
-    topology = {topology.kind: topology for topology in [ErdosRenyi(), *OTHERS]}[kind]
-    settings = {"mean_degree": 30.0} if is_dense else {"mean_degree": 6.0}
-    if is_dense and kind == "fixed_in_degree":
-        topology = FixedInDegree(degree=30)
-    config = ReservoirConfig(state_size=60, topology=topology, layers=2, embedding=7, spectral_radius=1.0, **settings)
-    arrays = jax.tree_util.tree_leaves_with_path(initialize_reservoir(config, 50, seed=3).reservoir.arrays())
-    digest = hashlib.sha256()
-    for path, array in sorted((jax.tree_util.keystr(path), np.asarray(array)) for path, array in arrays):
-        numbers = array if array.dtype == np.int32 else np.round(array.astype(np.float64) * 10_000).astype(np.int32)
-        digest.update(f"{path} {array.dtype} {array.shape}".encode() + numbers.tobytes())
-    assert digest.hexdigest() == DIGESTS[name]
 
 
 @pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
@@ -194,7 +152,9 @@ def test_layers_are_initialized_apart_and_the_first_is_that_of_one_layer(setting
         w_rec = oracle.dense(layer.stored_w_rec)
         assert np.abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.8, rel=2e-3)
         for other in layers[:number]:
-            assert not np.array_equal(oracle.dense(other.stored_w_rec), w_rec) and not np.array_equal(other.leak, layer.leak)
+            assert not np.array_equal(oracle.dense(other.stored_w_rec), w_rec) and not np.array_equal(
+                other.leak, layer.leak
+            )
         if number:
             gamma = ReservoirConfig(**config).recurrent_gamma
             w_in = oracle.dense(layer.stored_w_in)
@@ -234,12 +194,3 @@ def test_a_nilpotent_matrix_is_initialized_again_and_said_so():
         initialized = next(found for seed in range(200) if (found := initialize_reservoir(config, 10, seed)).redraws)
     radius = abs(np.linalg.eigvals(oracle.dense(initialized.reservoir.w_rec))).max()
     assert radius == pytest.approx(0.99, rel=1e-4)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", TOPOLOGIES.values(), ids=TOPOLOGIES)
-def test_the_papers_largest_reservoir_can_be_initialized_in_every_topology(kind):
-    initialized = initialize_reservoir(ReservoirConfig(state_size=65_536, topology=kind()), 50_257, seed=0)
-    assert initialized.radii[0].disagreement < 0.01 and initialized.redraws == 0
-    expected = ReservoirConfig(state_size=65_536, topology=kind()).recurrent_gamma * 65_536**2
-    assert abs(initialized.reservoir.nonzeros[0] - expected) < 5 * np.sqrt(expected)

@@ -1,6 +1,5 @@
 """A whole run, small: it is what its settings say, comes back from disk, and refuses to be mixed up."""
 
-import shutil
 from collections import Counter
 
 import numpy as np
@@ -8,11 +7,9 @@ import pytest
 
 import esnlm
 from esnlm.data.store import open_store
-from esnlm.errors import InputError
 from esnlm.training.summary import has_diverged
-from esnlm.workflows.train import train_run
 from tests import oracle
-from tests.training.small import metrics, read, summary_of, train
+from tests.training.small import metrics, summary_of, train
 
 # 13 updates an epoch, the last one of four sentences.
 SETTINGS = [
@@ -110,15 +107,6 @@ def test_what_a_run_counts_of_its_text(finished):
     texts = [run.tokenizer.decode(sentence[1:-1]) for sentence in store]
     assert list(store.words) == [len(text.split()) for text in texts]
     assert list(store.bytes) == [len(text.encode()) for text in texts]
-
-
-def test_data_changed_under_a_run_is_refused(finished, tmp_path):
-    stores = shutil.copytree(finished, tmp_path / "small") / "stores"
-    (tmp_path / "small" / "summary.json").unlink()
-    shutil.rmtree(stores / "validation")
-    shutil.copytree(stores / "train", stores / "validation")
-    with pytest.raises(InputError, match="validation"):
-        train_run(read(tmp_path, "small", *SETTINGS))
 
 
 def test_windows_and_slots_change_only_the_rounding(finished, tmp_path):

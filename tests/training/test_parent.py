@@ -110,13 +110,6 @@ def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatc
     assert same(params("again", untrained=True), params(folder / "parent", averaged=False))
 
 
-def test_a_child_whose_first_arrays_are_lost_is_not_begun_from_others(folder, tmp_path):
-    shutil.copytree(folder / "child", tmp_path / "child")
-    shutil.rmtree(tmp_path / "child" / "initial")
-    with pytest.raises(InputError, match="initial: damaged checkpoint: no such folder"):
-        esnlm.load(tmp_path / "child", untrained=True)
-
-
 @pytest.mark.parametrize(
     "settings, named",
     [

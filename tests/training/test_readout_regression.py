@@ -126,31 +126,6 @@ def test_a_stopped_run_may_go_on_with_other_windows(finished, tmp_path, monkeypa
         assert found["step"] == expected["step"]
 
 
-@pytest.mark.nightly
-def test_windows_after_which_no_update_is_possible_are_not_saved(finished, tmp_path, monkeypatch):
-    """A batch of more sentences than the first windows have waits for all of them; stopping there must not lock the run."""
-    show, tokens = Progress.show, []
-
-    def show_and_stop(self, done, *arguments, **options):
-        show(self, done, *arguments, **options)
-        tokens.append(done)
-        if len(tokens) < 3:
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(Progress, "show", show_and_stop)
-    settings = ["--training.batch_size", "64", "--training.checkpoint_every", "1", "--compute.window_tokens", "200"]
-    statuses = [train_run(experiment(tmp_path, "lms", *settings)) for _ in range(3)]
-    assert statuses == [75, 75, 0] and tokens[0] == tokens[1] == tokens[2]
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    assert train_run(experiment(whole, "lms", "--training.batch_size", "64")) == 0
-    found, expected = (json.loads((run / "lms" / "summary.json").read_text()) for run in (tmp_path, whole))
-    assert (found["step"], found["words"]) == (expected["step"], expected["words"])
-    assert found["val_nll"] == pytest.approx(expected["val_nll"], rel=1e-4)
-    steps = [line["step"] for line in metrics(tmp_path / "lms") if "train_nll" not in line and "val_nll" not in line]
-    assert steps == sorted(set(steps))
-
-
 def test_sums_are_saved_every_so_many_windows(tmp_path, monkeypatch):
     """A killed run goes on from there."""
 

@@ -89,8 +89,3 @@ def test_the_share_of_a_known_device_is_worked_out_by_hand(monkeypatch):
     }
     assert Usage(flops, "bf16", devices=8).mfu(speed) == pytest.approx(found.mfu(speed) / 8)
     assert Usage(None, "float32").mfu(1.0) is None, "a regression"
-
-
-def test_no_share_is_told_of_a_cpu():
-    assert Usage(1000, "float32").mfu(1.0) is None and list(Usage(1000, "float32").values(1.0)) == ["peak_memory_bytes"]
-    assert Usage(1000, "float32").describe(1.0).startswith("  memory ")
