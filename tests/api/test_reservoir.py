@@ -199,17 +199,6 @@ def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registere
     np.testing.assert_allclose(found[1], found[0] / 2)
 
 
-def test_a_pickle_needs_its_functions(registered):
-    def softsign(x):
-        return x / (1 + abs(x))
-
-    esnlm.activation(softsign)
-    pickled = pickle.dumps(esnlm.Reservoir.draw(8, inputs=3, activation=softsign))
-    del functions.ACTIVATIONS["softsign"]
-    with pytest.raises(InputError, match="activation is 'softsign': choose from"):
-        pickle.loads(pickled)
-
-
 OF_NUMBERS = esnlm.Reservoir.draw(8, inputs=1)
 OF_TOKENS = esnlm.Reservoir.draw(8, vocabulary=50)
 

@@ -51,16 +51,6 @@ def test_ratios_are_taken_within_a_round():
     assert (found["theirs"]["median_s"], found["theirs"]["min_s"], found["theirs"]["max_s"]) == (3, 2, 30)
 
 
-def test_drawn_sentences_are_like_the_corpus():
-    plan = sentences.plan(None, vocab_size=1000, batch_size=32, window_tokens=20_000, count=3, seed=0)
-    windows = [plan.batches(i) for i in range(3)]
-    text = [sentence for window in windows for batch in window for sentence in batch]
-    assert all(sum(map(sentences.predictions, window)) <= 20_000 for window in windows)
-    assert all(len(batch) == 32 for window in windows for batch in window)
-    assert np.mean([len(sentence) for sentence in text]) == pytest.approx(21, rel=0.05)
-    assert sentences.real_share([batch for window in windows for batch in window]) == pytest.approx(0.29, abs=0.03)
-
-
 @pytest.mark.nightly
 def test_recurrence(tmp_path):
     record = recurrence.main(["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)])

@@ -123,22 +123,6 @@ def test_samples_and_saturation_of_membranes_and_of_several_layers():
         assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
 
 
-@pytest.mark.parametrize("rule", ["euler_state", "residual_shift"])
-def test_saturation_is_that_of_f_and_not_of_a_state_without_bound(rule):
-    frozen, tokens = reservoir(input_scale=9.0), text(30, 4)
-    w, w_in, a = oracle.matrices(frozen)
-    diffusion = 0.5 if rule == "euler_state" else 0.0
-    found = capacity.sample_states(prepare(frozen, decay=diffusion or 1.0, rule=rule), tokens, washout=10)
-    states = np.stack(
-        [oracle.driven_states(w, a, w_in.T[slot], rule, diffusion=diffusion) for slot in tokens.T], axis=1
-    )
-    before = np.concatenate([0 * states[:1], states[:-1]])
-    sizes = np.abs(np.tanh(before @ w.T + w_in.T[tokens] - diffusion * before))[10:]
-    np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=300 * EPSILON)
-    low, high = ((sizes > 0.99 + close).mean() for close in (300 * EPSILON, -300 * EPSILON))
-    assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
-
-
 def test_the_memory_of_a_stack_is_that_of_all_its_layers():
     """A second layer that hears nothing adds nothing, but halves the mean diagonal that the ridge is relative to."""
     one = reservoir()

@@ -85,9 +85,3 @@ def test_eos_has_nats_but_no_bytes_and_no_words():
     assert one.bits_per_byte == 6 / math.log(2) / 4 and one.perplexity == math.exp(2)
     surer = dataclasses.replace(one, nats=4.0, eos_nats=0.0)
     assert surer.nll == pytest.approx(4 / 3) and surer.nll_without_eos == 2.0
-
-
-def test_what_is_divided_by_nothing_is_no_number():
-    nothing = Likelihood(nats=1.0, eos_nats=1.0, sentences=1, tokens=1, bytes=0, words=0)
-    assert all(math.isnan(each) for each in (nothing.nll_without_eos, nothing.bits_per_byte, nothing.nats_per_word))
-    assert dataclasses.replace(nothing, nats=1e4).perplexity == math.inf

@@ -90,15 +90,3 @@ def test_the_sum_does_not_depend_on_the_order_of_its_terms():
 def test_what_is_not_finite_stays_visible(terms, total):
     [found] = sum_log_probs([np.array(terms, np.float32)])
     np.testing.assert_equal(found, total)
-
-
-def test_gpt2_ids(data):
-    from esnlm.data.tokenizer import load_tokenizer
-
-    gpt2 = load_tokenizer(data / "gpt2_bpe")
-    the, space_the, dog, end = 464, 383, 3290, 50256
-    assert encode(["The dog"], gpt2, "paper")[0].tolist() == [end, the, dog, end]
-    assert encode(["The dog"], gpt2, "no-eos")[0].tolist() == [end, the, dog]
-    assert encode(["The dog"], gpt2, "lm-eval")[0].tolist() == [end, space_the, dog]
-    assert encode(["The dog"], gpt2, "babylm")[0].tolist() == [the, dog]
-    assert end not in encode(["<|endoftext|>"], gpt2, "babylm")[0]  # written out, it is ordinary text

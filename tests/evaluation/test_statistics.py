@@ -85,12 +85,6 @@ def test_overall_interval_is_stratified_by_paradigm():
     assert half_width + tolerance < 100 * 1.96 * np.sqrt(0.232 / (3 * n))
 
 
-def test_intervals_repeat():
-    outcome = np.random.default_rng(0).integers(0, 2, 60).astype(float)
-    arguments = (outcome, np.zeros(60, bool), paradigms(a=30, b=30), {"a": "x", "b": "y"}, 0)
-    assert statistics.accuracies(*arguments) == statistics.accuracies(*arguments)
-
-
 @pytest.mark.parametrize("ties, collapsed", [(4, True), (2, True), (1, False), (0, False)])
 def test_a_collapsed_model_ties_at_least_half_of_the_pairs_that_differ(ties, collapsed):
     outcome = np.array([0.5] * ties + [1.0] * (4 - ties) + [0.5] * 9)

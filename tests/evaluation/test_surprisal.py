@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import word_ends
 from tests.evaluation import small_run
@@ -65,20 +64,6 @@ def test_the_words_of_a_sentence_can_be_given(run, whitespace):
     assert given[1]["surprisal_nats"] == pytest.approx(cats["surprisal_nats"] + sleep["surprisal_nats"], rel=1e-12)
     assert (given[1]["start"], given[1]["end"], given[1]["position"]) == (cats["start"], sleep["end"], 1)
     assert [given[0], *given[2:]] == [the, run_ | {"position": 2}, end | {"position": 3}, *second]
-
-
-def test_words_that_cannot_have_a_row_each_are_refused(run):
-    ranks = {bytes([byte]): byte for byte in range(256)} | {b" cats sleep": 256}
-    joined = small_run.small_run(tokenizer=Tokenizer("joined", r" cats sleep| ?\S+|\s+", ranks))
-    assert column(joined.surprisal(["The cats sleep run"], eos=False), "word") == ["The", "cats sleep", "run"]
-    for sentence, line in (
-        (["The", "cats", "sleep", "run"], "'cats sleep': a token stands in more than one of these words"),
-        (["The", " "], r"the sentence \['The', ' '\] has an empty word"),
-    ):
-        with pytest.raises(InputError, match=line):
-            joined.surprisal([sentence])
-    tokens = column(joined.surprisal([["The", "cats", "sleep"]], by="token", eos=False), "token")
-    assert tokens == ["T", "h", "e", " cats sleep"]
 
 
 def test_white_space_can_be_paid_for_by_the_word_before(run):

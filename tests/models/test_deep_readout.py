@@ -235,13 +235,3 @@ def test_the_counts_are_those_of_the_arrays(whole):
         np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(frozen) if "indices" not in str(path)
     ]
     assert model.counts().total - trained == sum(of_frozen)
-
-
-def test_reservoirs_side_by_side_differ():
-    frozen = model_of(ALL)[1]["reservoirs"]
-    assert not np.array_equal(frozen["0"]["leak"], frozen["1"]["leak"])
-    alone, record = EchoStateConfig(reservoir=RESERVOIR).initialize_frozen(V, 0)
-    np.testing.assert_array_equal(frozen["0"]["leak"], alone["leak"])
-    members = ALL.initialize_frozen(V, 0)[1]["reservoirs"]
-    assert members[0] == record
-    assert members[1]["seed"] != 0 and members[1]["radius_before_scaling"] != record["radius_before_scaling"]

@@ -27,17 +27,6 @@ def test_table_4(exponent):
     assert (millions(counts.trainable), millions(counts.total)) == (28, TABLE_4[exponent])
 
 
-@pytest.mark.parametrize("rank", [8, None])
-def test_a_drawn_model_has_what_is_expected(rank):
-    config = EchoStateConfig(reservoir=ReservoirConfig(state_size=300, mean_degree=12), readout=ReadoutConfig(rank))
-    frozen, record = config.initialize_frozen(500, seed=0)
-    actual = config.initialize(500, 0, frozen).counts()
-    expected = config.expected_counts(500)
-    assert actual.trainable == expected.trainable and actual.entries == expected.entries
-    assert abs(actual.total - expected.total) < 5 * np.sqrt(800 * 12)  # nonzeros are Binomial
-    assert record["nonzeros"] == actual.total - actual.trainable
-
-
 DEEP = [
     {"embedding": 40},
     {"layers": 3},

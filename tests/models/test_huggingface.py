@@ -206,15 +206,6 @@ def test_halves_become_float32(folder):
     np.testing.assert_array_equal(embedding, weights["transformer.wte.weight"].astype(np.float32))
 
 
-def test_masks_and_a_copy_of_the_embedding_are_left_out(folder):
-    weights = random_weights()
-    weights["lm_head.weight"] = weights["transformer.wte.weight"].copy()
-    weights["transformer.h.0.attn.bias"] = np.tril(np.ones((1, 1, 64, 64), bool))
-    weights["transformer.h.0.attn.masked_bias"] = np.array(-1e4, np.float32)
-    save(folder, weights)
-    assert len(arrays_of(huggingface.read_gpt2(folder)[1])) == len(gpt2.shapes(CONFIG, V))
-
-
 # ---- what is refused ----
 
 
@@ -308,11 +299,3 @@ def test_rules_of_a_tokenizer_beside_its_merges_are_not_overlooked(folder):
     for other in ({"merges": tree["model"]["merges"][::-1]}, {"vocab": swapped}):
         whole.write_text(json.dumps(tree | {"model": tree["model"] | other}))
         refused(folder, "tokenizer.json")
-
-
-def test_a_damaged_tokenizer_is_refused(folder):
-    text = (folder / "merges.txt").read_text("utf-8")
-    (folder / "merges.txt").write_text(text.replace("th e\n", ""), "utf-8")
-    refused(folder, "merges.txt")
-    (folder / "merges.txt").unlink()
-    refused(folder, "no tokenizer")

@@ -1,7 +1,5 @@
 """Jaeger's network is its equations, step by step, and its gradient that of the readout alone."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -157,15 +155,6 @@ def test_expected_counts_are_those_of_a_draw():
     )
     assert expected.entries == found.entries == trainable + 300 * 300 + 2 * 300 * 500 + 300
     assert abs(expected.total - found.total) < 5 * np.sqrt(6 * (300 + 2 * 500))
-
-
-def test_w_back_has_a_stream_and_a_scale_of_its_own():
-    small = settings()
-    large = dataclasses.replace(small, feedback_scale=6.0)
-    one, two = (each.initialize_frozen(V, 0)[0] for each in (small, large))
-    np.testing.assert_array_equal(2 * one["feedback"]["values"], two["feedback"]["values"])
-    np.testing.assert_array_equal(one["recurrent"]["values"], two["recurrent"]["values"])
-    assert not np.array_equal(one["feedback"]["indices"], one["input"]["indices"])
 
 
 def test_a_run_trains_loads_scores_and_generates(tmp_path):

@@ -127,10 +127,6 @@ def test_loss_and_gradient_are_torch_s(peer, model, params):
         assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), name
 
 
-def test_a_drawn_model_has_what_is_counted():
-    assert CONFIG.initialize(V, 0, {}).counts() == CONFIG.expected_counts(V)
-
-
 def test_initialisation_is_pytorch_s():
     """Embedding ~ N(0, 1); everything else uniform between -1/sqrt H and 1/sqrt H; five standard errors each."""
     width = 64

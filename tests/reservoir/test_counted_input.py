@@ -3,16 +3,13 @@
 import dataclasses
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import esnlm
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
-from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import counted_input
-from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.train import train_run
@@ -100,19 +97,6 @@ def test_tokens_that_are_used_alike_drive_the_same_units(text):
     assert ((w_in != 0).sum(axis=0)[:UNKNOWN] == 6).all()
     cosine = (w_in.T @ w_in) / np.outer(*[np.linalg.norm(w_in, axis=0)] * 2)
     assert np.argsort(-cosine[7])[:2].tolist() == [7, 8] and cosine[7, 8] > 0.8
-
-
-@pytest.mark.parametrize("share, reached", [(None, N), (0.105, 6)], ids=["dense", "sparse"])
-def test_what_is_expected_of_it_is_what_there_is(share, reached):
-    """Of 6.3 entries a token there are 6, where the text has enough contexts for each. Without a share all are there."""
-    sentences = np.random.default_rng(0).integers(0, V, (400, 12))
-    config = EchoStateConfig(reservoir=ReservoirConfig(**COUNTED, topology=Ring(), input_connectivity=share))
-    frozen, record = config.initialize_frozen(V, 0, store(list(sentences)))
-    assert record["nonzeros"] == N + reached * V + N  # ring, W_in, leaks
-    counts = config.expected_counts(V)
-    assert counts.total - counts.trainable == record["nonzeros"]
-    assert config.frozen_bytes(V) == sum(leaf.nbytes for leaf in jax.tree.leaves(frozen))
-    assert config.title == "ESN ring 60, rank 512, counted W_in"
 
 
 def test_a_training_counts_its_own_text(tmp_path):

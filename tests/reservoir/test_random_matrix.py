@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
+from esnlm.reservoir.random_matrix import bernoulli_positions
 from tests.reservoir.test_topology import assert_sorted_without_duplicates
 
 
@@ -48,18 +48,3 @@ def test_the_papers_largest_input_matrix():
     # No stretch of rows is favoured, which a walk that overflowed would do.
     eighths = np.bincount(row.astype(np.int64) * 8 // n, minlength=8)
     assert np.abs(eighths - len(row) / 8).max() < 5 * np.sqrt(len(row) / 8)
-
-
-def test_no_connection_of_a_dense_matrix_has_the_weight_0():
-    class Zeros:
-        """Draws as a generator does where every normal number happens to be exactly 0."""
-
-        def standard_normal(self, shape, dtype):
-            return np.zeros(shape, dtype)
-
-        def random(self, size, dtype):
-            return np.linspace(0, 1, size, endpoint=False, dtype=dtype)
-
-    values = dense_bernoulli_gaussian(3, 4, 0.5, Zeros())
-    np.testing.assert_array_equal(values != 0, [[True, True, False, False]] * 3)
-    assert np.abs(values).max() < 1e-29

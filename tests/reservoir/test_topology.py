@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm import config_io
-from esnlm.errors import InputError
-from esnlm.reservoir.topology import TOPOLOGIES, Connections, Topology
+from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
@@ -14,9 +12,6 @@ from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
-from esnlm.reservoir.weights import initialize_reservoir
-from esnlm.settings import Positive, settings
-from tests import oracle
 
 
 def connect(kind, size, seed=0):
@@ -169,44 +164,6 @@ def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
     assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
     by_age = [[[degree for _, degree in graph.degree()][:12] for graph in graphs] for graphs in (ours, theirs)]
     assert_same_mean(*by_age)  # the oldest units are the hubs
-
-
-@pytest.fixture
-def star():
-    """A topology of a user; no other test sees it."""
-
-    @settings
-    class Star(Topology):
-        """Unit 0 feeds every unit, itself too."""
-
-        kind: str = "star"
-        weight: Positive = 0.5
-
-        def connect(self, state_size, density, rng):
-            row = np.arange(state_size, dtype=np.int32)
-            return Connections(row, np.zeros_like(row), np.full(state_size, self.weight, np.float32))
-
-        def entries(self, state_size, density):
-            return state_size
-
-    yield Star
-    del TOPOLOGIES["star"]
-
-
-def test_a_topology_of_a_user_is_one_class(star, tmp_path):
-    """It is named in a configuration as soon as its class exists, with its settings and its checks."""
-    path = tmp_path / "star.yaml"
-    path.write_text("model: {reservoir: {state_size: 20, mean_degree: 4, topology: {kind: star, weight: 0.25}}}")
-    reservoir = config_io.read(path).model.reservoir
-    assert reservoir.topology == star(weight=0.25)
-    assert reservoir.recurrent_gamma == 20 / 400
-    new = initialize_reservoir(reservoir, 10, seed=0)
-    assert new.radii[0].radius == 0.25  # found, as the class does not tell it: unit 0 is the only cycle
-    expected = np.zeros((20, 20))
-    expected[:, 0] = 0.99
-    np.testing.assert_allclose(oracle.dense(new.reservoir.w_rec), expected, rtol=1e-6)
-    with pytest.raises(InputError, match="model.reservoir.topology.weight is -1: it must be greater than 0"):
-        config_io.read(path, ["--model.reservoir.topology.weight", "-1"])
 
 
 def test_erdos_renyi_knows_its_entries():

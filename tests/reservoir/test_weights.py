@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.cell import from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
@@ -106,21 +105,6 @@ def test_a_topology_that_is_dense_is_stored_dense():
     ]
     assert ["indices" in array["recurrent"] for array in arrays] == [True, False]
     assert np.count_nonzero(arrays[1]["recurrent"]["values"]) == 64 * 16
-
-
-@pytest.mark.filterwarnings("ignore:W_rec has spectral radius 0")
-def test_blocks_without_a_cycle_are_initialized_again_and_in_the_end_refused():
-    initialized = next(
-        found for seed in range(200) if (found := initialize_reservoir(of_blocks(0.5), 10, seed)).redraws
-    )
-    assert np.abs(np.linalg.eigvals(oracle.dense(initialized.reservoir.w_rec))).max() == pytest.approx(0.99, rel=1e-4)
-    with pytest.raises(InputError) as caught:
-        initialize_reservoir(of_blocks(1e-9), 10, 0)
-    assert str(caught.value).startswith("model.reservoir.topology block_diagonal: ")
-
-
-def of_blocks(mean_degree):
-    return ReservoirConfig(state_size=12, mean_degree=1, topology=BlockDiagonal(blocks=2, mean_degree=mean_degree))
 
 
 def test_an_embedding_is_normal_and_leaves_w_rec_and_the_leaks_alone():

@@ -57,10 +57,3 @@ def test_the_steps_of_a_training_are_the_rates():
         change, state = optimizer.update(one, state, one, rates=rates)
         steps.append(-float(change["w"][0]))
     np.testing.assert_allclose(steps, rates, rtol=1e-6)
-
-
-def test_batches_of_another_size_have_the_same_rate_after_as_much_text():
-    config, words = by_words(schedule="cosine", warmup_words=100), np.random.default_rng(1).integers(5, 20, 60)
-    single, triple = rates_by_words(config, words), rates_by_words(config, words.reshape(20, 3).sum(axis=1))
-    after_warmup = np.cumsum(words)[2::3][:-1] >= 100
-    np.testing.assert_allclose(single[3::3][after_warmup], triple[1:][after_warmup], rtol=1e-12)

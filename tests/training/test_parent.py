@@ -13,7 +13,7 @@ from flax import serialization
 
 import esnlm
 from esnlm import commands
-from esnlm.config import Experiment, ParentConfig, TrainingConfig, flatten, hash_settings
+from esnlm.config import TrainingConfig, flatten
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
 from esnlm.training import parent
@@ -154,11 +154,3 @@ def test_moments_are_found_however_the_optimizer_is_wrapped(clip, ema):
     moments, expected = part(found, optax.ScaleByAdamState), part(state, optax.ScaleByAdamState)
     assert int(moments.count) == 1 and np.array_equal(moments.mu["readout"]["w"], expected.mu["readout"]["w"])
     assert int(part(found, optax.ScaleByScheduleState).count) == 0
-
-
-def test_the_hash_of_a_configuration_does_not_depend_on_where_its_parent_lies():
-    def of(run, config_sha256=None):
-        return hash_settings(Experiment(parent=ParentConfig(run, config_sha256=config_sha256)), with_seed=True)
-
-    assert of("a", "0") == of("b", "0") != of("a", "1")
-    assert of("a") != of("b") != of(None)  # not known yet

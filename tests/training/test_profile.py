@@ -7,7 +7,7 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.profile import Profile, Span, parse_span
+from esnlm.training.profile import Span, parse_span
 from esnlm.workflows.train import train_run
 from tests.training.small import read, same_run, train
 
@@ -20,14 +20,6 @@ def test_a_trace_of_two_updates_is_written_and_the_run_has_the_same_bits(tmp_pat
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     called = [event for event in events if event.get("name") == "PjitFunction(update)"]
     assert len(called) >= 2, "Perfetto shows the calls of the compiled update"
-
-
-def test_a_trace_begins_and_ends_between_two_updates(tmp_path):
-    profile = Profile(Span(3, 5), tmp_path)
-    assert [step for step in range(9) if profile.is_due(step)] == [2]
-    profile.tracing = True
-    assert [step for step in range(9) if profile.is_due(step)] == [5]
-    assert not Profile(None, tmp_path).is_due(0)
 
 
 def test_two_updates_are_read():

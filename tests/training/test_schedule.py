@@ -59,9 +59,3 @@ def test_the_steps_at_which_so_many_words_were_read(counts, steps):
 def test_what_lies_behind_the_end_of_a_run_is_told(settings, name):
     (found,) = not_reached(TrainingConfig(**settings), np.array([300, 200, 300, 200]))
     assert found.startswith(name)
-
-
-def test_a_schedule_that_ends_about_with_the_run_is_fine():
-    near = TrainingConfig(schedule="linear", schedule_by="words", schedule_words=995)
-    for inside in (TrainingConfig(warmup_updates=4, checkpoint_words=(500, 1000)), near):
-        assert not_reached(inside, np.array([300, 200, 300, 200])) == []
