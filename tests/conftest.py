@@ -39,13 +39,13 @@ if jaxlib.version.__version_info__ < (0, 11):
     QUICK.append("--xla_cpu_use_fusion_emitters=false")
 if LEVEL not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = " ".join([*os.environ.get("XLA_FLAGS", "").split(), *QUICK])
-# Programs say of no operation where it stands in Python: finding that out is a tenth of the time of lowering.
+# Compiled programs carry no line numbers of Python: collecting them took a tenth of the time.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
 
 
 def pytest_collection_finish():
-    """Keeps garbage collection from walking over all that was imported, again and again: it took a fifth of the time."""
+    """Keeps the garbage collector from visiting all imported objects again and again, which took a fifth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

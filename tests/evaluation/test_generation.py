@@ -89,6 +89,14 @@ def test_a_choice_is_that_of_numpy(temperature):
     assert own.random() == other.random(), "as many random numbers are used"
 
 
+def test_the_k_most_probable_keep_their_proportions():
+    """Of probabilities 0.1, 0.4, 0.2 and 0.3 the three largest are left: 4, 2 and 3 of 9."""
+    rng, expected = np.random.default_rng(0), np.array([0, 4, 2, 3]) / 9
+    drawn = [choose(np.log([0.1, 0.4, 0.2, 0.3]), 1.0, 3, rng) for _ in range(4000)]
+    found = np.bincount(drawn, minlength=4) / 4000
+    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)).all()  # five standard errors
+
+
 def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
     one, two, other = sample("esn", count=20), sample("esn", count=20), sample("esn", count=20, seed=1)
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
