@@ -57,7 +57,7 @@ def pytest_pyfunc_call(pyfuncitem):
     flags = os.environ["XLA_FLAGS"].split()
     if not pyfuncitem.get_closest_marker("optimized") or QUICK[0] not in flags:
         return None
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "optimized", pyfuncitem.nodeid]
     others = [flag for flag in flags if flag not in QUICK]
     environment = os.environ | {"XLA_FLAGS": " ".join([*others, f"{LEVEL}3"])}
     for name in [name for name in environment if name.startswith("PYTEST_")]:
