@@ -115,6 +115,7 @@ def pytest_runtest_teardown(item, nextitem):
     """Frees the compiled programs of a folder: those of all folders together take gigabytes."""
     if nextitem is None or nextitem.path.parent != item.path.parent:
         jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
