@@ -29,12 +29,6 @@ def test_density_one_is_every_cell():
     assert list(zip(row, column, strict=True)) == [(i, j) for i in range(3) for j in range(4)]
 
 
-def test_the_same_seed_gives_the_same_positions():
-    first, again, other = draw(100, 100, 0.1, 5), draw(100, 100, 0.1, 5), draw(100, 100, 0.1, 6)
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first[0][:50], other[0][:50]) or not np.array_equal(first[1][:50], other[1][:50])
-
-
 def test_the_papers_largest_input_matrix():
     """W_in at N = 65,536 and V = 50,257: N * V passes 2**31, and row and column counts are Binomial."""
     n, v, d = 65_536, 50_257, 32
