@@ -6,6 +6,8 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import csv
+import functools
+import gc
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 from esnlm import compilation_cache
 from esnlm.reporting import plots
 from tests import peers
+from tests.golden import small
 
 # A shell without job control lets what it starts in the background ignore SIGINT, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,6 +39,16 @@ if jaxlib.version.__version_info__ < (0, 11):
     QUICK.append("--xla_cpu_use_fusion_emitters=false")
 if LEVEL not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = " ".join([*os.environ.get("XLA_FLAGS", "").split(), *QUICK])
+# Compiled programs carry no line numbers of Python: collecting them took a tenth of the time.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
+
+
+def pytest_collection_finish():
+    """Keeps the garbage collector from visiting all imported objects again and again, which took a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,7 +57,7 @@ def pytest_pyfunc_call(pyfuncitem):
     flags = os.environ["XLA_FLAGS"].split()
     if not pyfuncitem.get_closest_marker("optimized") or QUICK[0] not in flags:
         return None
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "optimized", pyfuncitem.nodeid]
     others = [flag for flag in flags if flag not in QUICK]
     environment = os.environ | {"XLA_FLAGS": " ".join([*others, f"{LEVEL}3"])}
     for name in [name for name in environment if name.startswith("PYTEST_")]:
@@ -98,14 +111,33 @@ def own_modules_of_transformers(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_compiled():
-    """Frees the compiled programs of a module: all of them together take gigabytes and slow every later test down."""
-    yield
-    jax.clear_caches()
+def pytest_runtest_teardown(item, nextitem):
+    """Frees the compiled programs of a folder: those of all folders together take gigabytes."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        jax.clear_caches()
+        gc.collect()
 
 
-@pytest.fixture(params=["recorded", "live"])
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory) -> Path:
+    """A folder with train.txt, dev.txt and their token stores train/ and dev/."""
+    return small.make_stores(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture(scope="session")
+def trained(stores, tmp_path_factory) -> Callable[[str], Path]:
+    """A function from the name of a model (tests/golden/small.py) to its finished run, which is made once."""
+
+    @functools.cache
+    def run(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("trained") / name
+        assert small.train(folder, stores, small.MODELS[name], **small.training_of(name)) == 0
+        return folder
+
+    return run
+
+
+@pytest.fixture(params=["recorded", pytest.param("live", marks=pytest.mark.nightly)])
 def peer(request) -> peers.Peer:
     """What PyTorch and transformers compute, by a recording and by themselves (tests/peers)."""
     if request.param == "live" and not peers.installed():

@@ -7,6 +7,20 @@ right.
 import numpy as np
 
 
+def dense(matrix):
+    """A matrix in float64, of an array or of positions `indices` and values `data`, as JAX's BCOO has them."""
+    if not hasattr(matrix, "indices"):
+        return np.asarray(matrix, np.float64)
+    found, (row, column) = np.zeros(matrix.shape), np.asarray(matrix.indices).T
+    found[row, column] = matrix.data
+    return found
+
+
+def matrices(reservoir):
+    """W_rec, W_in and the leaks of one layer, in float64."""
+    return dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), np.asarray(reservoir.leak, np.float64)
+
+
 def states(w_rec, w_in, leak, sentence, f=np.tanh):
     """h_1 .. h_T, (T, N), of h' = (1 - a) h + a f(W_rec h + W_in u), h_0 = 0."""
     w_rec, w_in, leak = (np.asarray(array, np.float64) for array in (w_rec, w_in, leak))

@@ -24,15 +24,6 @@ def test_ridge_of_numbers_is_the_solution_of_the_normal_equations():
     np.testing.assert_allclose(readout.predict(H), h @ w.T + Y.mean(axis=0), rtol=1e-9)
 
 
-def test_ridge_chooses_its_penalty_on_rows_held_out():
-    """Noise is best left unexplained, so the largest penalty is chosen for it; a law, the least."""
-    noise = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(H, RNG.normal(size=200))
-    assert np.abs(noise.arrays["w"]).max() < 1e-2
-    law = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(H, Y)
-    np.testing.assert_allclose(law.arrays["w"], TRUE, atol=0.05)
-    assert law.score(H, Y) > 0.99
-
-
 def test_rls_of_numbers_weighs_the_last_rows_most():
     readout = esnlm.Readout("rls", forgetting=0.9, delta=2.0, block=7).fit(H, Y)
     x, weight = np.hstack([H, np.ones((200, 1))]), 0.9 ** np.arange(199, -1, -1.0)
@@ -85,14 +76,6 @@ def test_regressions_learn_ids(kind, settings):
     np.testing.assert_allclose(np.exp(readout.log_probs(H)).sum(axis=1), 1)
 
 
-def test_sequences_are_given_and_returned_as_lists():
-    cut = [H[:50], H[50:60], H[60:]]
-    whole = esnlm.Readout("ridge", regularizations=(1e-6,)).fit(H, Y[:, 0])
-    listed = esnlm.Readout("ridge", regularizations=(1e-6,)).fit(cut, [Y[:50, 0], Y[50:60, 0], Y[60:, 0]])
-    np.testing.assert_array_equal(np.concatenate(listed.predict(cut)), whole.predict(H))
-    assert [len(each) for each in listed.predict(cut)] == [50, 10, 140]
-
-
 def alike(sequences, targets, seed):
     """States (50, 40) of each sequence that hardly change in it, and its target at each step. One does not tell the other."""
     rng = np.random.default_rng(seed)
@@ -102,11 +85,10 @@ def alike(sequences, targets, seed):
 
 def test_whole_sequences_are_held_out():
     """Rows of the same sequences would say that what the fit has by heart is known: it would be sure, and wrong."""
-    for seed in range(3):
-        least = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(*alike(45, [-1.0, 1.0], seed))
-        assert np.abs(least.arrays["w"]).max() < 1e-2  # the largest penalty
-        unsure = esnlm.Readout("ridge").fit(*alike(45, [0, 1], seed))
-        assert unsure.score(*alike(100, [0, 1], seed + 10)) > -0.8  # by chance -0.69
+    least = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(*alike(45, [-1.0, 1.0], 0))
+    assert np.abs(least.arrays["w"]).max() < 1e-2  # the largest penalty
+    unsure = esnlm.Readout("ridge").fit(*alike(45, [0, 1], 0))
+    assert unsure.score(*alike(100, [0, 1], 10)) > -0.8  # by chance -0.69
 
 
 def test_what_is_held_out_is_a_tenth_of_whole_sequences():
@@ -121,15 +103,6 @@ def test_what_is_held_out_is_a_tenth_of_whole_sequences():
         readout_fits._held_out([60, 40], 4096, 0).tolist() == [False] * 60 + [True] * 40
     )  # the shortest, where all have more
     assert readout_fits._held_out([100], 4096, 0).sum() == readout_fits._held_out([1] * 100, 4096, 0).sum() == 10
-
-
-def test_no_sequence_is_held_out_that_alone_has_a_class():
-    """The fit would not know the class."""
-    up, down = np.full((40, 1), 1.0), np.full((50, 1), -1.0)
-    noise = np.random.default_rng(0).normal(size=(90, 3))
-    states = [np.hstack([up, noise[:40]]), np.hstack([down, noise[40:]])]
-    readout = esnlm.Readout("ridge").fit(states, [np.ones(40, int), np.zeros(50, int)])
-    assert [set(each) for each in readout.predict(states)] == [{1}, {0}]
 
 
 def test_gradient_keeps_an_average_and_an_order():
@@ -161,17 +134,11 @@ def fitted(targets):
     [
         (lambda: esnlm.Readout("svm"), "svm"),
         (lambda: esnlm.Readout("ridge", epochs=3), "epochs"),
-        (lambda: esnlm.Readout("lms", epochs=2.5), "epochs is 2.5"),
-        (lambda: esnlm.Readout("gradient", schedule_by="words"), "schedule_by"),
         (lambda: esnlm.Readout("rls", rank=3), "rank is 3"),
-        (lambda: esnlm.Readout("ridge", rank=7).fit(H, IDS), "rank is 7"),
         (lambda: esnlm.Readout().predict(H), "not fitted"),
         (lambda: esnlm.Readout().fit(H, Y[:9]), r"\(200, 6\) and targets \(9, 2\)"),
         (lambda: esnlm.Readout(classes=3).fit(H, IDS), r"ids must be \(n,\) of 0 .. 2"),
-        (lambda: esnlm.Readout(classes=4).fit(H, IDS.astype(float)), "classes"),
-        (lambda: esnlm.Readout().fit([H, H], [0, 1]), "targets"),
         (lambda: esnlm.Readout("lms", learning_rate=1000.0, epochs=5).fit(H, IDS), "diverged"),
-        (lambda: fitted(Y[:, :1]).score(H, Y[:, 0]), r"\(200,\)"),
         (lambda: fitted(Y).log_probs(H), "numbers"),
         (lambda: fitted(Y).predict(H[:, :2]), r"\(200, 2\)"),
     ],

@@ -5,7 +5,6 @@ Nothing here looks at a time.
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +15,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import families
 import generation
 import measure
-import memory
 import recurrence
 import scoring
 import sentences
 import untrained
 
 import esnlm
-from esnlm.errors import InputError
 
 TINY = ["--copy-megabytes", "1", "--rounds", "1"]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +30,6 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr(measure, "SHORTEST", 1e-9)
     monkeypatch.setattr(measure, "SETTLE", 0)
     monkeypatch.setattr(measure, "cores", lambda: 1)  # torch's threads spin while others wait for their core
-
-
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path, capfd):
-    with pytest.raises(SystemExit, match="2"):
-        config = str(ROOT / "configs" / "esn_at_scale" / "esn.yaml")
-        given = ["--store", str(tmp_path / "nowhere"), "--configs", config, "--out", str(tmp_path)]
-        measure.as_command(lambda: families.main(given))
-    said = capfd.readouterr().err
-    assert said.startswith(f"error: {tmp_path / 'nowhere'}") and said.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_contenders_take_turns_and_a_failing_one_drops_out():
@@ -65,16 +51,6 @@ def test_ratios_are_taken_within_a_round():
     assert (found["theirs"]["median_s"], found["theirs"]["min_s"], found["theirs"]["max_s"]) == (3, 2, 30)
 
 
-def test_drawn_sentences_are_like_the_corpus():
-    plan = sentences.plan(None, vocab_size=1000, batch_size=32, window_tokens=20_000, count=3, seed=0)
-    windows = [plan.batches(i) for i in range(3)]
-    text = [sentence for window in windows for batch in window for sentence in batch]
-    assert all(sum(map(sentences.predictions, window)) <= 20_000 for window in windows)
-    assert all(len(batch) == 32 for window in windows for batch in window)
-    assert np.mean([len(sentence) for sentence in text]) == pytest.approx(21, rel=0.05)
-    assert sentences.real_share([batch for window in windows for batch in window]) == pytest.approx(0.29, abs=0.03)
-
-
 @pytest.mark.nightly
 def test_recurrence(tmp_path):
     record = recurrence.main(["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)])
@@ -87,6 +63,7 @@ def test_recurrence(tmp_path):
     assert "Command: `" in (tmp_path / "recurrence.md").read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("onednn", [False, True])
 def test_a_faster_peer_learns_the_same(onednn: bool):
     pytest.importorskip("torch")
@@ -100,19 +77,6 @@ def test_a_faster_peer_learns_the_same(onednn: bool):
     assert float(faster.updates(batches)) == pytest.approx(losses[-1], rel=1e-6)  # a wrong gradient would show in it
 
 
-def test_what_runs_apart_raises_here():
-    far = measure.Apart(dict, {"a": 1})
-    assert far.get("a") == 1
-    with pytest.raises(RuntimeError, match="'b'"):
-        far.pop("b")
-    far.close()
-    with pytest.raises(RuntimeError, match="has ended"):
-        far.get("a")
-    hangs = measure.Apart(time.sleep, 60)
-    with pytest.raises(RuntimeError, match="no answer in time"):
-        hangs.ask("about", until=time.monotonic())
-
-
 @pytest.mark.nightly
 def test_scoring(tmp_path):
     sizes = ["--size", "32", "--vocab", "60", "--rank", "8", "--limit", "40"]
@@ -123,44 +87,11 @@ def test_scoring(tmp_path):
     assert row["distinct_prefixes"] < row["predictions"]
 
 
-@pytest.mark.nightly
-def test_generation(tmp_path):
-    sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--tokens", "9"]
-    (row,) = generation.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
-    assert set(row["contenders"]) == {"esnlm", "SciPy"} and not row["failures"]
-    assert [result["agree"] for result in row["contenders"].values()] == [9, 9]
-    assert "tokens that agree" in (tmp_path / "generation.md").read_text()
-
-
 def test_a_plain_loop_writes_what_a_run_writes():
     model = (32, 60, 8)
     ours = generation.generate(generation.ready(*model), 20, 3)
     assert ours.tolist() == generation.Loop(*model).generate(20, 3).tolist()
     assert generation.agreement(np.array([1, 2, 3]), np.array([1, 0, 3])) == 1
-
-
-@pytest.mark.nightly
-def test_memory(tmp_path):
-    sizes = ["--divide", "1024", "--vocab", "60", "--rank", "8", "--topology", "erdos_renyi", "--only", "whole"]
-    (row,) = memory.main([*sizes, "--out", str(tmp_path)])["rows"].values()
-    assert row["peak_bytes"] > row["trained_bytes"] > 0 and row["predictions_an_update"] == 32 * 511
-
-
-def test_a_family_that_cannot_be_measured_is_told_and_the_others_are_measured():
-    sentence = np.arange(3)
-    windows = [[[sentence] * 5] * 4] * 2  # two windows of four updates of ten predictions
-    about = {name: {"ahead": True, "title": name, "trained": 1, "rows": 8} for name in ("a", "b")}
-    seconds = {("a", "ahead"): [4.0, 8.0], ("a", "updates"): [1.0, 2.0], ("b", "updates"): [1.0, 1.0]}
-    seconds["LSTM (torch)", "updates"] = [6.0, 12.0]
-    failures = {("b", "ahead"): "no memory", ("c", "start"): "no kernel"}
-    found = families.figures(seconds, failures, about, windows, count=2)
-    assert set(found["contenders"]) == {"a", "LSTM (torch)"}
-    assert found["contenders"]["a"]["rounds_s"] == [3, 6]  # half of a window's features, and two updates
-    assert found["contenders"]["LSTM (torch)"]["slower"] == 2
-    assert found["contenders"]["a"]["tokens_per_s"] == pytest.approx((20 / 3 + 20 / 6) / 2)
-    assert found["failures"] == {"b ahead": "no memory", "c start": "no kernel"}
-    with pytest.raises(InputError, match="no model could be measured: no kernel"):
-        families.figures({}, {("c", "start"): "no kernel"}, {}, windows, count=2)
 
 
 @pytest.mark.nightly
@@ -188,10 +119,3 @@ def test_families_take_turns_on_the_same_sentences(tmp_path):
     for result in found.values():
         assert len(result["rounds_s"]) == 2 and min(result["rounds_s"]) > 0
     assert "ms an update" in (tmp_path / "families.md").read_text()
-    others = ["--precisions", "float32", "bf16"]
-    few = ["--store", store, "--configs", configs[0], "--updates", 1, "--rounds", 1, "--out", tmp_path, *others]
-    both = families.main([*map(str, few)])["contenders"]
-    assert {"frozen, float32", "frozen, bf16"} <= set(both)
-    configs[0].write_text(configs[0].read_text().replace("4}", "8}"))
-    with pytest.raises(InputError, match=r"^training.batch_size is 4, 8: give the same for all$"):
-        families.main([*map(str, arguments)])

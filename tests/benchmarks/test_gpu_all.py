@@ -49,33 +49,6 @@ def test_all_parts_on_what_the_machine_has(tmp_path):
     assert len(list(tmp_path.iterdir())) == 8  # what comes back from such a machine
 
 
-@pytest.mark.nightly
-def test_a_part_that_hangs_is_killed_and_the_others_are_measured(tmp_path):
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\ncase "$*" in *"gpu_parts.py speed"*) sleep 600;; esac\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    said = run_all(str(python), tmp_path / "out", "speed", "step", LIMIT="150")
-    assert "speed: status 137" in said
-    step = json.loads((tmp_path / "out" / "step.json").read_text())
-    assert [own["size"] for own in step["steps"]] == [64, 128, 256] and step["failures"] == []
-    assert "- speed: the part did not begin" in (tmp_path / "out" / "gpu.md").read_text()
-
-
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (("spead",), "error: spead: no such part; the parts are"),
-        (("speed",), "nowhere/data.tar.xz is not there: docs/gpu.md says how to make it"),
-    ],
-)
-def test_it_stops_at_once_if_a_part_or_the_data_is_not_there(arguments, said, tmp_path):
-    environment = {**os.environ, "OUT": str(tmp_path / "out"), "CARRIED": str(tmp_path / "nowhere")}
-    command = [ROOT / "benchmarks" / "gpu_all.sh", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_profile_is_reduced_to_its_kernels_and_the_time_between_them():
     streams = [
         {"name": "thread_name", "ph": "M", "pid": 1, "tid": 7, "args": {"name": "Stream #16(Compute)"}},

@@ -8,7 +8,6 @@ from esnlm.diagnosis import capacity
 from esnlm.errors import InputError
 from esnlm.regression.solvers import predict_ridge
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.rng import Stream, generator
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
 
@@ -58,20 +57,12 @@ def test_the_memory_of_a_small_network_is_measured_within_a_twentieth_and_is_bel
     totals = [capacity.memory_capacity(cell, seed=seed).total for seed in range(3)]
     assert np.std(totals, ddof=1) < 0.05 * np.mean(totals) and max(totals) < 64
     tiny = prepare(reservoir(state_size=4, mean_degree=4.0, leak_min=1.0))
-    assert max(capacity.memory_capacity(tiny, seed=seed).total for seed in range(6)) < 4
+    assert max(capacity.memory_capacity(tiny, seed=seed).total for seed in range(3)) < 4
 
 
 @pytest.mark.parametrize("size, samples", [(4, 16_384), (1024, 16_384), (4096, 32_768), (65_536, 2048)])
 def test_samples_are_many_times_the_units_as_far_as_half_a_gigabyte_goes(size, samples):
     assert capacity.default_samples(size) == samples and 4 * size * samples <= 1 << 29
-
-
-def test_what_drives_a_network_is_not_what_its_weights_were_drawn_from():
-    cell = prepare(reservoir(state_size=300, mean_degree=300.0))
-    vector = capacity.driving_vector(cell, 1.0, seed=0)
-    for stream in Stream:
-        drawn = generator(0, stream).standard_normal(300)
-        assert stream is Stream.MEASUREMENT or abs(np.corrcoef(vector, drawn)[0, 1]) < 0.25
 
 
 def test_both_forms_of_the_ridge_regression_are_the_same():
@@ -97,16 +88,11 @@ def test_memory_capacity_with_fewer_samples_than_units():
     assert found.by_delay[:3].min() > 0.9 > 0.3 > found.by_delay[-10:].mean()
 
 
-def test_a_memory_that_cannot_be_measured():
-    with pytest.raises(InputError, match="ridge 1e-06 times the states' mean square is 0"):
-        capacity.memory_capacity(prepare(reservoir()), input_scale=0.0)
-
-
 @pytest.mark.parametrize("decay", [1.0, 0.6])
 def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
     frozen, tokens = reservoir(input_scale=3.0), text(30, 4)
     found = capacity.sample_states(prepare(frozen, decay=decay), tokens, washout=10)
-    w, w_in, a = (np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak))
+    w, w_in, a = oracle.matrices(frozen)
     h, states, outputs = np.zeros((4, 90)), [], []
     for token in tokens:
         outputs.append(np.tanh(h @ w.T + w_in.T[token]))
@@ -121,10 +107,7 @@ def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
 def test_samples_and_saturation_of_membranes_and_of_several_layers():
     """What is seen of a membrane is f's output itself; of a stack all layers count, each with its own leak outside of f."""
     frozen, tokens = reservoir(input_scale=9.0, layers=2), text(30, 4)
-    layers = [
-        tuple(np.asarray(part, np.float64) for part in (w.w_rec.todense(), w.w_in.todense(), w.leak))
-        for w in frozen.layers
-    ]
+    layers = [oracle.matrices(layer) for layer in frozen.layers]
     for rule in ("leaky_output", "leaky_membrane"):
         found = capacity.sample_states(prepare(frozen, rule=rule), tokens, washout=10)
         states = np.stack(
@@ -140,22 +123,6 @@ def test_samples_and_saturation_of_membranes_and_of_several_layers():
         assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
 
 
-@pytest.mark.parametrize("rule", ["euler_state", "residual_shift"])
-def test_saturation_is_that_of_f_and_not_of_a_state_without_bound(rule):
-    frozen, tokens = reservoir(input_scale=9.0), text(30, 4)
-    w, w_in, a = (np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak))
-    diffusion = 0.5 if rule == "euler_state" else 0.0
-    found = capacity.sample_states(prepare(frozen, decay=diffusion or 1.0, rule=rule), tokens, washout=10)
-    states = np.stack(
-        [oracle.driven_states(w, a, w_in.T[slot], rule, diffusion=diffusion) for slot in tokens.T], axis=1
-    )
-    before = np.concatenate([0 * states[:1], states[:-1]])
-    sizes = np.abs(np.tanh(before @ w.T + w_in.T[tokens] - diffusion * before))[10:]
-    np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=300 * EPSILON)
-    low, high = ((sizes > 0.99 + close).mean() for close in (300 * EPSILON, -300 * EPSILON))
-    assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
-
-
 def test_the_memory_of_a_stack_is_that_of_all_its_layers():
     """A second layer that hears nothing adds nothing, but halves the mean diagonal that the ridge is relative to."""
     one = reservoir()
@@ -163,10 +130,6 @@ def test_the_memory_of_a_stack_is_that_of_all_its_layers():
     alone = capacity.memory_capacity(prepare(one), samples=512, ridge=1e-6)
     both = capacity.memory_capacity(prepare(Stack([one, deaf])), samples=512, ridge=2e-6)
     assert both.total == pytest.approx(alone.total, rel=1e-6)
-
-
-def test_saturation_means_nothing_under_relu():
-    assert capacity.sample_states(prepare(reservoir(), "relu"), text(3, 2)).saturated is None
 
 
 @pytest.mark.parametrize("shape", [(30, 50), (50, 30), (20, 5000)])

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm.diagnosis import contraction, measures
-from esnlm.diagnosis.theory import Theory
-from esnlm.errors import InputError
+from esnlm.diagnosis import contraction
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from tests import oracle
@@ -19,9 +17,7 @@ def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
     found = contraction.input_forgetting(prepare(frozen), history, other, tokens)
     for slot in range(3):
         one, two = (
-            oracle.states(
-                frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, np.concatenate([past, tokens])[:, slot]
-            )[-21:]
+            oracle.states(*oracle.matrices(frozen), np.concatenate([past, tokens])[:, slot])[-21:]
             for past in (history, other)
         )
         np.testing.assert_allclose(
@@ -36,25 +32,6 @@ def test_distances_are_of_membrane_potentials_and_of_all_layers():
     curve = contraction.state_contraction(prepare(Stack([layer, upper]), rule="leaky_membrane"), text(9, 4))
     np.testing.assert_allclose(curve.distance, curve.distance[0] * 0.75 ** np.arange(10)[:, None], rtol=20 * EPSILON)
     np.testing.assert_allclose(curve.distance[0] ** 2 / 80, 2 / 3, atol=5 * np.sqrt(28 / 45 / 80))
-
-
-def test_a_stack_forgets_its_histories_as_the_oracle_s():
-    frozen = reservoir(layers=2, update_rule="leaky_membrane", embedding=6)
-    history, other, tokens = text(12, 3, 1), text(15, 3, 2), text(20, 3, 3)
-    found = contraction.input_forgetting(prepare(frozen, rule="leaky_membrane"), history, other, tokens)
-    layers = [(layer.w_rec.todense(), layer.w_in.todense(), layer.leak) for layer in frozen.layers]
-    embedding = np.asarray(frozen.layers[0].embedding[...]).T
-    for slot in range(3):
-        one, two = (
-            np.arctanh(
-                oracle.stacked_states(layers, embedding[np.concatenate([past, tokens])[:, slot]], "leaky_membrane")[
-                    -21:
-                ]
-            )
-            for past in (history, other)
-        )
-        # Potentials of size up to 8 err by more than outputs; arctanh of the oracle's float64 by nothing to speak of.
-        np.testing.assert_allclose(found.distance[:, slot], np.linalg.norm(one - two, axis=1), atol=1e-3, rtol=1e-3)
 
 
 def test_the_rate_of_a_linear_network_is_the_logarithm_of_its_radius():
@@ -94,7 +71,7 @@ def test_leaks_down_to_zero_forget_by_a_power_of_time():
     assert curve.rate_before == pytest.approx(2 * curve.rate, rel=0.2)
 
 
-@pytest.mark.parametrize("rho, contracts", [(0.4, True), (0.9, True), (2.0, False)])
+@pytest.mark.parametrize("rho, contracts", [(0.4, True), (2.0, False)])
 def test_contraction_is_told_from_none(rho, contracts):
     frozen = reservoir(state_size=300, mean_degree=10.0, spectral_radius=rho, input_scale=0.01, leak_min=1.0)
     curve = contraction.state_contraction(prepare(frozen), text(100, 4))
@@ -102,9 +79,8 @@ def test_contraction_is_told_from_none(rho, contracts):
     assert (curve.distance[-1] > 1).all() != contracts
 
 
-def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path, rendered):
+def test_a_distance_of_zero_ends_the_fit():
     """A nilpotent network forgets everything in three steps, and exactly."""
-    pytest.importorskip("matplotlib")
     w = np.diag(np.full(3, 0.5, np.float32), 1)
     chain = prepare(Reservoir(w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32)))
     curve = contraction.state_contraction(chain, text(8, 2))
@@ -114,17 +90,6 @@ def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path, rendered):
         prepare(Reservoir(0 * w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32))), text(8, 2)
     )
     assert reset.rate == -np.inf and reset.fitted == (0, 0)
-    assert contraction.plot_contraction({"chain": curve, "reset": reset}, tmp_path / "curves.png") is None
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
-
-
-def test_units_that_keep_their_state_have_a_rate_of_zero():
-    """Leak 0: no distance changes, so the sign of a fit's rounding must not be told as a trend."""
-    kept = Reservoir(np.zeros((8, 8), np.float32), np.ones((8, V), np.float32), np.zeros(8, np.float32))
-    curve = contraction.state_contraction(prepare(kept), text(40, 4))
-    assert curve.rate == 0 and np.ptp(curve.distance, axis=0).max() == 0
-    kept_for_ever = Theory("fails", "8 of 8 units have leak 0", 0.0, 0.0, None, empty_tokens=0)
-    assert "do not approach each other (+0 nats a token)" in measures.verdict(kept_for_ever, curve)
 
 
 def test_a_relu_network_that_overflows_is_still_reported():
@@ -133,17 +98,3 @@ def test_a_relu_network_that_overflows_is_still_reported():
     )
     curve = contraction.state_contraction(growing, np.zeros((80, 2), np.int32))
     assert curve.rate == pytest.approx(np.log(4), rel=1e-3) and not np.isfinite(curve.distance[-1]).all()
-
-
-def test_histories_that_are_the_same_are_refused():
-    same = text(5, 2)
-    with pytest.raises(InputError, match="the two states to be compared are the same"):
-        contraction.input_forgetting(prepare(reservoir()), same, same, text(3, 2))
-
-
-def test_states_that_leave_float32_at_once_do_not_become_one():
-    """A ReLU network that explodes: no step is left to fit a rate to, which is not the same as none being needed."""
-    curve = contraction._fit_curve(np.array([[1e19, 1e19], [np.inf, 3e19]]), np.array([[1e19, 1e19], [np.inf, 1e19]]))
-    assert curve.rate == np.inf
-    decided = Theory("undecided", "why", 2.0, 1.7, 1.7, 0)
-    assert measures.verdict(decided, curve).endswith("two start states grow apart beyond float32 within a token.")

@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to their last, and what is stored in them is small and says nothing of a machine."""
+"""The notebooks run from their first cell to their last."""
 
 import os
 import sys
@@ -12,30 +12,12 @@ pytest.importorskip("ipykernel", reason="needs ipykernel: pip install -e '.[docs
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 ORDER = ("first_run", "states", "topology")  # the second goes on with the run of the first
-LARGEST = 100_000  # bytes of a file
 ONE, TWO = '{"kind": "erdos_renyi"}', '{"kind": "chains", "lanes": 16}'
 SMALLER = {"20000": "2000", "5000": "500", f"({ONE}, {TWO})": f"({TWO},)"}
 
 
 def read(name: str) -> nbformat.NotebookNode:
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-
-
-def test_all_notebooks_are_here():
-    assert {file.stem for file in FOLDER.glob("*.ipynb")} == set(ORDER)
-
-
-@pytest.mark.parametrize("name", ORDER)
-def test_what_is_stored_is_small_and_clean(name):
-    notebook = read(name)
-    text = (FOLDER / f"{name}.ipynb").read_text()
-    assert len(text) < LARGEST
-    assert not any(word in text for word in ("/tmp", "/home", "/root", "Traceback", 'image/png":', "\\u001b"))
-    assert set(notebook.metadata) == {"kernelspec"}
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))  # it was run once, in order
-    assert all(cell.metadata == {} for cell in notebook.cells)
-    assert all(output.get("name") != "stderr" for cell in code for output in cell.outputs)
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""The site is built without a warning, has every page, and loads nothing from elsewhere."""
+"""The site is built without a warning and has every page, and links lead somewhere."""
 
 import os
 import re
@@ -25,16 +25,6 @@ def test_every_page_is_in_the_navigation():
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     notebooks = {f"notebooks/{file.stem}.md" for file in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
     assert listed(nav) == {file.name for file in PAGES} | notebooks | {"results/README.md"}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_list_begins_after_an_empty_line(page):
-    """Without it, a forge shows a list and the site does not."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    lines = text.splitlines()
-    for above, line in zip(lines, lines[1:], strict=False):
-        begins = re.match(r"(- |\d\. )", line) and not re.match(r"(- |\d\. |  |$)", above)
-        assert not begins, line
 
 
 def kept() -> set[str]:
@@ -68,7 +58,7 @@ def test_files_that_results_and_studies_name_are_kept():
 
 
 @pytest.mark.nightly
-def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
+def test_the_site_is_built(tmp_path):
     pytest.importorskip("material", reason="needs MkDocs: pip install -e '.[docs]'")
     pytest.importorskip("mkdocstrings", reason="needs mkdocstrings: pip install -e '.[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
@@ -76,9 +66,5 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    for page in tmp_path.rglob("*.html"):
-        loaded = re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(\S+)|<link[^>]* href=\"?(\S+)", page.read_text())
-        remote = [each for pair in loaded for each in pair if each.startswith(("http:", "https:", "//"))]
-        assert not remote, f"{page}: {remote}"
     assert "Restore a run" in (tmp_path / "states.html").read_text()
     assert "Returns log p(s) of each sentence" in (tmp_path / "api.html").read_text()

@@ -35,7 +35,7 @@ def small_run(model=ESN, tokenizer=TOKENIZER):
 def log_distributions(run, ids):
     """log p(. | w_1 .. w_t) for t = 1 .. T - 1 in float64, (T - 1, V), by the oracle."""
     frozen = run.model.reservoir
-    h = oracle.states(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, ids[:-1])
+    h = oracle.states(*oracle.matrices(frozen), ids[:-1])
     return oracle.log_softmax(oracle.logits(run.model.params["readout"], h))
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.evaluation.sequences import encode
 from tests.evaluation.fake_run import fake_run
 
 BOS, EOS = 1, 2
@@ -47,16 +46,6 @@ def test_pairs_are_scored_by_paradigm_phenomenon_and_overall(tmp_path):
     assert found.result["status"] == "ok" and found.result["warnings"] == []
 
 
-def test_sentences_of_one_token_that_babylm_does_not_score_are_told_of(tmp_path):
-    """Their log-probability is 0: whichever sentence is one token would be right."""
-    run = fake_run(tmp_path, lambda sequences: [-np.array(ids[1:], float) for ids in sequences])
-    found = evaluate(run, [pair("words", "a", "bc"), pair("words", "de", "a", index=1)], "babylm").result
-    assert found["warnings"] == [
-        "1 of 3 sentences are empty or one token, which babylm does not score: their log-probability is 0, above that of any other; choose another"
-        " scoring"
-    ]
-
-
 def test_each_distinct_sentence_is_scored_once(tmp_path):
     seen = []
 
@@ -77,14 +66,6 @@ def test_ties_and_identical_pairs_are_apart_and_decided_by_the_convention(tmp_pa
     assert overall["accuracy_ties_half"] == 75
     assert overall["accuracy_without_identical"] == pytest.approx({50: 200 / 3, 100: 100}[accuracy])
     assert (overall["ties"], overall["identical"]) == (1, 1)
-
-
-def test_length_prefers_fewer_tokens_and_ties_half(tmp_path):
-    pairs = [pair("x", "a", "bb"), pair("x", "bb", "cc"), pair("x", "b", "cc"), pair("x", "bb", "a")]
-    found = evaluate(fake_run(tmp_path, lambda s: [np.zeros(len(ids) - 1) for ids in s]), pairs)
-    length = found.result["baselines"]["length"]["overall"]
-    assert (length["right"], length["ties"], length["wrong"], length["accuracy"]) == (2, 1, 1, 62.5)
-    assert found.tokens_good.tolist() == [3, 4, 3, 4]  # with BOS and EOS
 
 
 def test_a_run_is_set_above_a_baseline_pair_by_pair(tmp_path):
@@ -156,17 +137,6 @@ def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
     assert {entry["run_above"] for entry in result["baselines"].values()} == {None}
 
 
-@pytest.mark.nightly
-def test_length_alone_on_blimp(blimp_dir, data):
-    from esnlm.data.tokenizer import load_tokenizer
-
-    blimp = minimal_pairs.load(blimp_dir)
-    gpt2 = load_tokenizer(data / "gpt2_bpe")
-    good = np.array([len(ids) for ids in encode([one.good for one in blimp], gpt2, "paper")])
-    bad = np.array([len(ids) for ids in encode([one.bad for one in blimp], gpt2, "paper")])
-    assert (np.sum(good != bad), np.sum(good < bad)) == (8674, 5054)
-
-
 def choice(good, *bad, uid="sets", index=0):
     return minimal_pairs.Pair(uid, index, good, bad, "choice", "syntax", str(index))
 
@@ -183,39 +153,3 @@ def test_in_a_set_the_right_sentence_is_above_all_others(tmp_path):
     # All sentences are equally long, and a coin that is thrown among three is right once in three.
     assert found.result["baselines"]["length"]["overall"]["accuracy"] == pytest.approx(100 / 3)
     assert found.details[1] == {"sentence_bad": "a", "sentences_bad": ["c", "a"], "log_probs_bad": [-4.0, -1.0]}
-
-
-def test_ties_in_sets_count_as_a_coin_s_beside_a_baseline(tmp_path):
-    """Where a model ties, it knows no more than length, which ties on everything."""
-    model = says(dict.fromkeys("abcd", -1.0) | dict.fromkeys("efg", -2.0))
-    sets = [choice(*some, index=i) for i, some in enumerate(["abcd", "aefg", "befg", "cefg"])]
-    result = evaluate(fake_run(tmp_path, model), sets).result
-    assert result["overall"]["accuracy_ties_half"] == 100 * (1 / 4 + 3) / 4
-    length = result["baselines"]["length"]
-    assert length["overall"]["accuracy"] == 25
-    above = length["run_above"]["overall"]
-    assert above["difference"] == 100 * 3 * (1 - 1 / 4) / 4 and above["only_this"] == 3  # not the set on which both tie
-
-
-def test_a_coin_decides_among_the_sentences_of_a_set_that_are_at_the_top(tmp_path):
-    """By length one of two wrong sentences is as good as the right one, and then two of four are: a coin has 1/2 and 1/3."""
-    items = [choice("ab", "ac", "abc"), choice("ab", "ac", "abc", "ad", "abcd", index=1)]
-    table = {"ab": -1.0, "ac": -2.0, "abc": -2.0, "ad": -2.0, "abcd": -2.0}
-    length = evaluate(fake_run(tmp_path, says(table)), items).result["baselines"]["length"]["overall"]
-    assert length["ties"] == 2
-    assert length["accuracy"] == pytest.approx(100 * (1 / 2 + 1 / 3) / 2)
-
-
-def test_a_set_whose_right_sentence_is_among_the_wrong_ones_is_identical(tmp_path):
-    """It can only tie or be wrong, wherever in the list the sentence stands, and is counted apart, as such a pair is."""
-    items = [
-        choice("a", "b", "c"),
-        choice("a", "a", "b", index=1),
-        choice("a", "c", "a", index=2),
-        choice("c", "b", "a", index=3),
-    ]
-    result = evaluate(fake_run(tmp_path, says({"a": -1.0, "b": -2.0, "c": -3.0})), items).result
-    overall = result["overall"]
-    assert (overall["right"], overall["wrong"], overall["ties"], overall["identical"]) == (1, 1, 0, 2)
-    assert (overall["accuracy"], overall["accuracy_without_identical"]) == (25, 50)
-    assert result["data"]["identical_pairs"] == 2

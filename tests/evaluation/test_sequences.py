@@ -31,38 +31,22 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
 
 
 def test_sentences_of_one_token_are_not_scored_without_bos():
-    lines = [describe_unscored(encode(["a", "ab", "b"], characters, each), each) for each in ("babylm", "no-eos")]
-    assert (
-        lines[0].startswith("2 of 3 sentences are empty or one token, which babylm does not score") and lines[1] is None
-    )
-
-
-def test_empty_sentences_are_not_scored_without_eos():
-    """Their log-probability is 0, whatever the model is."""
-    lines = [describe_unscored(encode(["", "ab"], characters, each), each) for each in ("babylm", "no-eos", "paper")]
-    assert lines[1].startswith("1 of 2 sentences are empty, which no-eos does not score: their log-probability is 0")
-    assert lines[0].startswith("1 of 2 sentences are empty or one token") and lines[2] is None
+    texts = ["a", "ab", ""]
+    found = [describe_unscored(encode(texts, characters, each), each) for each in ("babylm", "no-eos", "paper")]
+    assert found[0].startswith("2 of 3 ") and found[1].startswith("1 of 3 ") and found[2] is None
 
 
 def test_lines_with_their_ends_are_warned_of():
     """As `readlines` gives them: the line end would be a token of each sentence."""
-    with pytest.warns(UserWarning, match="^1 sentences, first 1, end in a line end, which the model reads as a token"):
+    with pytest.warns(UserWarning, match="line end"):
         encode(["a", "b\n"], characters, "paper")
     encode(["a\nb"], characters, "paper")
 
 
-@pytest.mark.parametrize(
-    "given, line",
-    [
-        ("The cats sleep.", "sentences is one text: give a list of texts"),
-        (["The cats sleep.", None], "sentence 1 is NoneType: give a text"),
-        ([[1, 2]], "sentence 0 is list: give a text"),
-    ],
-)
-def test_what_is_no_list_of_texts_is_refused(given, line):
-    with pytest.raises(InputError) as error:
+@pytest.mark.parametrize("given", ["The cats sleep.", ["The cats sleep.", None], [[1, 2]]])
+def test_what_is_no_list_of_texts_is_refused(given):
+    with pytest.raises(InputError, match="^sentence"):
         encode(given, characters, "paper")
-    assert str(error.value) == line
 
 
 def bigram(sequences):
@@ -106,15 +90,3 @@ def test_the_sum_does_not_depend_on_the_order_of_its_terms():
 def test_what_is_not_finite_stays_visible(terms, total):
     [found] = sum_log_probs([np.array(terms, np.float32)])
     np.testing.assert_equal(found, total)
-
-
-def test_gpt2_ids(data):
-    from esnlm.data.tokenizer import load_tokenizer
-
-    gpt2 = load_tokenizer(data / "gpt2_bpe")
-    the, space_the, dog, end = 464, 383, 3290, 50256
-    assert encode(["The dog"], gpt2, "paper")[0].tolist() == [end, the, dog, end]
-    assert encode(["The dog"], gpt2, "no-eos")[0].tolist() == [end, the, dog]
-    assert encode(["The dog"], gpt2, "lm-eval")[0].tolist() == [end, space_the, dog]
-    assert encode(["The dog"], gpt2, "babylm")[0].tolist() == [the, dog]
-    assert end not in encode(["<|endoftext|>"], gpt2, "babylm")[0]  # written out, it is ordinary text

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import word_ends
 from tests.evaluation import small_run
@@ -55,11 +54,6 @@ def test_tokens_in_bits(run):
     np.testing.assert_allclose(column(rows, "surprisal_bits"), expected, rtol=TOLERANCE)
 
 
-def test_a_mark_can_be_a_word(run):
-    rows = run.surprisal([TEXT], punctuation="separate", eos=False)
-    assert column(rows, "word") == ["The", "cats", "sleep", "."]
-
-
 @pytest.mark.parametrize("whitespace", ["leading", "trailing"])
 def test_the_words_of_a_sentence_can_be_given(run, whitespace):
     """A word that was given may have white space in it: it has the sum of its words."""
@@ -70,20 +64,6 @@ def test_the_words_of_a_sentence_can_be_given(run, whitespace):
     assert given[1]["surprisal_nats"] == pytest.approx(cats["surprisal_nats"] + sleep["surprisal_nats"], rel=1e-12)
     assert (given[1]["start"], given[1]["end"], given[1]["position"]) == (cats["start"], sleep["end"], 1)
     assert [given[0], *given[2:]] == [the, run_ | {"position": 2}, end | {"position": 3}, *second]
-
-
-def test_words_that_cannot_have_a_row_each_are_refused(run):
-    ranks = {bytes([byte]): byte for byte in range(256)} | {b" cats sleep": 256}
-    joined = small_run.small_run(tokenizer=Tokenizer("joined", r" cats sleep| ?\S+|\s+", ranks))
-    assert column(joined.surprisal(["The cats sleep run"], eos=False), "word") == ["The", "cats sleep", "run"]
-    for sentence, line in (
-        (["The", "cats", "sleep", "run"], "'cats sleep': a token stands in more than one of these words"),
-        (["The", " "], r"the sentence \['The', ' '\] has an empty word"),
-    ):
-        with pytest.raises(InputError, match=line):
-            joined.surprisal([sentence])
-    tokens = column(joined.surprisal([["The", "cats", "sleep"]], by="token", eos=False), "token")
-    assert tokens == ["T", "h", "e", " cats sleep"]
 
 
 def test_white_space_can_be_paid_for_by_the_word_before(run):
@@ -112,11 +92,6 @@ def test_rows_sum_to_the_log_probability_of_the_sentence(run, options, scoring):
     np.testing.assert_allclose(sums(rows, len(SENTENCES)), expected, rtol=1e-12)
 
 
-def test_the_space_of_a_convention_is_no_character_of_the_sentence(run):
-    rows = run.surprisal(["cats sleep"], scoring="lm-eval")
-    assert [(row["word"], row["start"], row["end"]) for row in rows] == [("cats", 0, 4), ("sleep", 5, 10)]
-
-
 def test_a_document_is_read_on_with_its_state(run):
     sentences = ["The cats", "The cat", "that run"]
     one = run.surprisal(sentences, unit="nats", by="token", context="document")
@@ -132,7 +107,7 @@ def test_a_document_is_read_on_with_its_state(run):
     assert column(two, "sentence") == [0, 0, 0, 1, 1, 1, *[2] * (len(two) - 6)]
 
 
-@pytest.mark.parametrize("longest", [10, 9], ids=["even", "odd"])
+@pytest.mark.parametrize("longest", [10, pytest.param(9, marks=pytest.mark.nightly)], ids=["even", "odd"])
 def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest):
     run = small_run.small_run(dataclasses.replace(small_run.GPT2, positions=longest))
     sentences = ["The cats sleep.", "The cat sleep.", "cats that run", "cats that sleep."]
@@ -154,7 +129,7 @@ def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest
     assert min(column(moved, "surprisal_nats")) > -TOLERANCE
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.text(st.sampled_from("The cats.,ë😀 \t"), max_size=12), max_size=3))
 def test_any_text_has_whole_rows(run, sentences):
     for options in ({"by": "word"}, {"by": "token"}):
@@ -168,33 +143,19 @@ def test_any_text_has_whole_rows(run, sentences):
         np.testing.assert_allclose(sums(rows, len(sentences)), -run.log_probs(sentences), rtol=1e-12)
 
 
-def test_no_sentences_give_no_rows(run):
-    assert run.surprisal([]) == [] == run.surprisal([], context="document", whitespace="trailing")
-
-
 @pytest.mark.parametrize(
-    "options, line",
+    "options, named",
     [
-        ({"by": "letter"}, "by is 'letter': choose word or token"),
-        ({"unit": "hartley"}, "unit is 'hartley': choose bits or nats"),
-        ({"punctuation": "none"}, "punctuation is 'none': choose attached or separate"),
-        ({"whitespace": "none"}, "whitespace is 'none': choose leading or trailing"),
-        ({"context": "book"}, "context is 'book': choose sentence or document"),
-        (
-            {"documents": [1]},
-            "documents are named, and each sentence has a fresh state: give context='document' with them",
-        ),
-        (
-            {"scoring": "babylm"},
-            "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper"
-            " or no-eos or lm-eval",
-        ),
+        ({"by": "letter"}, "by is 'letter'"),
+        ({"whitespace": "none"}, "whitespace is 'none'"),
+        ({"context": "document", "documents": [1, 2]}, "2 documents"),
+        ({"documents": [1]}, "documents"),
+        ({"scoring": "babylm"}, "scoring babylm"),
     ],
 )
-def test_an_unknown_argument_is_refused(run, options, line):
-    with pytest.raises(InputError) as error:
+def test_an_unknown_argument_is_refused(run, options, named):
+    with pytest.raises(InputError, match=f"^{named}"):
         run.surprisal(["The cats"], **options)
-    assert str(error.value) == line
 
 
 def test_a_surprisal_that_is_no_number_is_warned_of(run):

@@ -1,20 +1,15 @@
 """The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images, and files that are kept."""
 
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
-import yaml
 
-from esnlm.errors import InputError
 from experiments.bottleneck import curves, images, network, one_step, study
 from experiments.bottleneck.images import Images, ImageSettings
-from experiments.bottleneck.settings import Case, CurvesSettings, parse
+from experiments.bottleneck.settings import Case
 
-STUDIES = Path(study.__file__).parent / "studies"
 WIDTHS = [12, 20, 6, 20, 6, 20, 2]
 EPSILON = float(np.finfo(np.float32).eps)
 SMALL = {
@@ -79,7 +74,7 @@ def torch_training(weights, rates, x, y, batches):
 
 
 @pytest.mark.parametrize("parametrization", ["ntp", "standard", "mup", "spectral", "dynamic"])
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [3])
 def test_one_step_is_autograd_s(peer, parametrization, batch):
     """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through again."""
     weights, rates, gains = network.initialize(parametrization, WIDTHS, seed=0)
@@ -183,24 +178,6 @@ def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q,
             assert np.abs(mine[0] - theirs).max() < 100 * EPSILON * np.abs(theirs).max() + beside
 
 
-@pytest.mark.parametrize("biases", [False, True])
-def test_training_is_the_same_with_gains_as_with_rates(biases):
-    """With momentum too: g_l W_l moves as W_l of the other form (section 2.5). Only rounding differs."""
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(10, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)]
-    order, shares, found = rng.permutation(8).reshape(4, 2), np.full((4, 2), 0.5, np.float32), []
-    for form in ("rates", "gains"):
-        drawn = network.initialize("dynamic", WIDTHS, seed=3, form=form, biases=biases)
-        velocity = [np.zeros_like(w) for w in drawn.weights]
-        rates = np.float32(0.1 * drawn.rates)
-        trained, _ = curves.train_epoch(
-            drawn.weights, velocity, x, y, order, shares, rates=rates, gains=drawn.gains, momentum=0.9
-        )
-        found.append([gain * np.asarray(w) for gain, w in zip(drawn.gains, trained, strict=True)])
-    for one, other in zip(*found, strict=True):
-        assert np.abs(one - other).max() < 100 * EPSILON * np.abs(one).max()
-
-
 def test_weights_have_gamma_and_sigma():
     """sqrt 2 before ReLU, 1 at the output; the same numbers under every parametrisation, but for their scale."""
     widths = [300, 200, 100, 200, 50]
@@ -211,7 +188,10 @@ def test_weights_have_gamma_and_sigma():
     assert not np.array_equal(network.initialize("ntp", widths, seed=1)[0][0], ntp[0])
 
 
-@pytest.mark.parametrize("parametrization", ["ntp", "mup", "spectral", "dynamic"])
+@pytest.mark.parametrize(
+    "parametrization",
+    ["dynamic", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("ntp", "mup", "spectral"))],
+)
 def test_the_coordinate_check_of_table_1_1(parametrization):
     """Widths in proportion, where the table's orders hold for all: over a factor of 8 a slope is within 0.15 of its order.
 
@@ -253,52 +233,6 @@ def test_a_fit_is_least_squares_on_the_means_over_seeds():
     assert found.low < found.slope < found.high
 
 
-def test_spectral_without_its_kink_draws_the_first_layer_as_wide_networks_have_it():
-    with_kink, without = (network.initialize("spectral", [64, 16, 8, 16, 2], 0, kink=kink)[0] for kink in (True, False))
-    np.testing.assert_allclose(without[0], with_kink[0] * 2, rtol=1e-6)  # sqrt(n_1 / n_0) = 1/2
-    for ours, theirs in zip(with_kink[1:], without[1:], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-def test_the_exponent_of_dynamic_leads_from_ntp_to_dynamic():
-    widths = [64, 16, 8, 16, 2]
-    start, end = (network.initialize("dynamic", widths, 0, q) for q in (0.0, 0.5))
-    for found, kind in ((start, "ntp"), (end, "dynamic")):
-        expected = network.initialize(kind, widths, 0)
-        for ours, theirs in zip([*found[0], found[1]], [*expected[0], expected[1]], strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-
-
-@pytest.mark.nightly
-def test_alignment_is_flat_under_dynamic_and_not_under_spectral():
-    """Figure 3.3 at a tenth of its widths: the bottleneck hardly widens, and under Spectral the layers before it lose."""
-    data, _ = images.load(ImageSettings(train=200, test=0), ["airplane", "automobile"], "")
-    slopes, sizes = {}, [200, 400, 800, 1600]
-    for kind in ("dynamic", "spectral"):
-        case = Case(kind, 30, 0.2)
-        found = [[one_step.measure(case, n, seed, data, 0.1)["alignment"] for seed in range(20)] for n in sizes]
-        slopes[kind] = np.array(
-            [one_step.fit_power(sizes, layer).slope for layer in np.moveaxis(np.array(found), 2, 0)]
-        )
-    assert np.abs(slopes["dynamic"]).max() < 0.15
-    assert slopes["spectral"][:5].max() < -0.3
-
-
-def test_generated_images_are_normalised_and_of_two_kinds():
-    train, test = images.load(ImageSettings(train=300, test=100), ["bird", "cat"], "")
-    assert train.x.shape == (300, 3072) and test.x.shape == (100, 3072) and train.x.dtype == np.float32
-    channels = train.x.reshape(300, 3, 1024)
-    assert np.abs(channels.mean(axis=(0, 2))).max() < 1e-5 and np.abs(channels.std(axis=(0, 2)) - 1).max() < 1e-5
-    assert (train.y.sum(axis=1) == 1).all() and 0.4 < train.y[:, 0].mean() < 0.6
-    alpha = np.linalg.solve(train.x @ train.x.T + 1000 * np.eye(300), train.y[:, 1] - train.y[:, 0])
-    guess = test.x @ (train.x.T @ alpha) > 0  # by ridge regression
-    assert 0.6 < (guess == (test.y[:, 1] == 1)).mean() < 0.98  # neither hopeless nor given away
-    again, other = (
-        images.load(ImageSettings(train=300, test=100), pair, "")[0].x for pair in (["bird", "cat"], ["deer", "dog"])
-    )
-    assert np.array_equal(again, train.x) and not np.array_equal(other, train.x)
-
-
 @pytest.fixture
 def cifar10(tmp_path, monkeypatch):
     """A folder in CIFAR-10's binary format, 40 images a file; pixel values tell the label."""
@@ -319,21 +253,12 @@ def test_cifar10_s_files_are_read(cifar10):
     assert len(np.unique(np.vstack([train.x, test.x]), axis=0)) == 30  # no image twice
 
 
-def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch, rendered):
+def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     study.run(SMALL, tmp_path / "whole", "a.yaml")
-    assert {file.name for file in (tmp_path / "whole").iterdir()} == {"alignment.json", "alignment.md", "alignment.png"}
-    table = (tmp_path / "whole" / "alignment.md").read_text()
-    assert "dynamic, m = 2 n^0.5" in table and "Generated images, no photographs" in table
-    assert capsys.readouterr().out == table
+    assert capsys.readouterr().out == (tmp_path / "whole" / "alignment.md").read_text()
     before = (tmp_path / "whole" / "alignment.json").read_bytes()
     study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert (tmp_path / "whole" / "alignment.json").read_bytes() == before
-    assert "done already" in capsys.readouterr().err
-    (tmp_path / "whole" / "alignment.md").unlink()
-    study.run(SMALL, tmp_path / "whole", "a.yaml")
-    assert (tmp_path / "whole" / "alignment.md").read_text() == table, (
-        "a page that is gone is written again from the record"
-    )
 
     stopped = json.loads(before)
     del stopped["report"], stopped["cells"]["dynamic, m = 2 n^0.5, n = 80"]
@@ -346,18 +271,7 @@ def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch, rendere
     assert json.loads((tmp_path / "part" / "alignment.json").read_bytes()) == json.loads(before)
 
 
-def test_results_of_other_settings_are_not_written_over(tmp_path):
-    (tmp_path / "alignment.json").write_text(json.dumps({"study": {"kind": "alignment"}, "cells": {}}))
-    with pytest.raises(
-        InputError, match="alignment.json: holds the results of other settings; delete it, or name another folder"
-    ):
-        study.run(SMALL, tmp_path, "a.yaml")
-    (tmp_path / "alignment.json").write_text("{")
-    with pytest.raises(InputError, match="alignment.json: unreadable or damaged"):
-        study.run(SMALL, tmp_path, "a.yaml")
-
-
-def test_training_curves_are_written(tmp_path, rendered):
+def test_training_curves_are_written(tmp_path):
     settings = {
         "kind": "training_curves", "pairs": [["airplane", "automobile"]], "parametrizations": ["dynamic", "spectral"], "n": 40, "narrow": 8,
         "epochs": 3, "seeds": 2, "images": {"train": 100, "test": 50}, "batch_size": 64, "learning_rate": 0.05,
@@ -367,70 +281,3 @@ def test_training_curves_are_written(tmp_path, rendered):
     assert len(found["cells"]) == 4
     losses = found["cells"]["airplane/automobile, dynamic, seed 1"]
     assert len(losses["train"]) == len(losses["test"]) == 4 and losses["train"][-1] < losses["train"][0]
-    table = (tmp_path / "training_curves.md").read_text()
-    assert re.search(r"^\| airplane / automobile \| \d+ \| spectral \|", table, re.MULTILINE)
-    assert (tmp_path / "training_curves.png").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("change, message", [
-    ({"seed": 3}, "a.yaml: seed: no such setting; choose from kind, cases"),
-    ({"seeds": "many"}, "a.yaml: seeds is 'many': it must be a valid integer"),
-    ({"images": {"size": 3}}, "a.yaml: images.size: no such setting; choose from folder"),
-    ({"cases": [{"parametrization": "dp", "factor": 1, "power": 1}]}, "a.yaml: cases.1.parametrization is 'dp': it must be 'ntp'"),
-    ({"cases": [{"parametrization": "ntp", "factor": 9, "power": 1}]}, "a.yaml: cases.1: m is 180 to 720: it must be between 1 and n"),
-    ({"cases": []}, "a.yaml: cases is "),
-    ({"widths": {"first": 5, "last": 6}}, "a.yaml: widths.last is 6: it must be at least first"),
-])  # fmt: skip
-def test_settings_are_strict(tmp_path, change, message):
-    with pytest.raises(InputError, match=message):
-        study.run(SMALL | change, tmp_path / "out", "a.yaml")
-    assert not (tmp_path / "out").exists()
-
-
-FOUR = ("ntp", "mup", "spectral", "dynamic")
-CASES = {
-    "alignment_fig3_2": [("spectral", 0.2, 1), ("spectral", 0.2, 1), ("spectral", 6, 0.5)],
-    "alignment_fig3_3": [("dynamic", 150, 0.2), ("spectral", 150, 0.2)],
-    "alignment_without_kink": [("spectral", 6, 0.5), ("spectral", 150, 0.2)],
-    "coordinate_check": [*((name, 0.2, 1) for name in FOUR), *((name, 150, 0.2) for name in FOUR)],
-    "exponents": [("dynamic", 0.2, 1)] * 3,
-}
-
-
-@pytest.mark.parametrize("file", sorted(STUDIES.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_study_files_are_the_thesis_s(file):
-    tree = yaml.safe_load(file.read_text())
-    smaller = tree.pop("small")
-    full, small = parse(tree, file.name), parse(tree | smaller, file.name)
-    assert small.learning_rate == full.learning_rate == 0.1
-    if isinstance(full, CurvesSettings):
-        sizes = (full.n, full.narrow, full.epochs, full.batch_size, full.momentum, full.seeds)
-        assert sizes == (10_000, 500, 100, 64, 0.9, 100)
-        assert small.momentum == 0.9 and (full.images.train, full.images.test) == (2000, 2000)
-        assert full.parametrizations == ("dynamic", "spectral")
-        assert full.pairs == (("airplane", "automobile"), ("bird", "cat"), ("deer", "dog"), ("frog", "horse"))
-    else:
-        assert (full.seeds, one_step.sizes(full)[::9]) == (30, [1000, 10_000])
-        chosen = [(case.parametrization, case.factor, case.power) for case in full.cases]
-        assert chosen == CASES[file.stem], "section 3.1 and its figures, and what is not in the thesis"
-        assert (
-            small.cases == full.cases
-            and np.sum(one_step.sizes(small)) * small.seeds < np.sum(one_step.sizes(full)) * 30
-        )
-
-
-def test_the_command_takes_the_small_sizes_and_names_the_folder(tmp_path, capsys, monkeypatch):
-    ran = []
-    monkeypatch.setattr(study, "run", lambda *arguments: ran.append(arguments))
-    (tmp_path / "a.yaml").write_text("{kind: alignment, seeds: 30, widths: {first: 9}, small: {seeds: 2}}")
-    study.run_file(tmp_path / "a.yaml")
-    study.run_file(tmp_path / "a.yaml", small=True)
-    study.run_file(tmp_path / "a.yaml", tmp_path, small=True)
-    tree = {"kind": "alignment", "seeds": 30, "widths": {"first": 9}}
-    source = str(tmp_path / "a.yaml")
-    command = f"python -m experiments.bottleneck {source}"
-    assert ran == [
-        (tree, Path("studies/a"), source, command),
-        (tree | {"seeds": 2}, Path("studies/a_small"), source, f"{command} --small"),
-        (tree | {"seeds": 2}, tmp_path, source, f"{command} --small --out {tmp_path}"),
-    ]

@@ -21,7 +21,7 @@ from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
-from tests.training.test_precomputed import dense, open_updates, run_all, start, store
+from tests.training.test_precomputed import open_updates, run_all, start, store
 
 V, N, SEED = 40, 24, 3
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -55,7 +55,7 @@ def masks(corpus_positions, site, width, rate, seed=SEED, epoch=0):
 # ---- masks ----
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.1, 0.9])
 @pytest.mark.parametrize("site", [INPUT, OUTPUT])
 def test_a_number_is_dropped_at_the_rate_and_else_scaled_up(site, rate):
     """Five standard errors: over all of them, of one token, and of one unit over the tokens."""
@@ -76,14 +76,6 @@ def test_two_masks_are_independent(other):
     settings = {"corpus_positions": [7], "site": INPUT, "seed": SEED, "epoch": 0}
     one, two = ((masks(width=width, rate=rate, **some) == 0) - rate for some in (settings, settings | other))
     assert abs((one * two).mean()) < 5 * rate * (1 - rate) / np.sqrt(width)
-
-
-def test_a_mask_is_the_token_s_own_in_any_company():
-    """Alone, in a batch of any shape and in any order, bit by bit."""
-    corpus_positions = np.random.default_rng(0).permutation(60)
-    together = masks(corpus_positions.reshape(5, 12), INPUT, N, 0.3).reshape(60, N)
-    for place, found in zip(corpus_positions, together, strict=True):
-        assert np.array_equal(found, masks([place], INPUT, N, 0.3)[0])
 
 
 # ---- features ----
@@ -116,7 +108,7 @@ def expected_features(name, s, epoch=0, dropped=True):
 @cache
 def weights(name):
     reservoir = build(name).reservoir
-    return dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), dense(reservoir.leak[...])
+    return oracle.dense(reservoir.stored_w_rec), oracle.dense(reservoir.stored_w_in), oracle.dense(reservoir.leak[...])
 
 
 def sentence(s):
@@ -124,7 +116,7 @@ def sentence(s):
     return TEXT.sentence(s), np.arange(TEXT.offsets[s], TEXT.offsets[s + 1] - 1)
 
 
-@pytest.mark.parametrize("name", ["dense", "sparse", "LSTM", "LSTM, n-grams"])
+@pytest.mark.parametrize("name", ["sparse", "LSTM, n-grams"])
 def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
     """In any slots, order and company."""
     model, key = build(name), dropout.epoch_key(SEED, 1)
@@ -137,7 +129,7 @@ def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
             np.testing.assert_allclose(buffer[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["dense", "LSTM"])
+@pytest.mark.parametrize("name", ["dense"])
 def test_nothing_is_dropped_without_corpus_positions(name):
     """As validation and scoring read, and inside a gradient without a key."""
     model, texts = build(name), [sentence(s)[0][:-1] for s in range(11)]
@@ -154,7 +146,7 @@ def test_nothing_is_dropped_without_corpus_positions(name):
             )
 
 
-@pytest.mark.parametrize("name", ["ESN+i", "LSTM", "LSTM, n-grams"])
+@pytest.mark.parametrize("name", ["ESN+i", "LSTM, n-grams"])
 def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     """The loss of an update with dropout, and the readout's gradient, from the oracle's features with both masks."""
     model, update = build(name), batches.read_sentences(TEXT, np.arange(11))
@@ -179,13 +171,11 @@ def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
 
 EPOCHS, BATCH = 2, 3
 WAYS = {
-    "precomputed, one window": (PrecomputedUpdates, {"window_tokens": 4096}),
     "precomputed, small windows and few slots": (
         PrecomputedUpdates,
         {"window_tokens": 100, "batch_slots": 3, "kernel": "bcoo"},
     ),
     "precomputed, a sentence at a time": (PrecomputedUpdates, {"window_tokens": 1}),
-    "end to end": (EndToEndUpdates, {}),
     "end to end, in parts": (EndToEndUpdates, {"chunk_tokens": 16}),
 }
 

@@ -34,29 +34,12 @@ def test_slots_are_shared_so_that_little_is_padding():
     assert pack_batch(texts, texts)[0].tokens.size <= 1.25 * sum(map(len, texts))
 
 
-def test_packed_batches_come_in_few_sizes():
-    steps = {
-        pack_batch(sentences(32, longest, seed), sentences(32, longest, seed))[0].tokens.shape[0]
-        for longest in (20, 70, 128)
-        for seed in range(20)
-    }
-    assert len(steps) <= 8
-
-
-def test_short_sentences_are_read_in_no_more_positions_than_others():
-    shapes = []
-    stream = packed_stream.PackedStream(lambda batch: shapes.append(batch.tokens.shape) or np.zeros((9_000, 1)), 8)
-    for length in (1, 5, 12, 100):
-        stream.read([np.arange(length, dtype=np.int32)])
-    assert all(steps * slots <= packed_stream.TOKENS for steps, slots in shapes)
-
-
 def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
     monkeypatch.setattr(packed_stream, "TOKENS", 128)  # so that the sentences take several batches
     config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)
     model = config.initialize(V, 0, {})
     stream = model.stream(ComputeConfig(batch_slots=16))
-    texts = [text[: 10 * (s % 3 + 1)] for s, text in enumerate(sentences(25, longest=60))]
+    texts = [text[: 10 * (s % 3 + 1)] for s, text in enumerate(sentences(12, longest=60))]
     buffer, rows = stream.read(texts)
     alone_in = jax.jit(model.hidden_states)
     for text, row in zip(texts, rows, strict=True):

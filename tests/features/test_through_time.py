@@ -96,10 +96,10 @@ def test_bf16_rounds_the_factors_of_each_product_on_the_way_back_too(arrays):
     assert min(distances(found, in_float64(**arrays))) > 2 * (FLOAT32 + one), "bf16 can be told from float32"
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16", "tf32"])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_the_gradient_is_that_of_autodiff(arrays, precision):
     """In bf16, autodiff rounds the gradient in h and in W at each time step, and the gradient that comes in not at all."""
-    tolerance = {"float32": FLOAT32, "bf16": STEPS * 2**-8, "tf32": STEPS * 2**-11}[precision]
+    tolerance = {"float32": FLOAT32, "bf16": STEPS * 2**-8}[precision]
     ours, autodiff = (jax.jit(partial(outputs_and_gradient, of, precision))(**arrays) for of in (fast, plain))
     assert np.array_equal(ours[0], autodiff[0])  # the way forward is the same
     assert max(distances(ours, autodiff)) <= tolerance

@@ -1,4 +1,4 @@
-"""Stores and runs that the golden tests share. Each is made once."""
+"""Runs that the golden tests share, beside those of tests/conftest.py. Each is made once."""
 
 import functools
 from collections.abc import Callable
@@ -7,25 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.golden import small
-
-
-@pytest.fixture(scope="session")
-def stores(tmp_path_factory) -> Path:
-    """A folder with train.txt, dev.txt and their token stores train/ and dev/."""
-    return small.make_stores(tmp_path_factory.mktemp("stores"))
-
-
-@pytest.fixture(scope="session")
-def trained(stores, tmp_path_factory) -> Callable[[str], Path]:
-    """A function from the name of a model to its finished run."""
-
-    @functools.cache
-    def run(name: str) -> Path:
-        folder = tmp_path_factory.mktemp("trained") / name
-        assert small.train(folder, stores, small.MODELS[name], **small.training_of(name)) == 0
-        return folder
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -10,22 +10,15 @@ import pytest
 
 import esnlm
 from esnlm.data import grammar
-from esnlm.errors import InputError
 from esnlm.models.counted_bigram import CountedBigram, count
-from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.ngrams import WittenBellModel
 from esnlm.readout import linear
-from esnlm.runs import checkpoint
-from esnlm.runs.directory import RunDirectory
-from esnlm.training.state import open_model
-from esnlm.trunk.trunk import TrunkConfig
 
 V = 12
 EPSILON = float(np.finfo(np.float32).eps)
 TEXT = [
     np.array([0, *np.random.default_rng(i).integers(2, V - 2, 9), 1]) for i in range(8)
 ]  # V - 1 and V - 2 never occur
-COUNTED = DeepReadoutConfig(readout=TrunkConfig(counted="bigram"))
 
 
 def witten_bell(text, vocab_size):
@@ -128,23 +121,6 @@ def test_a_target_that_was_sure_is_left_out_too():
     assert not gradient["w"].any(), "the features are 0"
 
 
-def test_an_id_in_a_row_of_padding_is_harmless():
-    """Rows without weight hold whatever was there, in the place of the id too."""
-    frozen = {"prior": CountedBigram(V, **count(TEXT, V)).prior()}
-    rng = np.random.default_rng(0)
-    trained = {"w": jnp.float32(rng.normal(size=(V, 3))), "bias": jnp.zeros(V)}
-    features = jnp.float32(rng.normal(size=(4, 4))).at[:, -1].set(jnp.float32([2, 1, 1e6, -7]))
-    targets, weights = jnp.array([1, 3, 0, 0]), jnp.float32([1, 1, 0, 0])
-
-    def loss(trained, rows):
-        return linear.weighted_nll(trained | frozen, features[:rows], targets[:rows], weights[:rows], "float32")
-
-    (found, gradient), (expected, alone) = (jax.value_and_grad(loss)(trained, rows) for rows in (4, 2))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    for name in trained:
-        np.testing.assert_allclose(gradient[name], alone[name], atol=1e-6)
-
-
 # ---- a run ----
 
 SENTENCES, OTHERS = list(grammar.sentences(24, seed=0)), list(grammar.sentences(10, seed=1))
@@ -196,17 +172,6 @@ def test_training_begins_with_the_counted_model(trained):
     assert run.model.counts().entries == run.config.model.expected_counts(run.tokenizer.vocab_size).entries
 
 
-@pytest.mark.nightly
-def test_an_update_that_is_made_in_parts_is_the_same(trained, tmp_path):
-    run, losses = trained
-    again, found = train(tmp_path / "run", {"window_tokens": 64})
-    assert found == pytest.approx(losses, rel=1e-5)
-    for name, array in again.arrays().items():
-        np.testing.assert_allclose(
-            array, run.arrays()[name], atol=1e-3
-        )  # AdamW's first steps are the signs of gradients.
-
-
 def test_scores_and_generated_text_are_those_of_the_sum(trained):
     run, _ = trained
     texts = [*OTHERS[:3], OTHERS[0]]  # Two have all prefixes in common.
@@ -216,17 +181,6 @@ def test_scores_and_generated_text_are_those_of_the_sum(trained):
         assert found == pytest.approx(log_p[np.arange(len(ids) - 1), ids[1:]].sum(), rel=1e-5)
     first = oracle(run, np.array([run.tokenizer.bos]))[-1]
     assert run.generate(temperature=0, length=1) == [run.tokenizer.decode([int(first.argmax())])]
-
-
-def test_states_are_without_the_token_of_the_counts(trained):
-    run, text = trained[0], OTHERS[0]
-    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
-    (states,) = run.states([text])
-    assert states.shape == (len(ids), 4)  # (T, r)
-    logits = states @ run.model.params["readout"]["w"].T + run.model.params["readout"]["bias"]
-    logits += witten_bell(list(run.training_store()), run.tokenizer.vocab_size)[ids]
-    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(log_p[:-1], oracle(run, ids[:-1]), rtol=1e-5)
 
 
 def test_a_run_needs_no_text_to_be_restored(trained, tmp_path):
@@ -239,40 +193,3 @@ def test_a_run_needs_no_text_to_be_restored(trained, tmp_path):
     assert {name for name in run.arrays() if name.startswith("counted")} == {
         f"counted.{name}" for name in ("rows", "columns", "counts")
     }
-
-
-def test_damaged_counts_are_refused_and_counted_again_by_training(trained, tmp_path):
-    run, _ = trained
-    shutil.copytree(run.directory, tmp_path / "run")
-    directory = RunDirectory(tmp_path / "run")
-    whole, _ = checkpoint.restore(directory.frozen)
-    shutil.rmtree(directory.frozen)
-    with pytest.raises(InputError) as error:
-        esnlm.load(directory.path)
-    assert str(error.value) == (
-        f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
-    )
-    open_model(run.config.model, run.tokenizer.vocab_size, run.config.seed, directory, run.training_store())
-    again, _ = checkpoint.restore(directory.frozen)
-    assert all(np.array_equal(again["counted"][name], array) for name, array in whole["counted"].items())
-
-
-# ---- what is refused ----
-
-
-def refused(function, *args):
-    with pytest.raises(InputError) as error:
-        function(*args)
-    return str(error.value)
-
-
-def test_what_cannot_be_counted_is_refused():
-    too_large = (
-        "model.readout.counted is bigram: its table for 50,257 tokens would take 10.1 GB, and at most 4 GB are used; choose"
-        " none, or a smaller vocabulary"
-    )
-    assert refused(COUNTED.frozen_bytes, 50257) == refused(COUNTED.initialize_frozen, 50257, 0, TEXT) == too_large
-    assert refused(COUNTED.initialize_frozen, V, 0).startswith(
-        "model.readout.counted is bigram: there is no training text"
-    )
-    assert not COUNTED.readout_can_be_padded, "the table has V columns on every device"

@@ -1,36 +1,28 @@
 """A deep readout computes what its equations say, learns by their gradient, and is an ESN where it has nothing more."""
 
 import dataclasses
-import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import esnlm
-from esnlm import config_io
 from esnlm.cells.attention import AttentionConfig
 from esnlm.cells.diagonal import DiagonalConfig
 from esnlm.cells.gru import GruConfig
-from esnlm.compute import ComputeConfig
-from esnlm.data.store import open_store
+from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
-from esnlm.models.devices import choose_compute, choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.runs import checkpoint
 from esnlm.training import batches, update
 from esnlm.trunk.gated_mlp import GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from esnlm.trunk.recent_tokens import RecentTokensConfig
 from esnlm.trunk.trunk import TrunkConfig
-from esnlm.workflows.train import train_run
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of
 
@@ -131,6 +123,11 @@ def whole(request):
     return model_of(request.param)
 
 
+@pytest.fixture(scope="module")
+def untied():
+    return model_of(ALL)
+
+
 def assert_the_stream_gives_what_the_equations_say(model, frozen, prefix_tree):
     params = deep_oracle.float64(model.params)
     device, compute = ready(model)
@@ -150,8 +147,8 @@ def test_the_reservoirs_have_the_activation_the_rule_and_the_decay_that_are_set(
     assert_the_stream_gives_what_the_equations_say(*model_of(MEMBRANE), prefix_tree=True)
 
 
-def test_a_text_read_token_by_token_gives_the_same(whole):
-    model, frozen = whole
+def test_a_text_read_token_by_token_gives_the_same(untied):
+    model, frozen = untied
     read, sentence = ready(model)[0].reader(2, 12), sentences()[2]
     found = np.array([read(np.full(2, token, np.int32))[1] for token in sentence])
     np.testing.assert_allclose(
@@ -202,8 +199,8 @@ def test_the_gradient_is_that_of_the_equations(whole):
         assert abs(slope - (ahead - behind) / 2e-5) < 1e-8 + 100 * TOLERANCE * max(abs(slope), 0.1)
 
 
-def test_inside_a_gradient_the_features_are_the_same(whole):
-    model, frozen = whole
+def test_inside_a_gradient_the_features_are_the_same(untied):
+    model, frozen = untied
     params, device = deep_oracle.float64(model.params), ready(model)[0]
     batch, rows = pack_batch(sentences(), [np.zeros(len(sentence), np.uint32) for sentence in sentences()])
     features = features_of(device, batch)
@@ -237,91 +234,3 @@ def test_the_counts_are_those_of_the_arrays(whole):
         np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(frozen) if "indices" not in str(path)
     ]
     assert model.counts().total - trained == sum(of_frozen)
-
-
-def test_reservoirs_side_by_side_differ():
-    frozen = model_of(ALL)[1]["reservoirs"]
-    assert not np.array_equal(frozen["0"]["leak"], frozen["1"]["leak"])
-    alone, record = EchoStateConfig(reservoir=RESERVOIR).initialize_frozen(V, 0)
-    np.testing.assert_array_equal(frozen["0"]["leak"], alone["leak"])
-    members = ALL.initialize_frozen(V, 0)[1]["reservoirs"]
-    assert members[0] == record
-    assert members[1]["seed"] != 0 and members[1]["radius_before_scaling"] != record["radius_before_scaling"]
-
-
-def test_the_title_names_every_part():
-    assert ALL.title == (
-        "2 x ESN 24 + diagonal 10 + GRU 12 + attention 2 to tokens of 5, 2 tokens of 5, 1 fading sum of 5, 2-, 3-grams, MLP 2 x 16, rank 14"
-    )
-    assert ", 2 tied tokens of 14, 1 tied fading sum of 14, " in TIED.title
-    assert DeepReadoutConfig(reservoir=RESERVOIR).title == "ESN 24, rank 512"
-
-
-def test_a_large_sparse_gru_beside_a_small_reservoir_stays_sparse():
-    small = ReservoirConfig(state_size=64, mean_degree=32)  # half of its entries: dense everywhere, if it were alone
-    assert [choose_kernel(DeepReadoutConfig(reservoir=small).recurrence, backend) for backend in ("cpu", "gpu")] == [
-        "dense",
-        "dense",
-    ]
-    both = DeepReadoutConfig(reservoir=small, gru=GruConfig(units=16_384, mean_degree=32))
-    assert [choose_kernel(both.recurrence, backend) for backend in ("cpu", "gpu")] == ["csr", "fused"]
-    full = ReservoirConfig(state_size=8_192, mean_degree=4_096)
-    other = DeepReadoutConfig(reservoir=full, gru=GruConfig(units=256, mean_degree=32))
-    assert [choose_kernel(other.recurrence, backend) for backend in ("cpu", "gpu")] == ["dense", "dense"]
-
-
-def test_ids_beyond_the_used_rows_are_harmless(whole):
-    """The buffer's rows that no sentence uses hold whatever was there, and the trunk may read them."""
-    model, _ = whole
-    ahead = jnp.full((4, model.config.ahead_size), 1e6, jnp.float32)
-    assert np.isfinite(np.asarray(model.trunk(model.params, ahead))).all()
-
-
-# ---- whole runs ----
-
-SMALL = """
-data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}
-training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5, checkpoint_every: 5, keep_checkpoints: 1}
-model:
-  family: deep_readout
-  reservoir: {state_size: 24, mean_degree: 5}
-  reservoirs: 2
-  diagonal: {units: 10, token_dependence: 0.5}
-  gru: {units: 12, mean_degree: 4}
-  attention: {heads: 2, window: 3, width: 8, sharpness: 3}
-  readout:
-    rank: 14
-    normalize: true
-    recent_tokens: {count: 2, width: 5, decays: [0.7], window: 4}
-    ngrams: {orders: [2, 3], buckets: 40, width: 4, multiplier: 3}
-    gated_mlp: {blocks: 2, width: 16}
-"""
-
-
-def write_config(folder, name):
-    file = folder / f"{name}.yaml"
-    file.write_text(f"run: {folder / name}\n{SMALL}")
-    return file
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    assert train_run(config_io.read(write_config(folder, "whole"))) == 0
-    return folder / "whole"
-
-
-def test_a_finished_run_loads_and_agrees_with_the_equations(finished, monkeypatch):
-    run = esnlm.load(finished)
-    frozen, _ = checkpoint.restore(finished / "frozen")
-    params = deep_oracle.float64(run.model.params)
-    monkeypatch.setattr("tests.models.test_deep_readout.V", run.tokenizer.vocab_size)
-
-    def nats(ids):
-        return len(ids[1:]) * deep_oracle.nll(params["readout"], expected_z(params, frozen, ids[:-1]), ids[1:])
-
-    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode("The cats sleep."), run.tokenizer.eos])
-    assert abs(run.log_probs(["The cats sleep."])[0] + nats(ids)) < len(ids) * TOLERANCE
-    store = open_store(finished / "stores" / "validation")
-    expected = sum(nats(np.asarray(sentence)) for sentence in store) / sum(len(sentence) - 1 for sentence in store)
-    assert abs(json.loads((finished / "summary.json").read_text())["val_nll"] - expected) < TOLERANCE

@@ -5,25 +5,13 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config_io
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.workflows.train import train_run
 from tests import oracle
-from tests.training.test_precomputed import dense
+from tests.training.small import DATA, TRAINING, train
 
-# Millions of trainable and of all parameters, as printed: esn_at_scale, tables 3 and 4.
-TABLE_3 = {
-    1024: (26, 28),
-    2048: (27, 29),
-    4096: (28, 30),
-    8192: (30, 32),
-    16_384: (34, 36),
-    32_768: (43, 45),
-    65_536: (59, 63),
-}
 TABLE_4 = {-12: 28, -11: 28, -10: 28, -9: 28, -8: 29, -7: 30, -6: 31, -5: 35, -4: 42, -3: 56, -2: 84, -1: 139, 0: 251}
 GPT2_VOCABULARY = 50_257
 
@@ -32,41 +20,11 @@ def millions(count):
     return round(count / 1e6)
 
 
-@pytest.mark.parametrize("size", TABLE_3)
-def test_table_3(size):
-    counts = EchoStateConfig(reservoir=ReservoirConfig(state_size=size)).expected_counts(GPT2_VOCABULARY)
-    assert (millions(counts.trainable), millions(counts.total)) == TABLE_3[size]
-    assert counts.total == (size + GPT2_VOCABULARY) * (32 + 512 + 1)  # section 2.3
-
-
 @pytest.mark.parametrize("exponent", TABLE_4)
 def test_table_4(exponent):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=4096, connectivity=2.0**exponent))
     counts = config.expected_counts(GPT2_VOCABULARY)
     assert (millions(counts.trainable), millions(counts.total)) == (28, TABLE_4[exponent])
-
-
-@pytest.mark.parametrize("rank", [8, None])
-def test_a_drawn_model_has_what_is_expected(rank):
-    config = EchoStateConfig(reservoir=ReservoirConfig(state_size=300, mean_degree=12), readout=ReadoutConfig(rank))
-    frozen, record = config.initialize_frozen(500, seed=0)
-    actual = config.initialize(500, 0, frozen).counts()
-    expected = config.expected_counts(500)
-    assert actual.trainable == expected.trainable and actual.entries == expected.entries
-    assert abs(actual.total - expected.total) < 5 * np.sqrt(800 * 12)  # nonzeros are Binomial
-    assert record["nonzeros"] == actual.total - actual.trainable
-
-
-def test_only_the_readout_is_trained():
-    from flax import nnx
-
-    config = EchoStateConfig(reservoir=ReservoirConfig(state_size=64, mean_degree=8), readout=ReadoutConfig(4))
-    model = config.initialize(50, 0, config.initialize_frozen(50, 0)[0])
-    assert [".".join(path) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))] == [
-        "readout.a",
-        "readout.b",
-        "readout.bias",
-    ]
 
 
 DEEP = [
@@ -78,10 +36,9 @@ DEEP = [
 
 
 @pytest.mark.parametrize("settings", DEEP, ids=str)
-@pytest.mark.parametrize("rank", [8, None])
-def test_embeddings_and_layers_are_counted(settings, rank):
+def test_embeddings_and_layers_are_counted(settings):
     config = EchoStateConfig(
-        reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(rank)
+        reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(8)
     )
     layers, width = settings.get("layers", 1), settings.get("embedding")
     arrays, record = config.initialize_frozen(500, seed=0)
@@ -90,7 +47,7 @@ def test_embeddings_and_layers_are_counted(settings, rank):
         config.expected_counts(500),
     )
     frozen = layers * (100 * 100 + 100) + (layers - 1) * 100 * 100 + (100 * width + width * 500 if width else 100 * 500)
-    readout = 8 * (layers * 100 + 500) + 500 if rank else layers * 100 * 500 + 500
+    readout = 8 * (layers * 100 + 500) + 500
     assert (actual.trainable, actual.entries) == (readout, readout + frozen) == (expected.trainable, expected.entries)
     values = sum(
         np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(arrays) if "indices" not in str(path)
@@ -104,39 +61,24 @@ def test_embeddings_and_layers_are_counted(settings, rank):
     assert len(record["radius_before_scaling"]) == layers
 
 
-@pytest.mark.parametrize(
-    "settings, title",
-    [
-        ({}, "ESN 4,096, full rank"),
-        ({"layers": 3}, "ESN 3 x 4,096, full rank"),
-        ({"update_rule": "leaky_membrane", "embedding": 64}, "ESN leaky membrane 4,096, full rank, embedding 64"),
-        (
-            {"topology": Ring(), "layers": 2, "update_rule": "leaky_membrane"},
-            "ESN ring leaky membrane 2 x 4,096, full rank",
-        ),
-    ],
-)
-def test_the_title_tells_what_is_not_the_default(settings, title):
-    assert EchoStateConfig(reservoir=ReservoirConfig(**settings), readout=ReadoutConfig(None)).title == title
-
-
 def test_a_deep_run_is_trained_and_brought_back(tmp_path):
     """Two layers of membranes behind an embedding, with dropout: the states, log-probabilities and text of a run."""
-    (tmp_path / "deep.yaml").write_text(
-        f"run: {tmp_path / 'deep'}\ndata: {{kind: grammar, sentences: 64, validation_sentences: 10, pairs: 2}}\n"
-        "model:\n  reservoir: {state_size: 32, mean_degree: 4, embedding: 8, layers: 2, update_rule: leaky_membrane}\n"
-        "  readout: {rank: null}\n  dropout: 0.1\n"
+    model = (
+        "model: {reservoir: {state_size: 16, mean_degree: 4, embedding: 8, layers: 2, update_rule: leaky_membrane},"
+        " readout: {rank: null}, dropout: 0.1}\n"
     )
-    assert train_run(config_io.read(tmp_path / "deep.yaml")) == 0
-    run = esnlm.load(tmp_path / "deep")
+    run = esnlm.load(train(tmp_path, "deep", "--training.epochs", "1", text=DATA + TRAINING + model))
     layers, readout = run.model.reservoir.layers, run.model.readout
-    assert readout.w.shape == (run.tokenizer.vocab_size, 64) and layers[1].w_in.shape == (32, 32)
+    assert readout.w.shape == (run.tokenizer.vocab_size, 32) and layers[1].w_in.shape == (16, 16)
     assert {"reservoir.layers.0.embedding", "reservoir.layers.1.leak"} < set(run.arrays())
 
     sentence = "The cats sleep."
     ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos])
-    weights = [(dense(layer.stored_w_rec), dense(layer.stored_w_in), dense(layer.leak[...])) for layer in layers]
-    states = oracle.stacked_states(weights, dense(layers[0].embedding[...]).T[ids], "leaky_membrane")
+    weights = [
+        (oracle.dense(layer.stored_w_rec), oracle.dense(layer.stored_w_in), oracle.dense(layer.leak[...]))
+        for layer in layers
+    ]
+    states = oracle.stacked_states(weights, oracle.dense(layers[0].embedding[...]).T[ids], "leaky_membrane")
     log_p = oracle.log_softmax(oracle.logits({"w": readout.w[...], "bias": readout.bias[...]}, states))
     np.testing.assert_allclose(run.states([sentence])[0], states, atol=1e-5)
     np.testing.assert_allclose(run.token_log_probs([sentence])[0], log_p[np.arange(len(ids) - 1), ids[1:]], atol=1e-4)

@@ -179,22 +179,6 @@ def test_a_token_sees_only_what_came_before_it_in_its_sentence():
     np.testing.assert_array_equal(changed, expected)
 
 
-def test_dropout_follows_the_keys_alone():
-    tokens, positions, corpus_positions, _ = lay_out(SENTENCES, 3, 32)
-    one = features(STATE, tokens, positions, KEYS[corpus_positions])
-    np.testing.assert_array_equal(one, features(STATE, tokens, positions, KEYS[corpus_positions]))
-    assert np.mean(np.asarray(one) == np.asarray(features(STATE, tokens, positions, KEYS[corpus_positions + 1]))) < 0.01
-
-
-def test_a_token_or_position_outside_its_table_gives_nan():
-    tokens, positions, _, _ = lay_out(SENTENCES, 3, 32)
-    for table, outside in ((tokens, V), (positions, CONFIG.positions)):
-        changed = table.copy()
-        changed[1, 3] = outside
-        found = features(STATE, *(changed if array is table else array for array in (tokens, positions)))
-        assert np.isnan(found[1, 3]).all() and not np.isnan(found[0]).any()
-
-
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
     """By query, key token, head, and the site that the keys were folded with."""
@@ -216,7 +200,7 @@ def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
 
 @pytest.mark.parametrize("length", [None, 9], ids=["every position", "nine tokens"])
 def test_token_by_token_the_features_are_the_same(length):
-    """From the cache, slot by slot, up to the last position: as text is generated."""
+    """From the cache, slot by slot, up to the last position and not beyond it: as text is generated."""
     slots = [SENTENCES[1], SENTENCES[6], SENTENCES[3]]
     steps = max(map(len, slots)) if length is None else length
     read = MODEL.reader(len(slots), steps)
@@ -226,12 +210,8 @@ def test_token_by_token_the_features_are_the_same(length):
     found = np.stack([read(tokens[:, t]) for t in range(steps)], axis=1)  # (B, T, width)
     expected = features(STATE, tokens, np.tile(np.arange(steps, dtype=np.int32), (len(slots), 1)))
     np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
-
-
-def test_beyond_its_positions_the_cache_gives_nan():
-    read = MODEL.reader(1, CONFIG.positions)
-    found = [np.asarray(read(np.array([3], np.int32))) for _ in range(CONFIG.positions + 1)]
-    assert np.isfinite(found[:-1]).all() and np.isnan(found[-1]).all()
+    if length is None:
+        assert np.isnan(read(tokens[:, 0])).all()
 
 
 # ---- loss and gradient ----
@@ -278,19 +258,12 @@ def test_the_gradient_is_the_slope_of_the_definition_s_loss():
         assert np.vdot(g, direction) == pytest.approx(slope, rel=3 * TOLERANCE), name
 
 
-def test_bf16_is_coarser_and_close():
-    tokens, positions, _, _ = lay_out(SENTENCES, 3, 32)
-    exact, rounded = (np.asarray(features(STATE, tokens, positions, precision=name)) for name in ("float32", "bf16"))
-    assert not np.array_equal(exact, rounded)
-    np.testing.assert_allclose(rounded, exact, atol=2**-7 * 6 * CONFIG.layers * np.abs(exact).max())  # 2**-8 a factor
-
-
 # ---- initialisation and size ----
 
 
 def test_initialisation_is_hugging_face_s():
     """N(0, 0.02**2), by 1/sqrt(2 * layers) less where a branch ends; no bias; LayerNorm the identity."""
-    config = GPT2Config(layers=8, heads=2, width=64, positions=100)
+    config = GPT2Config(layers=8, heads=2, width=24, positions=100)
     arrays = traverse_util.flatten_dict(config.initialize(300, 0, {}).params, sep=".")
     assert {name: array.shape for name, array in arrays.items()} == gpt2.shapes(config, 300)
     for name, array in arrays.items():
@@ -303,25 +276,3 @@ def test_initialisation_is_hugging_face_s():
             deviation = 0.02 / np.sqrt(16) if "c_proj" in name else 0.02
             assert array.std() == pytest.approx(deviation, rel=5 / np.sqrt(2 * array.size))
             assert abs(array.mean()) < 5 * deviation / np.sqrt(array.size)
-
-
-# Millions of trainable and of all parameters as printed: esn_at_scale, table 3 (rounded); frozen_rnn_ja, table 1 (cut).
-TABLES = {
-    "scale_table3.csv": {"GPT2 Scratch": (768, 124, 124), "GPT2 OpenAI": (768, 124, 124)},
-    "frozen_table1.csv": {"GPT2 Scratch": (768, 124, 124), "GPT2 OpenAI": (768, 124, 124)},
-}
-
-
-def test_parameters_of_the_papers_tables():
-    counts = GPT2Config().expected_counts(50_257)
-    assert (counts.trainable, counts.total, counts.entries) == (124_439_808,) * 3
-    for width, trainable, total in (row for table in TABLES.values() for row in table.values()):
-        assert width == GPT2Config().width
-        assert round(counts.trainable / 1e6) == int(counts.trainable / 1e6) == trainable == total
-
-
-def test_a_drawn_model_has_what_is_counted():
-    assert (
-        sum(array.size for array in jax.tree.leaves(CONFIG.initialize(V, 0, {}).params))
-        == CONFIG.expected_counts(V).trainable
-    )

@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import re
-import shutil
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +10,6 @@ import pytest
 import safetensors.numpy
 from flax import nnx, traverse_util
 
-from esnlm.data.tokenizer import GPT2_SHA256
 from esnlm.errors import InputError
 from esnlm.models import gpt2, huggingface
 from tests.models.small_gpt2 import CONFIG, CONFIG_JSON, MERGES, V, random_weights, save, write
@@ -202,198 +198,104 @@ def test_a_folder_gives_configuration_model_and_tokenizer(folder):
     np.testing.assert_array_equal(arrays["h.mlp.c_fc.weight"][2], weights["transformer.h.2.mlp.c_fc.weight"])
 
 
-def test_settings_of_config_json_are_kept(folder):
-    changes = {
-        "resid_pdrop": 0.2,
-        "embd_pdrop": 0.2,
-        "attn_pdrop": 0.2,
-        "layer_norm_epsilon": 1e-6,
-        "initializer_range": 0.01,
-    }
-    changes |= {"activation_function": "gelu_pytorch_tanh", "n_inner": 256}  # the same as the defaults
-    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | changes))
-    expected = dataclasses.replace(CONFIG, dropout=0.2, layer_norm_epsilon=1e-6, initializer_range=0.01)
-    assert huggingface.read_gpt2(folder)[0] == expected
-
-
-@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
-def test_halves_become_float32(folder, dtype):
-    weights = {key: array.astype(dtype) for key, array in random_weights().items()}
+def test_halves_become_float32(folder):
+    weights = {key: array.astype(jnp.bfloat16) for key, array in random_weights().items()}
     save(folder, weights)
     embedding = huggingface.read_gpt2(folder)[1].params["wte"]["weight"]
     assert embedding.dtype == np.float32
     np.testing.assert_array_equal(embedding, weights["transformer.wte.weight"].astype(np.float32))
 
 
-def test_masks_and_a_copy_of_the_embedding_are_left_out(folder):
-    weights = random_weights()
-    weights["lm_head.weight"] = weights["transformer.wte.weight"].copy()
-    weights["transformer.h.0.attn.bias"] = np.tril(np.ones((1, 1, 64, 64), bool))
-    weights["transformer.h.0.attn.masked_bias"] = np.array(-1e4, np.float32)
-    save(folder, weights)
-    assert len(arrays_of(huggingface.read_gpt2(folder)[1])) == len(gpt2.shapes(CONFIG, V))
-
-
-def test_gpt2_s_own_files_are_gpt2_s_tokenizer(data, tmp_path):
-    shutil.copyfile(data / "gpt2_bpe" / "encoder.json", tmp_path / "vocab.json")
-    shutil.copyfile(data / "gpt2_bpe" / "vocab.bpe", tmp_path / "merges.txt")
-    tokenizer = huggingface._read_tokenizer(tmp_path)
-    assert (tokenizer.name, tokenizer.sha256, tokenizer.vocab_size) == ("gpt2", GPT2_SHA256, 50_257)
-
-
 # ---- what is refused ----
 
 
-def refused(folder, message):
-    with pytest.raises(InputError) as caught:
+def refused(folder, named):
+    with pytest.raises(InputError, match=named) as caught:
         huggingface.read_gpt2(folder)
-    assert "\n" not in str(caught.value)
-    assert re.fullmatch(message, str(caught.value).replace(str(folder), "FOLDER")), caught.value
-
-
-def test_what_is_no_folder_is_refused(tmp_path):
-    refused(
-        tmp_path / "none", r"FOLDER: not a folder; name one that holds a GPT-2's config\.json and model\.safetensors"
-    )
-
-
-def test_without_safetensors_the_extra_is_named(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    refused(folder, r"reading a Hugging Face model needs safetensors: pip install 'esnlm\[hf\]'")
+    assert str(caught.value).startswith(f"{folder}") and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    "change, named",
     [
-        ({"model_type": "llama"}, "model_type is 'llama': only gpt2 can be read"),
-        ({"add_cross_attention": True}, "add_cross_attention is True: only False can be read"),
-        ({"n_inner": 100}, "n_inner is 100: only None or 256 can be read"),
-        ({"attn_pdrop": 0.0}, "attn_pdrop is 0.0: only 0.1 can be read"),
-        ({"n_layer": "3"}, "layers is '3': it must be a valid integer"),
-        ({"n_head": 5}, "heads is 5: it must divide width = 64"),
+        ({"model_type": "llama"}, "model_type"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"n_inner": 100}, "n_inner"),
+        ({"attn_pdrop": 0.0}, "attn_pdrop"),
+        ({"n_head": 5}, "heads"),
+        ({"vocab_size": 300}, "vocab_size"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
     ],
 )
-def test_a_configuration_of_something_else_is_refused(folder, change, message):
+def test_a_configuration_of_something_else_is_refused(folder, change, named):
     (folder / "config.json").write_text(json.dumps(CONFIG_JSON | change))
-    refused(folder, rf"FOLDER/config\.json: {message}")
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (None, "No such file or directory; a Hugging Face model needs it: copy it to the folder"),
-        (b"{", "not a JSON object: copy it again"),
-        (b"[1]", "not a JSON object: copy it again"),
-    ],
-)
-def test_a_damaged_configuration_is_refused(folder, content, message):
-    (folder / "config.json").unlink()
-    if content is not None:
-        (folder / "config.json").write_bytes(content)
-    refused(folder, rf"FOLDER/config\.json: {message}")
+    refused(folder, named)
 
 
 BIAS, ONE = "transformer.h.1.mlp.c_fc.bias", np.ones(1, np.float32)
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    "change, named",
     [
-        ({BIAS: None}, f"{BIAS} is missing \\(1 in all\\): it does not fit its config.json"),
-        ({"score.weight": ONE}, "score.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)"),
-        ({BIAS: np.zeros(255, np.float32)}, f"{BIAS} has shape \\(255,\\) and by config.json \\(256,\\)"),
-        ({BIAS: np.zeros(256)}, f"{BIAS} is of type F64: only F32, F16, BF16 can be read"),
-        ({BIAS: np.full(256, np.nan, np.float32)}, f"{BIAS} holds values that are not finite: copy it again"),
-        (
-            {"lm_head.weight": np.zeros((V, 64), np.float32)},
-            "the readout is not the embedding \\(tie_word_embeddings\\): only a tied GPT-2 can be read",
-        ),
+        ({BIAS: None}, BIAS),
+        ({"score.weight": ONE}, "score.weight"),
+        ({BIAS: np.zeros(255, np.float32)}, BIAS),
+        ({BIAS: np.zeros(256)}, BIAS),
+        ({BIAS: np.full(256, np.nan, np.float32)}, BIAS),
+        ({"lm_head.weight": np.zeros((V, 64), np.float32)}, "tie_word_embeddings"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(folder, change, message):
+def test_weights_that_do_not_fit_are_refused(folder, change, named):
     weights = random_weights() | change
     save(folder, {key: array for key, array in weights.items() if array is not None})
-    refused(folder, rf"FOLDER/model\.safetensors: {message}")
+    refused(folder, f"model.safetensors.*{named}")
 
 
-def test_a_readout_that_is_said_to_be_untied_is_refused(folder):
-    """Where its weights are not in the file they would be random."""
-    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | {"tie_word_embeddings": False}))
-    refused(
-        folder,
-        r"FOLDER/model\.safetensors: the readout is not the embedding \(tie_word_embeddings\): only a tied GPT-2 can be read",
-    )
-
-
-@pytest.mark.parametrize("keep", [5, -3])
-def test_a_file_cut_short_is_refused(folder, keep):
+def test_weights_cut_short_or_elsewhere_are_refused(folder):
     file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:keep])
-    refused(folder, r"FOLDER/model\.safetensors: damaged or cut short \(.*\): copy it again")
-
-
-def test_weights_elsewhere_are_refused(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    refused(folder, r"FOLDER/model\.safetensors: missing; save the weights as one such file, .*")
+    file.write_bytes(file.read_bytes()[:-3])
+    refused(folder, "model.safetensors")
+    file.rename(folder / "pytorch_model.bin")
+    refused(folder, "model.safetensors")
 
 
 def as_tokenizer_json(folder):
     """What the folder's vocab.json and merges.txt say, as `tokenizers` saves it."""
     vocab = json.loads((folder / "vocab.json").read_text("utf-8"))
-    (folder / "vocab.json").unlink()
     model = {"type": "BPE", "vocab": vocab, "merges": [merge.split() for merge in MERGES]}
-    return {
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
-        "added_tokens": [],
-        "model": model,
-    }
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False}
+    return {"normalizer": None, "pre_tokenizer": byte_level, "added_tokens": [], "model": model}
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"normalizer": {"type": "NFC"}},
-        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"pre_tokenizer": None},
         {"model": {"type": "Unigram"}},
-        {"model": {"type": "BPE", "vocab": {}, "merges": []}},
-        {"added_tokens": [{"content": "<|endoftext|>", "id": V, "special": True}]},
+        {"added_tokens": [{"content": "<|endoftext|>", "id": V}]},
     ],
 )
 def test_another_kind_of_tokenizer_is_refused(folder, change):
-    """transformers follows tokenizer.json, though vocab.json and merges.txt may be there, too."""
     tree = as_tokenizer_json(folder)
+    (folder / "vocab.json").unlink()
     (folder / "tokenizer.json").write_text(json.dumps(tree))
     assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
     (folder / "tokenizer.json").write_text(json.dumps(tree | change))
-    refused(folder, "FOLDER.*")
+    refused(folder, "tokenizer.json")
 
 
-def test_ids_in_another_order_are_refused(folder):
-    """The rows of the embedding would be those of other tokens."""
-    tree = as_tokenizer_json(folder)
-    swapped = tree["model"]["vocab"] | {"the": 261, "Ġcat": 257}
-    assert swapped.keys() == tree["model"]["vocab"].keys()
-    (folder / "tokenizer.json").write_text(json.dumps(tree | {"model": tree["model"] | {"vocab": swapped}}))
-    refused(folder, "FOLDER: token .* has id .*, in place of .*: as in GPT-2, ids follow the merges.*")
-
-
-def test_a_space_before_each_text_is_refused(folder):
-    (folder / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": True}))
-    refused(folder, "FOLDER/tokenizer_config.json: add_prefix_space is True: only a tokenizer without it can be read")
-
-
-def test_a_damaged_tokenizer_is_refused(folder):
-    text = (folder / "merges.txt").read_text("utf-8")
-    (folder / "merges.txt").write_text(text.replace("th e\n", ""), "utf-8")
-    refused(folder, r"FOLDER: merges\.txt and vocab\.json are damaged.*")
-    (folder / "merges.txt").unlink()
-    refused(folder, r"FOLDER/merges\.txt: No such file.*")
-
-
-def test_a_tokenizer_of_another_size_is_refused(folder):
-    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | {"vocab_size": 300}))
-    refused(
-        folder,
-        f"FOLDER: the tokenizer has {V} ids and config.json a vocab_size of 300: copy the tokenizer that the model was trained with",
-    )
+def test_rules_of_a_tokenizer_beside_its_merges_are_not_overlooked(folder):
+    """transformers follows tokenizer.json and tokenizer_config.json, though vocab.json and merges.txt are there."""
+    tree, whole, settings = as_tokenizer_json(folder), folder / "tokenizer.json", folder / "tokenizer_config.json"
+    whole.write_text(json.dumps(tree))
+    settings.write_text(json.dumps({"add_prefix_space": False}))
+    assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
+    settings.write_text(json.dumps({"add_prefix_space": True}))
+    refused(folder, "tokenizer_config.json.*add_prefix_space")
+    settings.unlink()
+    swapped = tree["model"]["vocab"] | {"a": tree["model"]["vocab"]["b"], "b": tree["model"]["vocab"]["a"]}
+    for other in ({"merges": tree["model"]["merges"][::-1]}, {"vocab": swapped}):
+        whole.write_text(json.dumps(tree | {"model": tree["model"] | other}))
+        refused(folder, "token")

@@ -52,7 +52,7 @@ def train(folder: Path, name: str, updates: int, mesh: dict[str, int], run: Path
     """Trains the run of a name on a mesh."""
     model, training = FAMILIES[name]
     file = folder / "experiment.yaml"
-    data = f"{{kind: grammar, sentences: {SENTENCES * updates}, validation_sentences: 40, pairs: 2}}"
+    data = f"{{kind: grammar, sentences: {SENTENCES * updates}, validation_sentences: 20, pairs: 2}}"
     # Windows of 1,000 tokens make a run of 20 updates take two; chunks of 64 make two of most updates.
     compute = f"{{window_tokens: 1000, batch_slots: 4, chunk_tokens: 64, mesh: {json.dumps(mesh)}}}"
     file.write_text(f"run: {run}\ndata: {data}\nmodel: {model}\ntraining: {training}\ncompute: {compute}\n")
@@ -90,7 +90,7 @@ def scores(run: Path, mesh: dict[str, int]) -> list[np.ndarray]:
     loaded = esnlm.load(run)
     compute = dataclasses.replace(loaded.config.compute, mesh=mesh, batch_slots=2, window_tokens=300)
     loaded = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, compute=compute))
-    sentences = [loaded.tokenizer.decode(ids[1:-1]) for ids in list(open_store(run / "stores/validation"))[:20]]
+    sentences = [loaded.tokenizer.decode(ids[1:-1]) for ids in list(open_store(run / "stores/validation"))[:8]]
     ids = [np.array([loaded.tokenizer.bos, *loaded.tokenizer.encode(sentence)]) for sentence in sentences]
     group = np.arange(loaded.tokenizer.vocab_size) % 3 == 0
     return [

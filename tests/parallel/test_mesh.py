@@ -37,11 +37,9 @@ def test_a_mesh_has_the_devices_that_are_asked_for_or_all(setting, devices, shap
 
 
 def test_devices_that_are_not_there_or_are_left_out_by_several_processes_are_refused():
-    with pytest.raises(
-        InputError, match="^compute.mesh: data 3 x vocabulary 4 devices, but there are 8; null takes all$"
-    ):
+    with pytest.raises(InputError, match="^compute.mesh: data 3 x vocabulary 4"):
         mesh.make_mesh({"data": 3, "vocabulary": 4}, EIGHT)
-    with pytest.raises(InputError, match="^compute.mesh: .*, but 2 processes take part with all 8; null takes all$"):
+    with pytest.raises(InputError, match="^compute.mesh: .* 2 processes"):
         mesh.make_mesh({"data": 2, "vocabulary": 2}, [Device(i, process_index=i // 4) for i in range(8)])
 
 

@@ -1,6 +1,5 @@
 """Rows added to the readout on a device: they change nothing that is computed, and no file knows of them."""
 
-import json
 from functools import partial
 
 import jax
@@ -10,16 +9,14 @@ import optax
 import pytest
 
 import esnlm
-from esnlm import config_io
 from esnlm.config import TrainingConfig
-from esnlm.models import devices, registry
+from esnlm.models import devices
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.parallel.placement import Placement, rows_on
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.training import update
-from esnlm.workflows.train import train_run
-from tests.training.stopped import train_with_stops
+from tests.training import small
 
 N, V, C = 24, 77, 19
 PADDED = Placement(None, V, rows_on("gpu", V), READOUT_ARRAYS)
@@ -55,19 +52,6 @@ def test_the_rows_are_a_multiple_of_128():
     assert rows_on("gpu", 50_257) == rows_on("tpu", 50_257) == 50_304
     assert rows_on("gpu", 256) == 256 and rows_on("cpu", 50_257) == 50_257
     assert rows_on("cpu", 50_257, vocabulary=8) == 8 * 128 * 50
-
-
-def test_on_a_cpu_the_columns_of_the_logits_do_not_meet_in_its_cache():
-    assert rows_on("cpu", 8_192) == 8_208
-    assert rows_on("cpu", 8_000) == 8_000  # no multiple of 128
-    assert rows_on("cpu", 1_024) == 1_024  # too few to matter
-
-
-def test_readouts_that_something_else_reads_are_not_padded():
-    assert {name for name, family in registry.MODELS.items() if not family().readout_can_be_padded} == {
-        "gpt2",
-        "jaeger",
-    }
 
 
 @pytest.mark.parametrize("rank", [None, 5])
@@ -106,7 +90,7 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
 
 
 @pytest.mark.parametrize(
-    "config", [{}, {"clip_norm": 0.1}, {"epsilon": 1e-30, "weight_decay": 50.0}, {"optimizer": "sgd"}, {"ema": 0.9}]
+    "config", [{"clip_norm": 0.1, "ema": 0.9}, {"epsilon": 1e-30, "weight_decay": 50.0}, {"optimizer": "sgd"}]
 )
 def test_updates_are_those_without_padding(config):
     """With a decay of 50 and a tiny epsilon, a padded row that the optimizer moved would become a token, or no number."""
@@ -130,18 +114,14 @@ def test_updates_are_those_without_padding(config):
     assert not any(np.asarray(padded[0]["readout"][name][V:]).any() for name in ("a", "bias"))
 
 
-SMALL = """
-data: {kind: grammar, sentences: 200, validation_sentences: 30, pairs: 4}
-model: {family: %s}
-training: {epochs: 1, learning_rate: 0.01, log_every: 2, checkpoint_every: 3, on_nonfinite: skip, ema: 0.9}
-"""
 FAMILIES = {
-    "esn": "esn, reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 8}",
-    "esn_i": "esn, reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: null}, train_input: true",
-    "lstm": "lstm, width: 8",
-    "tied deep_readout": "deep_readout, reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 8, recent_tokens: {count: 2,"
-    " width: 8, tied: true}}",
+    "esn": "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}",
+    "esn_i": "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: null}, train_input: true}",
+    "lstm": "model: {family: lstm, width: 8}",
+    "tied deep_readout": "model: {family: deep_readout, reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 8,"
+    " recent_tokens: {count: 2, width: 8, tied: true}}}",
 }
+SETTINGS = ["--training.epochs", "1", "--training.on_nonfinite", "skip", "--training.ema", "0.9"]
 
 
 @pytest.mark.parametrize(
@@ -149,11 +129,8 @@ FAMILIES = {
 )
 def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeypatch):
     """A run that is padded in every other process ends where one does that never is, with arrays of the same shapes."""
-    runs = {}
-    for name in ("plain", "mixed"):
-        runs[name] = tmp_path / f"{name}.yaml"
-        runs[name].write_text(f"run: {tmp_path / name}\n{SMALL % FAMILIES[model]}")
-    assert train_run(config_io.read(runs["plain"])) == 0
+    text = small.DATA + small.TRAINING + FAMILIES[model]
+    plain = small.train(tmp_path, "plain", *SETTINGS, text=text)
     padded = []
 
     def every_other(backend, vocab_size, vocabulary=1):
@@ -161,10 +138,9 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
         return rows_on("gpu" if padded[-1] else "cpu", vocab_size, vocabulary)
 
     monkeypatch.setattr(devices, "rows_on", every_other)
-    train_with_stops(runs["mixed"], monkeypatch, every=2)
+    small.train_with_stops(small.read(tmp_path, "mixed", *SETTINGS, text=text), monkeypatch, every=5)
     assert len(set(padded)) == 2
     for averaged in (True, False):
-        plain, mixed = (esnlm.load(tmp_path / name, averaged=averaged).arrays() for name in runs)
-        same(plain, mixed, 1e-4)
-    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in runs]
-    assert summaries[0]["val_nll"] == pytest.approx(summaries[1]["val_nll"], rel=1e-5)
+        same(*(esnlm.load(tmp_path / name, averaged=averaged).arrays() for name in ("plain", "mixed")), 1e-4)
+    losses = [small.summary_of(run)["val_nll"] for run in (plain, tmp_path / "mixed")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

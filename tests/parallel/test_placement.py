@@ -45,15 +45,11 @@ def test_a_model_that_reads_its_own_predictions_takes_one_device(monkeypatch):
     monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
     assert mesh_of(model, ComputeConfig()) is None
     assert mesh_of(model, ComputeConfig(mesh={"vocabulary": 1})) is None
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="^compute.mesh"):
         mesh_of(model, ComputeConfig(mesh={"vocabulary": 8}))
-    assert str(caught.value) == (
-        f"compute.mesh asks for several devices: {model.title} can be computed on one only; give null"
-    )
     monkeypatch.setattr(meshes, "_devices", lambda: [SimpleNamespace(process_index=process) for process in (0, 1)])
-    with pytest.raises(InputError) as caught:  # each process would train all of it
+    with pytest.raises(InputError, match="2 processes"):  # each process would train all of it
         mesh_of(model, ComputeConfig())
-    assert str(caught.value) == f"{model.title} is computed on one device only, and 2 processes were started: start one"
 
 
 def test_one_device_leaves_arrays_as_they_are():

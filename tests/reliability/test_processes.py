@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -34,7 +33,7 @@ LOSS, ARRAYS = 2e-5, 1e-4
 class Processes:
     """`train.py` as several processes."""
 
-    def __init__(self, folder, count, *arguments, each=None, homes=None, text=SMALL):
+    def __init__(self, folder, count, *arguments, each=None, text=SMALL):
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"
         self.folder, self.count = folder, count
@@ -47,8 +46,7 @@ class Processes:
             command += ["--coordinator", address, "--processes", str(count), "--process", str(process), "--wait", "60"]
             command += each[process] if each else []
             with open(folder / f"{process}.out", "w") as out, open(folder / f"{process}.err", "w") as err:
-                home = homes[process] if homes else folder
-                self.all.append(subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=err))
+                self.all.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err))
 
     def statuses(self, within):
         """How all end, within so many seconds."""
@@ -195,20 +193,3 @@ def test_another_configuration_in_one_process_is_refused_and_nothing_is_written(
     line = "error: process 1 differs from process 0 (seed 7, there 0): give all processes the same\n"
     assert [processes.said(process) for process in (0, 1)] == [line, line]
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.nightly
-def test_bad_input_that_one_process_alone_has_ends_all_and_is_taken_back(tmp_path):
-    """Each reads a token store of its own machine, and one of the stores is damaged."""
-    store = alone(tmp_path / "made") / "stores" / "train"
-    homes = [tmp_path / str(process) for process in (0, 1)]
-    for home in homes:
-        shutil.copytree(store, home / "store")
-    with open(homes[1] / "store" / "tokens.bin", "r+b") as file:
-        file.write(b"\xff")
-    place = ["--config", str(tmp_path / "small.yaml"), "--run", str(tmp_path / "run")]
-    processes = Processes(tmp_path, 2, *place, homes=homes, text=changed("data", "{kind: store, train: store}"))
-    assert processes.statuses(within=90) == [2, 2]
-    line = processes.said(1).removeprefix("error: ")
-    assert "tokens.bin" in line and processes.said(0).endswith(f"error: process 1 of 2: {line}")
-    assert os.listdir(tmp_path / "run") == [".lock"], "what was begun is taken back"

@@ -1,23 +1,20 @@
 """The counted W_in: counts, PPMI and columns are those of a few loops over the text, in float64."""
 
 import dataclasses
-import tracemalloc
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config_io
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
-from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import counted_input
-from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.train import train_run
+from tests import oracle
+from tests.training.small import DATA, TRAINING, read
 
 V, N, UNKNOWN = 40, 60, 39  # the last token is not in the text
 COUNTED = {"state_size": N, "mean_degree": 6.0, "input_weights": "counted"}
@@ -68,7 +65,7 @@ def columns_by_hand(text, projection, reached, scale):
     return found
 
 
-@pytest.mark.parametrize("chunk", [1 << 22, 1, 50])
+@pytest.mark.parametrize("chunk", [1 << 22, 50])
 def test_counts_and_information_are_those_of_loops(text, monkeypatch, chunk):
     monkeypatch.setattr(counted_input, "CHUNK", chunk)
     counts = counted_input.cooccurrences(text, V)
@@ -77,75 +74,39 @@ def test_counts_and_information_are_those_of_loops(text, monkeypatch, chunk):
     np.testing.assert_allclose(counted_input.ppmi(counts).toarray(), ppmi_by_hand(by_hand), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("at_once", [1 << 24, 7 * N])
 @pytest.mark.parametrize("share, reached", [(0.1, 6), (0.5, 30), (None, 60)], ids=["sparse", "half", "dense"])
-def test_w_in_is_that_of_loops(text, monkeypatch, share, reached, at_once):
+def test_w_in_is_that_of_loops(text, monkeypatch, share, reached):
     """The random W_in of the same seed is the projection, and all else that is frozen is as without a text."""
-    monkeypatch.setattr(counted_input, "ENTRIES", at_once)
+    monkeypatch.setattr(counted_input, "ENTRIES", 7 * N)
     config = ReservoirConfig(**COUNTED, input_connectivity=share, input_scale=0.7)
     found = initialize_reservoir(config, V, 3, text).reservoir
     plain = initialize_reservoir(
         dataclasses.replace(config, input_weights="random", input_connectivity=share or 1.0), V, 3
     ).reservoir
-    random = np.asarray(plain.w_in.todense(), np.float64)
-    w_in = np.asarray(found.w_in.todense())
+    random = oracle.dense(plain.w_in)
+    w_in = oracle.dense(found.w_in)
     # All is computed in float64, and float32 rounds each value once.
     np.testing.assert_allclose(w_in, columns_by_hand(text, random, reached, 0.7), rtol=1e-7, atol=0)
-    np.testing.assert_array_equal(found.w_rec.todense(), plain.w_rec.todense())
+    np.testing.assert_array_equal(oracle.dense(found.w_rec), oracle.dense(plain.w_rec))
     np.testing.assert_array_equal(found.leak, plain.leak)
 
 
-def test_a_dense_w_in_is_held_once(text, monkeypatch):
-    """Beside W_in in float32 there are blocks of y, its squares and G in float64, and the few counts."""
-    units, vocab_size, at_once = 256, 2000, 1 << 15
-    monkeypatch.setattr(counted_input, "ENTRIES", at_once)
-    projection = np.random.default_rng(0).standard_normal((units, vocab_size), dtype=np.float32)
-    tracemalloc.start()
-    try:
-        w_in = counted_input.counted_columns(text, projection, units, 1.0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert isinstance(w_in, np.ndarray) and w_in.dtype == np.float32 and w_in.shape == (units, vocab_size)
-    assert peak < w_in.nbytes + 5 * 8 * at_once  # 1.6 times W_in
-
-
 def test_tokens_that_are_used_alike_drive_the_same_units(text):
-    w_in = np.asarray(
-        initialize_reservoir(ReservoirConfig(**COUNTED, layers=2, input_connectivity=0.1), V, 0, text)
-        .reservoir.layers[0]
-        .w_in.todense()
-    )
+    config = ReservoirConfig(**COUNTED, layers=2, input_connectivity=0.1)
+    w_in = oracle.dense(initialize_reservoir(config, V, 0, text).reservoir.layers[0].w_in)
     assert ((w_in != 0).sum(axis=0)[:UNKNOWN] == 6).all()
     cosine = (w_in.T @ w_in) / np.outer(*[np.linalg.norm(w_in, axis=0)] * 2)
     assert np.argsort(-cosine[7])[:2].tolist() == [7, 8] and cosine[7, 8] > 0.8
 
 
-@pytest.mark.parametrize("share, reached", [(None, N), (0.105, 6)], ids=["dense", "sparse"])
-def test_what_is_expected_of_it_is_what_there_is(share, reached):
-    """Of 6.3 entries a token there are 6, where the text has enough contexts for each. Without a share all are there."""
-    sentences = np.random.default_rng(0).integers(0, V, (400, 12))
-    config = EchoStateConfig(reservoir=ReservoirConfig(**COUNTED, topology=Ring(), input_connectivity=share))
-    frozen, record = config.initialize_frozen(V, 0, store(list(sentences)))
-    assert record["nonzeros"] == N + reached * V + N  # ring, W_in, leaks
-    counts = config.expected_counts(V)
-    assert counts.total - counts.trainable == record["nonzeros"]
-    assert config.frozen_bytes(V) == sum(leaf.nbytes for leaf in jax.tree.leaves(frozen))
-    assert config.title == "ESN ring 60, rank 512, counted W_in"
-
-
 def test_a_training_counts_its_own_text(tmp_path):
-    file = tmp_path / "counted.yaml"
-    file.write_text(
-        f"run: {tmp_path / 'run'}\ndata: {{kind: grammar, sentences: 64, validation_sentences: 10, pairs: 2}}\n"
-        "model:\n  reservoir: {state_size: 32, mean_degree: 4, input_weights: counted}\n  readout: {rank: 4}\n"
-    )
-    experiment = config_io.read(file)
+    model = "model: {reservoir: {state_size: 16, mean_degree: 4, input_weights: counted}, readout: {rank: 4}}\n"
+    experiment = read(tmp_path, "run", "--training.epochs", "1", text=DATA + TRAINING + model)
     assert train_run(experiment) == 0
     run = esnlm.load(tmp_path / "run")
     train_text, _ = experiment.data.open(RunDirectory(tmp_path / "run"), experiment.seed)
     again = initialize_reservoir(experiment.model.reservoir, run.tokenizer.vocab_size, experiment.seed, train_text)
-    np.testing.assert_array_equal(run.model.reservoir.w_in.todense(), again.reservoir.w_in.todense())
+    np.testing.assert_array_equal(oracle.dense(run.model.reservoir.w_in), oracle.dense(again.reservoir.w_in))
 
 
 def test_without_a_text_it_is_refused():

@@ -4,8 +4,6 @@ What it computes in sequence, in a prefix tree, behind an embedding and in stack
 tests/features/test_recurrence.py and tests/reservoir/test_cell.py.
 """
 
-import ast
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -14,12 +12,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-import esnlm
-from esnlm.compute import ComputeConfig
 from esnlm.features import dropout
-from esnlm.features.layout import pack_batch
 from esnlm.features.stream import FeatureStream
-from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir import functions, fused, sparse
 from esnlm.reservoir.arrays import bcoo
 from esnlm.reservoir.topology import TOPOLOGIES
@@ -56,9 +50,7 @@ def states_and_bound(frozen, text, precision="float32", f=np.tanh, keep=1.0):
     An error E of the states reaches the drive as |W_rec| E, and no activation enlarges it. What W_rec reads is rounded, and
     so is every one of the k + 4 operations behind a number in float32, for the k entries of the fullest row.
     """
-    w_rec, w_in, leak = (
-        np.asarray(x, np.float64) for x in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)
-    )
+    w_rec, w_in, leak = oracle.matrices(frozen)
     drive = w_in.T[text] * keep
     membrane, alpha = frozen.update_rule == "leaky_membrane", frozen.decay
     # (1 - alpha a) x + a (.) is an oracle's step with the leak alpha a and a drive that is weaker by alpha; f stays inside.
@@ -87,10 +79,11 @@ SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
 }
 
 
+@pytest.mark.nightly
 def test_rows_of_every_topology_are_summed():
     """One graph of each kind, along the diagonal of one matrix; a row that reads every unit, and rows that read none."""
     assert set(SMALL) == set(DRAWN)
-    blocks = [np.array(reservoir(state_size=72, topology=topology).w_rec.todense()) for topology in SMALL.values()]
+    blocks = [oracle.dense(reservoir(state_size=72, topology=topology).w_rec) for topology in SMALL.values()]
     w = scipy.linalg.block_diag(*blocks)[:-1, :-1]  # a number of rows that fills no tile
     w[3], w[17:40:5] = np.linspace(-1, 1, len(w)), 0
     row, column = np.nonzero(w)
@@ -101,17 +94,6 @@ def test_rows_of_every_topology_are_summed():
     terms = np.count_nonzero(w, axis=1)[:, None]
     assert (np.abs(found - np.float64(w) @ h) <= terms * EPSILON * (np.abs(w) @ np.abs(h))).all()
     assert not found[17:40:5].any()
-
-
-def test_rows_with_most_entries_are_computed_first():
-    hubs = fused.prepare((40, 40), np.repeat([2, 35], [3, 30]), np.arange(33), np.ones(33, np.float32))
-    assert hubs.order.tolist() == [2, 0, 1]  # rows 32 .. 39 have 30 entries, rows 0 .. 15 three
-
-
-def test_buckets_hold_the_entries_of_a_column():
-    """Two buckets of 16 units each, in columns of which one is padded with the number of units."""
-    index = np.array([[0, 15, 16, 31], [17, 20, 32, 32]])
-    assert fused.first_of_buckets(index, units=32, count=2).tolist() == [[0, 2, 4], [0, 0, 2]]
 
 
 def test_states_of_a_tile_stay_in_the_cache():
@@ -188,6 +170,7 @@ def launch_on_the_host(name, compute, inputs, outputs, in_place, programs):
     return [jnp.asarray(arrays[own].array) for own in outputs]
 
 
+@pytest.mark.nightly
 def test_no_program_reads_or_writes_outside_of_an_array(monkeypatch):
     """Neither units nor slots fill their tiles, and the buckets of W_in's columns are of unequal size."""
     monkeypatch.setattr(fused, "_launch", launch_on_the_host)
@@ -223,17 +206,6 @@ def test_dropped_input_is_given_to_the_kernel():
     assert np.abs(found["csr"] - np.concatenate(read(ready["csr"], texts))).max() > 0.01  # something was dropped
 
 
-@pytest.mark.nightly
-def test_dense_matrices_are_read_as_they_are():
-    assert not reservoir(connectivity=0.5).for_device("fused").fuses_steps  # a dense W_rec is no matrix for this kernel
-    frozen, texts = reservoir(input_connectivity=0.5), sentences()
-    ready = frozen.for_device("fused")
-    assert ready.fuses_steps
-    for states, text in zip(read(ready, texts), texts, strict=True):
-        exact, bound = states_and_bound(frozen, text)
-        assert (np.abs(states - exact) <= bound).all()
-
-
 def test_a_trained_input_is_read_as_it_is_and_gradients_take_the_products():
     """An ESN+i: its W_in changes, so no bucket is kept of it, and gradients go through W_rec's transpose."""
     trained, texts = reservoir().with_trained_input(), sentences(2, longest=5)
@@ -244,49 +216,20 @@ def test_a_trained_input_is_read_as_it_is_and_gradients_take_the_products():
     assert not ready.fuses_steps
     h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
     (found,) = jax.vjp(ready._feed_back, h)[1](h)
-    w = np.asarray(reservoir().w_rec.todense(), np.float64)  # and h is rounded, which no gradient sees
+    w = oracle.dense(reservoir().w_rec)  # and h is rounded, which no gradient sees
     terms = np.count_nonzero(w, axis=0).max()
     assert (np.abs(found - w.T @ h) <= terms * EPSILON * (np.abs(w.T) @ np.abs(h))).all()
 
 
-@pytest.fixture
-def softsign():
-    """The name of an activation that is no program's but this one's."""
-    return functions.name_of("activation", lambda x: x / (1 + abs(x)))
+def softsign_of(x):
+    return x / (1 + abs(x))
 
 
-def test_an_activation_of_a_program_s_own_takes_the_products(softsign):
+def test_an_activation_of_a_program_s_own_takes_the_products():
     """The kernel knows the built-in equations only; W_rec's product is its own all the same."""
-    frozen, texts = reservoir(), sentences(2, longest=5)
+    frozen, texts, softsign = reservoir(), sentences(2, longest=5), functions.name_of("activation", softsign_of)
     frozen.activation, frozen.f = softsign, functions.ACTIVATIONS[softsign]
     ready = frozen.for_device("fused")
     assert not ready.fuses_steps
     for found, plain in zip(read(ready, texts, slots=2), read(frozen.for_device("csr"), texts, slots=2), strict=True):
         np.testing.assert_allclose(found, plain, atol=1e-6)
-
-
-def test_pallas_is_imported_where_a_kernel_is_traced_only():
-    """No command that runs on a CPU waits for it."""
-    for file in Path(esnlm.__file__).parent.rglob("*.py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                assert "pallas" not in ast.unparse(node), file
-
-
-@pytest.mark.nightly
-def test_output_feedback_reads_the_products():
-    """Jaeger's network: each step adds W_back p, and its gradient meets no kernel, since the reservoir is frozen."""
-    config = JaegerConfig(reservoir=ReservoirConfig(state_size=N, mean_degree=6.0), rank=5)
-    model = config.initialize(V, 1, config.initialize_frozen(V, 1)[0])
-    batch, _ = pack_batch(sentences(), sentences())
-
-    def loss(params, kernel):
-        ready = model.for_device(ComputeConfig(kernel=kernel)).with_params(params)
-        return (ready(batch) ** 2).mean()
-
-    (found, gradient), (expected, other) = (
-        jax.value_and_grad(loss)(model.params, kernel) for kernel in ("fused", "csr")
-    )
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)  # some tens of steps, each of a few roundings
-    for own, its in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(own, its, atol=1e-5 * float(jnp.abs(its).max()))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
+from esnlm.reservoir.random_matrix import bernoulli_positions
 from tests.reservoir.test_topology import assert_sorted_without_duplicates
 
 
@@ -29,12 +29,6 @@ def test_density_one_is_every_cell():
     assert list(zip(row, column, strict=True)) == [(i, j) for i in range(3) for j in range(4)]
 
 
-def test_the_same_seed_gives_the_same_positions():
-    first, again, other = draw(100, 100, 0.1, 5), draw(100, 100, 0.1, 5), draw(100, 100, 0.1, 6)
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first[0][:50], other[0][:50]) or not np.array_equal(first[1][:50], other[1][:50])
-
-
 def test_the_papers_largest_input_matrix():
     """W_in at N = 65,536 and V = 50,257: N * V passes 2**31, and row and column counts are Binomial."""
     n, v, d = 65_536, 50_257, 32
@@ -48,18 +42,3 @@ def test_the_papers_largest_input_matrix():
     # No stretch of rows is favoured, which a walk that overflowed would do.
     eighths = np.bincount(row.astype(np.int64) * 8 // n, minlength=8)
     assert np.abs(eighths - len(row) / 8).max() < 5 * np.sqrt(len(row) / 8)
-
-
-def test_no_connection_of_a_dense_matrix_has_the_weight_0():
-    class Zeros:
-        """Draws as a generator does where every normal number happens to be exactly 0."""
-
-        def standard_normal(self, shape, dtype):
-            return np.zeros(shape, dtype)
-
-        def random(self, size, dtype):
-            return np.linspace(0, 1, size, endpoint=False, dtype=dtype)
-
-    values = dense_bernoulli_gaussian(3, 4, 0.5, Zeros())
-    np.testing.assert_array_equal(values != 0, [[True, True, False, False]] * 3)
-    assert np.abs(values).max() < 1e-29

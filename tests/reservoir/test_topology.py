@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm import config_io
-from esnlm.errors import InputError
-from esnlm.reservoir.topology import TOPOLOGIES, Connections, Topology
+from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
@@ -14,8 +12,6 @@ from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
-from esnlm.reservoir.weights import initialize_reservoir
-from esnlm.settings import Positive, settings
 
 
 def connect(kind, size, seed=0):
@@ -54,7 +50,7 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
     assert kind == Ring() or not np.array_equal(dense(kind, 60, 0), dense(kind, 60, 1))
 
 
-@pytest.mark.parametrize("size", [60, 101, 4096])
+@pytest.mark.parametrize("size", [60, 1001])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.kind != "block_diagonal"], ids=lambda kind: kind.kind)
 def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
     rows = [np.bincount(connect(kind, size, seed)[0], minlength=size) for seed in range(10)]
@@ -63,12 +59,6 @@ def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
     # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for the mean-field count.
     tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (0.01 * entries.mean() if kind.kind == "orthogonal" else 0)
     assert abs(entries.mean() - kind.entries(size, 0.0)) <= tolerance
-
-
-def test_blocks_know_their_entries():
-    kind = BlockDiagonal(blocks=4, mean_degree=6.0)
-    row, _, _ = connect(kind, 4096)
-    assert abs(len(row) - kind.entries(4096, 0.0)) < 5 * np.sqrt(4096 * 6)
 
 
 def test_antisymmetric_is_minus_its_transpose_on_a_random_graph():
@@ -131,16 +121,6 @@ def test_orthogonal_is_orthogonal(size, degree):
     np.testing.assert_allclose(np.abs(np.linalg.eigvals(w)), 1, rtol=1e-6)
 
 
-def test_orthogonal_rows_have_the_degree_asked_for():
-    row, column, value = connect(Orthogonal(degree=8), 4096)
-    entries = np.bincount(row, minlength=4096)
-    assert (entries < 8).sum() <= 2 * 8**2 / 2 + 10  # degree^2 / (2 size) of the rows, and some luck
-    assert entries.min() >= 4
-    assert abs((value > 0).mean() - 0.5) < 5 * 0.5 / np.sqrt(4096)
-    row, column, value = connect(Orthogonal(degree=1), 4096)
-    assert np.array_equal(row, np.arange(4096)) and np.array_equal(np.sort(column), row) and set(value) == {-1.0, 1.0}
-
-
 def statistics(nx, graph):
     """What tells graphs of one size apart: the degrees, the clustering, the paths."""
     degrees = np.array([degree for _, degree in graph.degree()])
@@ -162,11 +142,11 @@ def undirected(nx, w):
     return nx.from_numpy_array(w)
 
 
-@pytest.mark.parametrize("rewiring", [0.0, 0.05, 0.3, 1.0])
+@pytest.mark.parametrize("rewiring", [0.0, 0.3, 1.0])
 def test_small_world_is_the_graph_of_watts_and_strogatz(rewiring):
     nx = pytest.importorskip("networkx")
-    ours = [undirected(nx, dense(SmallWorld(degree=8, rewiring=rewiring), 80, seed)) for seed in range(40)]
-    theirs = [nx.watts_strogatz_graph(80, 8, rewiring, seed=seed) for seed in range(40)]
+    ours = [undirected(nx, dense(SmallWorld(degree=8, rewiring=rewiring), 80, seed)) for seed in range(20)]
+    theirs = [nx.watts_strogatz_graph(80, 8, rewiring, seed=seed) for seed in range(20)]
     assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
     lattice = nx.to_numpy_array(nx.watts_strogatz_graph(80, 8, 0))
     kept = [
@@ -176,60 +156,14 @@ def test_small_world_is_the_graph_of_watts_and_strogatz(rewiring):
     assert_same_mean(*kept)
 
 
-def test_small_world_where_units_know_everyone():
-    """Nothing is left to rewire to, and it ends all the same."""
-    nx = pytest.importorskip("networkx")
-    assert nx.utils.graphs_equal(
-        undirected(nx, dense(SmallWorld(degree=4, rewiring=1.0), 5)), nx.from_numpy_array(1.0 - np.eye(5))
-    )
-
-
 @pytest.mark.parametrize("edges", [1, 4])
 def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
     nx = pytest.importorskip("networkx")
-    ours = [undirected(nx, dense(ScaleFree(edges=edges), 120, seed)) for seed in range(40)]
-    theirs = [nx.barabasi_albert_graph(120, edges, seed=seed) for seed in range(40)]
+    ours = [undirected(nx, dense(ScaleFree(edges=edges), 80, seed)) for seed in range(20)]
+    theirs = [nx.barabasi_albert_graph(80, edges, seed=seed) for seed in range(20)]
     assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
     by_age = [[[degree for _, degree in graph.degree()][:12] for graph in graphs] for graphs in (ours, theirs)]
     assert_same_mean(*by_age)  # the oldest units are the hubs
-
-
-@pytest.fixture
-def star():
-    """A topology of a user; no other test sees it."""
-
-    @settings
-    class Star(Topology):
-        """Unit 0 feeds every unit, itself too."""
-
-        kind: str = "star"
-        weight: Positive = 0.5
-
-        def connect(self, state_size, density, rng):
-            row = np.arange(state_size, dtype=np.int32)
-            return Connections(row, np.zeros_like(row), np.full(state_size, self.weight, np.float32))
-
-        def entries(self, state_size, density):
-            return state_size
-
-    yield Star
-    del TOPOLOGIES["star"]
-
-
-def test_a_topology_of_a_user_is_one_class(star, tmp_path):
-    """It is named in a configuration as soon as its class exists, with its settings and its checks."""
-    path = tmp_path / "star.yaml"
-    path.write_text("model: {reservoir: {state_size: 20, mean_degree: 4, topology: {kind: star, weight: 0.25}}}")
-    reservoir = config_io.read(path).model.reservoir
-    assert reservoir.topology == star(weight=0.25)
-    assert reservoir.recurrent_gamma == 20 / 400
-    new = initialize_reservoir(reservoir, 10, seed=0)
-    assert new.radii[0].radius == 0.25  # found, as the class does not tell it: unit 0 is the only cycle
-    expected = np.zeros((20, 20))
-    expected[:, 0] = 0.99
-    np.testing.assert_allclose(new.reservoir.w_rec.todense(), expected, rtol=1e-6)
-    with pytest.raises(InputError, match="model.reservoir.topology.weight is -1: it must be greater than 0"):
-        config_io.read(path, ["--model.reservoir.topology.weight", "-1"])
 
 
 def test_erdos_renyi_knows_its_entries():
@@ -241,6 +175,7 @@ def test_erdos_renyi_knows_its_entries():
     assert np.bincount(row).max() <= ErdosRenyi().longest_row(4096, 6 / 4096) < 25
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [type(kind)() for kind in KINDS], ids=lambda kind: kind.kind)
 def test_the_papers_largest_recurrent_matrix_in_every_topology(kind):
     n, d = 65_536, 1 if kind == Ring() else 32

@@ -1,43 +1,37 @@
 """The frozen arrays are the papers': connectivity, distributions, radius, leak."""
 
-import hashlib
-
 import jax
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir import weights
-from esnlm.reservoir.cell import Reservoir, from_arrays
+from esnlm.reservoir.cell import from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
-from esnlm.reservoir.spectrum import SpectralRadius
-from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
-from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
+from tests import oracle
 
 
 def test_a_reservoir_is_as_the_paper_draws_it():
     initialized = initialize_reservoir(
-        ReservoirConfig(state_size=600, mean_degree=20, spectral_radius=0.9, leak_min=0.2, leak_max=0.7), 1000, seed=0
+        ReservoirConfig(state_size=300, mean_degree=20, spectral_radius=0.9, leak_min=0.2, leak_max=0.7), 1000, seed=0
     )
     reservoir = initialized.reservoir
-    w_rec, w_in = np.asarray(reservoir.w_rec.todense(), np.float64), np.asarray(reservoir.w_in.todense())
-    assert w_rec.shape == (600, 600) and w_in.shape == (600, 1000)
+    w_rec, w_in = oracle.dense(reservoir.w_rec), oracle.dense(reservoir.w_in)
+    assert w_rec.shape == (300, 300) and w_in.shape == (300, 1000)
     assert abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.9, rel=2e-3)
-    for w, nonzeros in ((w_rec, 600 * 20), (w_in, 1000 * 20)):
+    for w, nonzeros in ((w_rec, 300 * 20), (w_in, 1000 * 20)):
         assert abs(np.count_nonzero(w) - nonzeros) < 5 * np.sqrt(nonzeros)
     values = w_in[w_in != 0]  # N(0, 1)
     assert abs(values.mean()) < 5 / np.sqrt(len(values)) and abs(values.std() - 1) < 5 / np.sqrt(2 * len(values))
     leak = np.asarray(reservoir.leak)
-    assert leak.min() >= 0.2 and leak.max() <= 0.7 and abs(leak.mean() - 0.45) < 5 * 0.5 / np.sqrt(12 * 600)
+    assert leak.min() >= 0.2 and leak.max() <= 0.7 and abs(leak.mean() - 0.45) < 5 * 0.5 / np.sqrt(12 * 300)
 
 
 def test_leaks_that_are_spaced_by_logarithm():
@@ -66,10 +60,10 @@ def test_erdos_renyi_is_initialized_from_its_streams_and_nothing_else(connectivi
             w = rng.standard_normal((40, columns), dtype=np.float32)
             w[rng.random((40, columns), dtype=np.float32) >= connectivity] = 0
         parts.append(w)
-    w_rec = np.asarray(frozen.w_rec.todense())
+    w_rec = oracle.dense(frozen.w_rec)
     scale = np.float32(0.99 / np.abs(np.linalg.eigvals(parts[0].astype(np.float64))).max())
     np.testing.assert_allclose(w_rec, parts[0] * scale, rtol=1e-6, atol=0)
-    assert np.array_equal(frozen.w_in.todense(), parts[1])
+    assert np.array_equal(oracle.dense(frozen.w_in), parts[1])
     assert np.array_equal(frozen.leak, np.random.default_rng([5, 2]).uniform(0, 1, 40).astype(np.float32))
 
 
@@ -79,56 +73,20 @@ OTHERS = [
 ]  # fmt: skip
 
 
-DIGESTS = {
-    "erdos_renyi": "947580b8a2297a4991b92cf72ff9fdabec5af00662bffcc30a979062967bda76",
-    "fixed_in_degree": "3f30c29f12ad7672555a77c63deac57f0b40ef417660cccb74e0bf22ff1fbcc6",
-    "ring": "f7b7e8c87ffcda827f03a50aba253fa227fa355f20643374ec76693132316abb",
-    "small_world": "54bbc20f3f94f4ca75f7b8fcc1f1d4ce141545e0f9c187d53141afdb78cc6ea4",
-    "scale_free": "830e9e73ace28f28bbc4d4db9c610285a191663c32285696c29ad14ba8306480",
-    "block_diagonal": "191487245abf897e70f51c5506d4cdf158645f372f846922b44cce5ec9ca5ef8",
-    "orthogonal": "80e005d4176cae96f91a5c6f577ba29395160276129f2a27776a34ac61a379b1",
-    "antisymmetric": "35afa5c7f83d33b4df66c357f9aa847be9a9db74d708cba2c3c4671420fc43eb",
-    "erdos_renyi dense": "78ea45094b2beb4af3a9736825192b0a32704d044a4acb7240c233fca052ff31",
-    "fixed_in_degree dense": "f4b8d9b4374f38d40b7c3a47d3dda0ef62b8c11d5e4940b57d71aae2f878ef75",
-}
-
-
-@pytest.mark.parametrize("name", DIGESTS)
-def test_a_seed_means_the_same_reservoir_in_every_version(name, monkeypatch):
-    """Pins all arrays of two layers with an embedding.
-
-    The spectral radius is left out because its last bits depend on the machine's linear algebra. For the same reason
-    values are rounded: an orthogonal matrix is made of sines and cosines.
-    """
-    monkeypatch.setattr(weights, "spectral_radius", lambda *_, **__: SpectralRadius(1.0, "dense"))
-    kind, _, is_dense = name.partition(" ")
-    topology = {topology.kind: topology for topology in [ErdosRenyi(), *OTHERS]}[kind]
-    settings = {"mean_degree": 30.0} if is_dense else {"mean_degree": 6.0}
-    if is_dense and kind == "fixed_in_degree":
-        topology = FixedInDegree(degree=30)
-    config = ReservoirConfig(state_size=60, topology=topology, layers=2, embedding=7, spectral_radius=1.0, **settings)
-    arrays = jax.tree_util.tree_leaves_with_path(initialize_reservoir(config, 50, seed=3).reservoir.arrays())
-    digest = hashlib.sha256()
-    for path, array in sorted((jax.tree_util.keystr(path), np.asarray(array)) for path, array in arrays):
-        numbers = array if array.dtype == np.int32 else np.round(array.astype(np.float64) * 10_000).astype(np.int32)
-        digest.update(f"{path} {array.dtype} {array.shape}".encode() + numbers.tobytes())
-    assert digest.hexdigest() == DIGESTS[name]
-
-
 @pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
 def test_every_topology_is_scaled_to_the_radius_and_leaves_the_rest_alone(topology):
     initialized = initialize_reservoir(
         ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1
     )
-    w_rec = np.asarray(initialized.reservoir.w_rec.todense(), np.float64)
+    w_rec = oracle.dense(initialized.reservoir.w_rec)
     assert np.abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.8, rel=1e-5)
     plain = initialize_reservoir(ReservoirConfig(state_size=60, mean_degree=6), 50, seed=1).reservoir
-    assert np.array_equal(initialized.reservoir.w_in.todense(), plain.w_in.todense())
+    assert np.array_equal(oracle.dense(initialized.reservoir.w_in), oracle.dense(plain.w_in))
     assert np.array_equal(initialized.reservoir.leak, plain.leak)
     again = initialize_reservoir(
         ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1
     ).reservoir
-    assert np.array_equal(initialized.reservoir.w_rec.todense(), again.w_rec.todense())
+    assert np.array_equal(oracle.dense(initialized.reservoir.w_rec), oracle.dense(again.w_rec))
 
 
 @pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
@@ -138,7 +96,6 @@ def test_every_topology_has_the_parameters_that_are_expected(topology):
     actual = config.initialize(50, 0, config.initialize_frozen(50, 0)[0]).counts()
     assert (actual.trainable, actual.entries) == (expected.trainable, expected.entries)
     assert abs(actual.total - expected.total) < 5 * np.sqrt((60 + 50) * 6)  # W_in is Binomial, and so are blocks
-    assert config.title == f"ESN {topology.kind.replace('_', ' ')} 60, rank 512"
 
 
 def test_a_topology_that_is_dense_is_stored_dense():
@@ -150,92 +107,60 @@ def test_a_topology_that_is_dense_is_stored_dense():
     assert np.count_nonzero(arrays[1]["recurrent"]["values"]) == 64 * 16
 
 
-@pytest.mark.filterwarnings("ignore:W_rec has spectral radius 0")
-def test_blocks_without_a_cycle_are_initialized_again_and_in_the_end_refused():
-    initialized = next(
-        found for seed in range(200) if (found := initialize_reservoir(of_blocks(0.5), 10, seed)).redraws
-    )
-    assert np.abs(
-        np.linalg.eigvals(np.asarray(initialized.reservoir.w_rec.todense(), np.float64))
-    ).max() == pytest.approx(0.99, rel=1e-4)
-    with pytest.raises(InputError) as caught:
-        initialize_reservoir(of_blocks(1e-9), 10, 0)
-    assert str(caught.value).startswith("model.reservoir.topology block_diagonal: W_rec has spectral radius 0 in every")
-
-
-def of_blocks(mean_degree):
-    return ReservoirConfig(state_size=12, mean_degree=1, topology=BlockDiagonal(blocks=2, mean_degree=mean_degree))
-
-
 def test_an_embedding_is_normal_and_leaves_w_rec_and_the_leaks_alone():
-    config = ReservoirConfig(state_size=60, mean_degree=20, embedding=40)
     embedded, plain = (
-        initialize_reservoir(config, 2000, seed=3).reservoir,
-        initialize_reservoir(ReservoirConfig(state_size=60, mean_degree=20), 2000, seed=3).reservoir,
+        initialize_reservoir(ReservoirConfig(state_size=60, mean_degree=20, embedding=width), 2000, seed=3).reservoir
+        for width in (40, None)
     )
     embedding = np.asarray(embedded.embedding[...], np.float64)
-    assert (
-        embedding.shape == (40, 2000)
-        and embedded.w_in.shape == (60, 40)
-        and embedded.vocab_size == plain.vocab_size == 2000
-    )
+    assert embedding.shape == (40, 2000) and embedded.w_in.shape == (60, 40)
     assert abs(embedding.mean()) < 5 / np.sqrt(80_000) and abs(embedding.std() - 1) < 5 / np.sqrt(160_000)
     assert abs(embedded.w_in.nse - 40 * 20) < 5 * np.sqrt(40 * 20)
     assert np.array_equal(embedded.w_rec.data, plain.w_rec.data) and np.array_equal(embedded.leak, plain.leak)
     assert plain.embedding is None
 
 
-@pytest.mark.parametrize(
-    "settings", [{"mean_degree": 10.0}, {"connectivity": 0.5}, {"topology": FixedInDegree(degree=9)}]
-)
+@pytest.mark.parametrize("settings", [{"mean_degree": 10.0}, {"connectivity": 0.5}])
 def test_layers_are_initialized_apart_and_the_first_is_that_of_one_layer(settings):
-    config = {"state_size": 300, "spectral_radius": 0.8, "input_scale": 3.0} | settings
+    config = {"state_size": 100, "spectral_radius": 0.8, "input_scale": 3.0} | settings
     initialized, one = (
         initialize_reservoir(ReservoirConfig(layers=3, **config), 50, seed=2),
         initialize_reservoir(ReservoirConfig(**config), 50, seed=2).reservoir,
     )
     layers = initialized.reservoir.layers
     assert len(layers) == len(initialized.radii) == 3
-    for part in ("w_rec", "w_in"):
-        assert np.array_equal(getattr(layers[0], part).todense(), getattr(one, part).todense())
+    for part in ("stored_w_rec", "stored_w_in"):
+        assert np.array_equal(oracle.dense(getattr(layers[0], part)), oracle.dense(getattr(one, part)))
     assert np.array_equal(layers[0].leak, one.leak)
     for number, layer in enumerate(layers):
-        w_rec = np.asarray(layer.w_rec.todense(), np.float64)
+        w_rec = oracle.dense(layer.stored_w_rec)
         assert np.abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.8, rel=2e-3)
         for other in layers[:number]:
-            assert not np.array_equal(other.w_rec.todense(), w_rec) and not np.array_equal(other.leak, layer.leak)
+            assert not np.array_equal(oracle.dense(other.stored_w_rec), w_rec) and not np.array_equal(
+                other.leak, layer.leak
+            )
         if number:
             gamma = ReservoirConfig(**config).recurrent_gamma
-            w_in = np.asarray(layer.w_in.todense(), np.float64)
+            w_in = oracle.dense(layer.stored_w_in)
             values = w_in[w_in != 0]
-            assert w_in.shape == (300, 300) and ("indices" in layer.arrays()["input"]) == (gamma < 0.25)
-            assert abs(len(values) - gamma * 300**2) < 5 * np.sqrt(gamma * 300**2)
+            assert w_in.shape == (100, 100) and ("indices" in layer.arrays()["input"]) == (gamma < 0.25)
+            assert abs(len(values) - gamma * 100**2) < 5 * np.sqrt(gamma * 100**2)
             # A unit that is fed by outputs of size 1 is driven by N(0, input_scale^2), as by a token that reaches it.
             assert (w_in**2).sum(axis=1).mean() == pytest.approx(9, abs=5 * 9 * np.sqrt((2 + 1) / len(values)))
-    assert not np.array_equal(layers[1].w_in.todense(), layers[2].w_in.todense())
+    assert not np.array_equal(oracle.dense(layers[1].stored_w_in), oracle.dense(layers[2].stored_w_in))
 
 
-@pytest.mark.parametrize("connectivity", [2**-3, 2**-2, 0.5, 1.0])
+@pytest.mark.parametrize("connectivity", [2**-3, 2**-2])
 def test_a_dense_reservoir_is_stored_dense_and_still_shown_as_bcoo(connectivity):
     reservoir = initialize_reservoir(ReservoirConfig(state_size=64, connectivity=connectivity), 50, 0).reservoir
     assert ("indices" in reservoir.arrays()["recurrent"]) == (connectivity < 2**-2)
-    nonzeros = np.count_nonzero(np.asarray(reservoir.w_rec.todense()))
+    nonzeros = np.count_nonzero(oracle.dense(reservoir.w_rec))
     assert abs(nonzeros - 4096 * connectivity) <= 5 * np.sqrt(4096 * connectivity * (1 - connectivity))
     assert reservoir.w_rec.nse == nonzeros
-    assert reservoir.nonzeros == (nonzeros, np.count_nonzero(np.asarray(reservoir.w_in.todense())))
+    assert reservoir.nonzeros == (nonzeros, np.count_nonzero(oracle.dense(reservoir.w_in)))
 
 
-@pytest.mark.parametrize("settings", [{"mean_degree": 8.0}, {"connectivity": 0.5}])
-def test_arrays_bring_the_reservoir_back(settings):
-    reservoir = initialize_reservoir(ReservoirConfig(state_size=64, **settings), 50, 0).reservoir
-    back = Reservoir.from_arrays(reservoir.arrays(), 50)
-    for name in ("w_rec", "w_in"):
-        assert np.array_equal(getattr(back, name).todense(), getattr(reservoir, name).todense())
-
-
-@pytest.mark.parametrize(
-    "settings", [{"embedding": 7}, {"layers": 3}, {"layers": 2, "embedding": 7, "connectivity": 0.5}]
-)
+@pytest.mark.parametrize("settings", [{}, {"connectivity": 0.5}, {"layers": 2, "embedding": 7, "connectivity": 0.5}])
 def test_arrays_bring_embeddings_and_stacks_back(settings):
     arrays = initialize_reservoir(
         ReservoirConfig(**{"state_size": 64, "mean_degree": 8.0} | settings), 50, 0
@@ -243,7 +168,7 @@ def test_arrays_bring_embeddings_and_stacks_back(settings):
     back = from_arrays(arrays, 50)
     assert len(back.layers) == settings.get("layers", 1) and back.vocab_size == 50
     again = jax.tree.map(np.array_equal, arrays, back.arrays())
-    assert jax.tree.all(again) and len(jax.tree.leaves(again)) >= 5
+    assert jax.tree.all(again) and len(jax.tree.leaves(again)) >= 3
 
 
 def test_a_nilpotent_matrix_is_initialized_again_and_said_so():
@@ -251,20 +176,5 @@ def test_a_nilpotent_matrix_is_initialized_again_and_said_so():
     config = ReservoirConfig(state_size=12, mean_degree=1.0)
     with pytest.warns(UserWarning, match=r"radius 0 \(nilpotent\); initializing it again \(attempt 2\)"):
         initialized = next(found for seed in range(200) if (found := initialize_reservoir(config, 10, seed)).redraws)
-    radius = abs(np.linalg.eigvals(np.asarray(initialized.reservoir.w_rec.todense(), np.float64))).max()
+    radius = abs(np.linalg.eigvals(oracle.dense(initialized.reservoir.w_rec))).max()
     assert radius == pytest.approx(0.99, rel=1e-4)
-
-
-def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():
-    ReservoirConfig(state_size=16, topology=Ring(), input_connectivity=1.0)
-    with pytest.raises(ValueError, match="mean_degree is 32.0"):
-        ReservoirConfig(state_size=16, topology=Ring())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", TOPOLOGIES.values(), ids=TOPOLOGIES)
-def test_the_papers_largest_reservoir_can_be_initialized_in_every_topology(kind):
-    initialized = initialize_reservoir(ReservoirConfig(state_size=65_536, topology=kind()), 50_257, seed=0)
-    assert initialized.radii[0].disagreement < 0.01 and initialized.redraws == 0
-    expected = ReservoirConfig(state_size=65_536, topology=kind()).recurrent_gamma * 65_536**2
-    assert abs(initialized.reservoir.nonzeros[0] - expected) < 5 * np.sqrt(expected)

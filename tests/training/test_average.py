@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from esnlm.config import TrainingConfig
@@ -31,10 +30,10 @@ def train(config, updates):
     return trained, states
 
 
-@pytest.mark.parametrize("decay", [0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("decay", [0.5, 0.9999])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_average_is_the_weighted_mean_of_the_arrays_so_far(decay, optimizer):
-    trained, states = train(TrainingConfig(optimizer=optimizer, learning_rate=0.1, ema=decay), updates=30)
+    trained, states = train(TrainingConfig(optimizer=optimizer, learning_rate=0.1, ema=decay), updates=10)
     for t, state in enumerate(states, start=1):
         weights = decay ** np.arange(t - 1, -1, -1.0)
         expected = np.average(np.float64(trained[:t]), axis=0, weights=weights)
@@ -43,27 +42,10 @@ def test_the_average_is_the_weighted_mean_of_the_arrays_so_far(decay, optimizer)
         np.testing.assert_allclose(state.average["readout"]["w"], expected, rtol=0, atol=2e-7 * t * largest)
 
 
-def test_the_average_is_that_of_optax():
-    trained, states = train(TrainingConfig(ema=0.9), updates=10)
-    theirs = optax.ema(0.9, debias=True)
-    state = theirs.init(jnp.zeros((5, 3)))
-    for array in trained:
-        expected, state = theirs.update(array, state)
-    np.testing.assert_allclose(states[-1].average["readout"]["w"], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_the_arrays_that_are_trained_do_not_depend_on_their_average():
-    with_it, _ = train(TrainingConfig(clip_norm=0.1, ema=0.99), updates=10)
-    without, _ = train(TrainingConfig(clip_norm=0.1), updates=10)
-    assert all(np.array_equal(one, two) for one, two in zip(with_it, without, strict=True))
-
-
 @pytest.mark.parametrize(
     ("config", "arrays", "checkpoints"),
     [
-        (TrainingConfig(), 3, 3),
         (TrainingConfig(ema=0.9), 4, 3),
-        (TrainingConfig(optimizer="sgd"), 2, 3),
         (TrainingConfig(checkpoint_words=(10, 20, 30), stop_after=2, keep_checkpoints=1), 3, 6),
     ],
 )

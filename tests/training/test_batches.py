@@ -1,7 +1,6 @@
 """Which sentences are trained on when."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -42,23 +41,6 @@ def test_the_order_of_the_corpus_is_kept_where_it_is_asked_for():
     assert list(epoch.predictions) == [(lengths[update] - 1).sum() for update in epoch.updates]
 
 
-def test_the_orders_of_many_epochs_are_not_held():
-    """A run of 20 epochs on a hundred million words would hold a gigabyte of them."""
-    tracemalloc.start()
-    try:
-        plans = [plan(sentences=100_000, epoch=epoch)[1] for epoch in range(20)]
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held < 20 * 8 * 100_000 / 2, (
-        "half of what the orders of all take; predictions and windows are a twentieth of it"
-    )
-    assert np.array_equal(plans[3].updates[7], np.concatenate(list(plans[3].updates))[7 * 32 : 8 * 32])
-    assert [len(update) for update in plans[0].updates[-2:]] == [32, 32]
-    with pytest.raises(IndexError):
-        plans[0].updates[len(plans[0].updates)]
-
-
 def test_windows_follow_each_other_and_keep_to_their_size():
     tokens = np.random.default_rng(0).integers(10, 400, 200)
     windows = batches.split_windows(tokens, 1000)
@@ -93,12 +75,10 @@ def cost(buckets, rows, compilation):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_buckets_cost_least_of_all_choices(seed, backend):
     rng = np.random.default_rng(seed)
-    rows = [
-        (int(count), int(times)) for count, times in zip(rng.integers(1, 200, 9), rng.integers(1, 2000, 9), strict=True)
-    ]
+    rows = list(zip(rng.integers(1, 200, 9).tolist(), rng.integers(1, 2000, 9).tolist(), strict=True))
     sizes = sorted({batches.bucket_size(count) for count, _ in rows})
     choices = [(*some, sizes[-1]) for k in range(len(sizes)) for some in itertools.combinations(sizes[:-1], k)]
     compilation = batches.COMPILATION[backend]
@@ -106,13 +86,6 @@ def test_the_buckets_cost_least_of_all_choices(seed, backend):
     assert chosen in choices and cost(chosen, rows, compilation) == pytest.approx(
         min(cost(choice, rows, compilation) for choice in choices), rel=1e-12
     )
-
-
-def test_a_gpu_has_fewer_buckets_than_a_cpu():
-    """It makes an update in a millisecond, and compiles its program for a bucket in seconds, as a CPU does."""
-    epochs = [plan(sentences=20_000, epoch=0)[1]]
-    buckets = {backend: batches.update_shapes(epochs, 1000, True, backend).buckets for backend in ("cpu", "gpu")}
-    assert len(buckets["gpu"]) < len(buckets["cpu"]) and buckets["gpu"][-1] == buckets["cpu"][-1]
 
 
 def test_packed_targets_hold_every_prediction_and_weigh_it_equally():

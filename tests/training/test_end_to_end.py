@@ -9,7 +9,6 @@ import pytest
 from flax import traverse_util
 
 import esnlm
-from esnlm import config_io
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import open_store
@@ -21,8 +20,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, end_to_end
 from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.workflows.train import train_run
-from tests import deep_oracle, oracle
+from tests import oracle
 from tests.training.test_precomputed import (
     BAD,
     LENGTHS,
@@ -31,7 +29,6 @@ from tests.training.test_precomputed import (
     RATE,
     UPDATES,
     V,
-    dense,
     open_updates,
     run_all,
     same_bits,
@@ -123,16 +120,16 @@ def note_sizes(updates):
     return sizes
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch, device):
+def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
     """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks for 64."""
-    monkeypatch.setattr(end_to_end, "backend", lambda: device)
     updates, begin, epochs = prepare("LSTM", store([32, 32, 32, 6]), chunk_tokens=64)
     sizes = note_sizes(updates)
     run_all(updates, *begin, epochs)
     assert [slots for slots, _ in sizes] == [2, 2]
-    assert updates.slots(longest=8) == (5, 1 if device == "cpu" else 4), "of 12 steps"
-    assert updates.slots(longest=100) == (1, 1)
+    for device, multiple in (("cpu", 1), ("gpu", 4)):
+        monkeypatch.setattr(updates, "slots_multiple", end_to_end.SLOTS_MULTIPLE.get(device, 8))
+        assert updates.slots(longest=8) == (5, multiple), "of 12 steps"
+        assert updates.slots(longest=100) == (1, 1)
     bounded = ComputeConfig(chunk_tokens=1024)
     monkeypatch.setattr(updates, "compute", bounded)
     for longest in range(1, 1025):
@@ -140,25 +137,16 @@ def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch, devic
         assert packed_steps(longest) * max(fewest, multiple) <= 1024
 
 
-@pytest.mark.parametrize(
-    "name, on_nonfinite, chunk_tokens", [("LSTM", "skip", 1024), ("ESN+i", "stop", 20), ("ESN+i", "continue", 1024)]
-)
+@pytest.mark.parametrize("name, on_nonfinite, chunk_tokens", [("LSTM", "skip", 1024), ("ESN+i", "stop", 20)])
 def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
-    """It is applied, left out, or the last one that is looked at; the bits are those of a run without it."""
-    text, settings = (
-        store(LENGTHS, POISONED),
-        {"poisoned": True, "chunk_tokens": chunk_tokens, "on_nonfinite": on_nonfinite},
-    )
+    """It is left out, or the last one that is looked at; the bits are those of a run without it."""
+    settings = {"poisoned": True, "chunk_tokens": chunk_tokens, "on_nonfinite": on_nonfinite}
+    text = store(LENGTHS, POISONED)
     updates, begin, epochs = prepare(name, text, **settings)
     params, state, losses, applied = run_all(updates, *begin, epochs)
     assert not np.isfinite(losses[BAD]) and np.isfinite(losses[:BAD]).all()
-    good = {"continue": range(UPDATES), "skip": [u for u in range(UPDATES) if u != BAD], "stop": range(BAD)}[
-        on_nonfinite
-    ]
+    good = [u for u in range(UPDATES) if u < BAD or (u > BAD and on_nonfinite == "skip")]
     assert applied == [u in good for u in range(UPDATES)]
-    if on_nonfinite == "continue":
-        assert all(np.isnan(array).any() for array in jax.tree.leaves(params))
-        return
     without, expected, _ = prepare(name, text, **settings)
     without.load(0, range(UPDATES))
     for u in good:
@@ -170,62 +158,17 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
 
 # ---- whole runs ----
 
-DATA = """
-data: {kind: grammar, sentences: 15, validation_sentences: 20, pairs: 4}
-training: {epochs: 2, batch_size: 2, learning_rate: 0.02, log_every: 3, checkpoint_every: 5}
-"""  # eight updates an epoch, the last of one sentence
-RUNS = {
-    "LSTM": "model: {family: lstm, width: 16}",
-    "LSTM, n-grams": "model: {family: lstm, width: 16, ngrams: {orders: [2, 3], buckets: 500, width: 4, initial_scale: 0}}",
-    "ESN+i": """
-model:
-  reservoir: {state_size: 24, connectivity: 0.5, input_connectivity: 1, leak_min: 0.8, leak_max: 0.8, activation: relu}
-  readout: {rank: null}
-  train_input: true
-  dropout: 0.1
-""",
-    "ESN+i, sparse": """
-model: {reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}, train_input: true, dropout: 0.1}
-""",
-}
-
-
-def write_config(folder, name):
-    path = folder / "small.yaml"
-    path.write_text(f"run: {folder / 'run'}\n{DATA}\n{RUNS[name]}")
-    return path
-
-
-@pytest.fixture(
-    scope="module", params=["LSTM", "LSTM, n-grams", "ESN+i", pytest.param("ESN+i, sparse", marks=pytest.mark.nightly)]
-)
-def finished(request, tmp_path_factory):
-    """A finished run and its name."""
-    folder = tmp_path_factory.mktemp("run")
-    assert train_run(config_io.read(write_config(folder, request.param))) == 0
-    return folder / "run", request.param
-
 
 def oracle_of(run):
     """From ids to log p of each after the first, with the run's arrays in NumPy; nothing is dropped."""
     params = jax.tree.map(np.asarray, run.model.params)
-    readout, tables = params.pop("readout"), params.pop("ngrams", None)
-    if tables is not None:
-
-        def features(sentence):
-            added = deep_oracle.ngrams(tables, sentence, run.config.model.ngrams.orders)
-            return oracle.lstm_states(**params, sentence=sentence) + added
-
-    elif run.config.model.family == "lstm":
+    readout = params.pop("readout")
+    if run.config.model.family == "lstm":
         features = partial(oracle.lstm_states, **params)
     else:
-        reservoir, f = (
-            run.model.reservoir,
-            {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[run.config.model.reservoir.activation],
-        )
-        features = partial(
-            oracle.states, dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), reservoir.leak, f=f
-        )
+        reservoir = run.model.reservoir
+        weights = oracle.dense(reservoir.stored_w_rec), oracle.dense(reservoir.stored_w_in), reservoir.leak
+        features = partial(oracle.states, *weights, f=lambda x: np.maximum(x, 0))
 
     def log_probs(ids):
         return oracle.log_softmax(oracle.logits(readout, features(sentence=ids[:-1])))[np.arange(len(ids) - 1), ids[1:]]
@@ -233,46 +176,24 @@ def oracle_of(run):
     return log_probs
 
 
-def test_a_finished_run_loads_and_agrees_with_the_oracle(finished):
+@pytest.mark.parametrize("name", ["lstm", "esn_i"])
+def test_a_finished_run_loads_and_agrees_with_the_oracle(name, trained, stores):
     """Scores and the validation NLL, from disk; 30 contracting steps, so a few hundred roundings."""
-    run, tolerance = esnlm.load(finished[0]), 300 * float(np.finfo(np.float32).eps)
-    summary = json.loads((finished[0] / "summary.json").read_text())
-    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("finished", 16, 0)
-    sentences = ["The cats sleep.", "Who said that?", ""]
-    encoded = [
-        np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos]) for sentence in sentences
-    ]
-    log_probs_of = oracle_of(run)
+    run, tolerance = esnlm.load(trained(name)), 300 * float(np.finfo(np.float32).eps)
+    sentences, log_probs_of = ["The cats sleep.", "Who said that?", ""], oracle_of(run)
+    encoded = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in sentences]
     expected = [log_probs_of(ids) for ids in encoded]
     for found, log_probs in zip(run.token_log_probs(sentences), expected, strict=True):
         np.testing.assert_allclose(found, log_probs, rtol=tolerance)
     np.testing.assert_allclose(run.log_probs(sentences), [log_probs.sum() for log_probs in expected], rtol=tolerance)
-    log_probs = np.concatenate([log_probs_of(ids) for ids in open_store(finished[0] / "stores" / "validation")])
+    log_probs = np.concatenate([log_probs_of(ids) for ids in open_store(stores / "dev")])
+    summary = json.loads((trained(name) / "summary.json").read_text())
     assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=tolerance)
 
 
-def test_training_helps_and_changes_what_is_trained_only(finished):
-    folder, name = finished
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    validation = [line["val_nll"] for line in lines if "val_nll" in line]
-    assert len(validation) == 2 and validation[1] < validation[0]
-    before, after = esnlm.load(folder, untrained=True).arrays(), esnlm.load(folder).arrays()
+@pytest.mark.parametrize("name", ["lstm", "esn_i"])
+def test_training_changes_what_is_trained_only(name, trained):
+    before, after = esnlm.load(trained(name), untrained=True).arrays(), esnlm.load(trained(name)).arrays()
     changed = {part for part in before if not np.array_equal(before[part], after[part])}
-    assert changed == {
-        part
-        for part in before
-        if name.startswith("LSTM") or part.startswith("readout") or part == "reservoir.input.values"
-    }
-
-
-def test_a_run_that_diverges_finishes_loads_and_scores(tmp_path):
-    """Ueda et al. 2025b, table 2: above a radius of sqrt 2, ReLU states grow with every token. That is a result."""
-    path = write_config(tmp_path, "ESN+i")
-    overrides = ["--model.reservoir.spectral_radius", "1.7", "--training.learning_rate", "10", "--training.epochs", "1"]
-    assert train_run(config_io.read(path, overrides)) == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("diverged", 8, 0)
-    run = esnlm.load(tmp_path / "run")
-    sentences = ["The cats sleep.", "Who said that?"]
-    log_probs = run.log_probs(sentences)
-    assert log_probs.shape == (2,) and not (log_probs > -10 * np.log(run.tokenizer.vocab_size)).any()
+    of_esn_i = {part for part in before if part.startswith("readout") or part == "reservoir.input.values"}
+    assert changed == (set(before) if name == "lstm" else of_esn_i)

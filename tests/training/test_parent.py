@@ -12,22 +12,18 @@ import pytest
 from flax import serialization
 
 import esnlm
-from esnlm import commands, config_io
-from esnlm.config import Experiment, ParentConfig, TrainingConfig, flatten, hash_settings
+from esnlm import commands
+from esnlm.config import TrainingConfig, flatten
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
 from esnlm.training import parent
 from esnlm.training.log import TrainingLog
 from esnlm.training.parent import with_moments
 from esnlm.training.update import make_optimizer
-from esnlm.workflows.train import train_run
-from tests.training.test_loop import same_run
+from tests.training.small import same_run, summary_of, train
 
-SMALL = """
-data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}
-model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
-training: {epochs: 1, batch_size: 8, learning_rate: 0.02, order: corpus, log_every: 5}
-"""
+# The text has the same order in every epoch, so two epochs are one epoch and another one from there.
+ONE_EPOCH = ["--training.epochs", "1", "--training.order", "corpus"]
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +33,10 @@ def folder(tmp_path_factory):
     The parent has averaged weights, from which nobody goes on.
     """
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "small.yaml").write_text(SMALL)
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
-        assert train_run(config_io.read("small.yaml", ["--run", "parent", "--training.ema", "0.6"])) == 0
-        settings = ["--run", "child", "--parent.run", "parent", "--parent.keep_optimizer", "true"]
-        assert train_run(config_io.read("small.yaml", settings)) == 0
+        train(folder, "parent", *ONE_EPOCH, "--training.ema", "0.6")
+        train(folder, "child", *ONE_EPOCH, "--parent.run", "parent", "--parent.keep_optimizer", "true")
     return folder
 
 
@@ -55,9 +49,7 @@ def same(one, two):
 
 
 def test_going_on_with_the_optimizer_is_one_longer_training(folder):
-    """The text has the same order in every epoch, so two epochs are one epoch and another one from there."""
-    settings = ["--run", str(folder / "longer"), "--training.epochs", "2"]
-    assert train_run(config_io.read(folder / "small.yaml", settings)) == 0
+    train(folder, "longer", *ONE_EPOCH, "--training.epochs", "2")
     found, expected, before = (params(folder / name, averaged=False) for name in ("child", "longer", "parent"))
     for name in expected:
         # The paddings of an update may differ, and with them a rounding of the gradient: a part of 12 steps of 0.02.
@@ -81,8 +73,7 @@ def updates_of_moments(run):
 
 def test_another_seed_keeps_the_reservoir_and_moments_begin_anew(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    settings = ["--run", "other", "--parent.run", "parent", "--seed", "7", "--data.sentences", "32"]
-    assert train_run(config_io.read("small.yaml", settings)) == 0
+    train(folder, "other", *ONE_EPOCH, "--parent.run", "parent", "--seed", "7", "--data.sentences", "32")
     assert same(params(folder / "other", untrained=True), params(folder / "parent", averaged=False))
     assert not same(params(folder / "other"), params(folder / "parent", averaged=False))
     of_parent, of_other = (esnlm.load(folder / run).model.reservoir.arrays() for run in ("parent", "other"))
@@ -91,8 +82,7 @@ def test_another_seed_keeps_the_reservoir_and_moments_begin_anew(folder, monkeyp
 
 
 def test_the_summary_and_the_configuration_name_the_parent(folder):
-    theirs = json.loads((folder / "parent" / "summary.json").read_text())
-    child = json.loads((folder / "child" / "summary.json").read_text())
+    theirs, child = summary_of(folder / "parent"), summary_of(folder / "child")
     expected = {"run": "parent", "step": 12, "keep_optimizer": True, "config_sha256": theirs["config_sha256"]}
     assert child["parent"] == expected and "parent" not in theirs
     assert child["step"] == 12 and child["config_sha256"] != theirs["config_sha256"]
@@ -120,55 +110,31 @@ def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatc
     assert same(params("again", untrained=True), params(folder / "parent", averaged=False))
 
 
-def test_a_child_whose_first_arrays_are_lost_is_not_begun_from_others(folder, tmp_path):
-    shutil.copytree(folder / "child", tmp_path / "child")
-    shutil.rmtree(tmp_path / "child" / "initial")
-    with pytest.raises(InputError, match="initial: damaged checkpoint: no such folder"):
-        esnlm.load(tmp_path / "child", untrained=True)
-
-
 @pytest.mark.parametrize(
-    "settings, line",
+    "settings, named",
     [
-        (
-            ["--parent.run", "none"],
-            "none: not a run directory: it has no config.yaml; name a finished run with --from, .*",
-        ),
-        (["--parent.step", "5"], "parent/checkpoints: no checkpoint of step 5; there are: 12"),
-        (
-            ["--model.readout.rank", "5", "--model.dropout", "0.1"],
-            r"parent: its model is another one \(model.dropout 0.0 -> 0.1; model.readout.rank 4 -> 5\); a run goes on with"
-            " the same model",
-        ),
-        (
-            ["--training.optimizer", "sgd", "--parent.keep_optimizer", "true"],
-            "new/initial: no moments of this training.optimizer are saved; leave parent.keep_optimizer out",
-        ),
+        (["--parent.run", "none"], "none: not a run directory"),
+        (["--parent.step", "5"], "parent/checkpoints: no checkpoint of step 5"),
+        (["--model.readout.rank", "5"], "model.readout.rank 4 -> 5"),
+        (["--training.optimizer", "sgd", "--parent.keep_optimizer", "true"], "parent.keep_optimizer"),
     ],
 )
-def test_what_a_run_cannot_go_on_from_or_with(settings, line, folder, monkeypatch):
+def test_what_a_run_cannot_go_on_from_or_with(settings, named, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    with pytest.raises(InputError, match=f"^{line}$"):
-        train_run(config_io.read("small.yaml", ["--run", "new", "--parent.run", "parent", *settings]))
+    with pytest.raises(InputError, match=named):
+        train(folder, "new", *ONE_EPOCH, "--parent.run", "parent", *settings)
     assert not (folder / "new" / "config.yaml").exists() and not (folder / "new" / "initial").exists()
 
 
-@pytest.mark.parametrize(
-    "summary, line",
-    [
-        ({"status": "interrupted"}, "not a finished run; train it to its end with train.py, or name another run"),
-        ({"status": "diverged"}, "it diverged; name an update before that with --parent.step"),
-    ],
-)
-def test_a_parent_that_came_to_no_good_end(summary, line, folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("status", ["interrupted", "diverged"])
+def test_a_parent_that_came_to_no_good_end(status, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(folder / "parent", "parent")
     (tmp_path / "parent" / "manifest.json").unlink()
-    before = json.loads((tmp_path / "parent" / "summary.json").read_text())
-    (tmp_path / "parent" / "summary.json").write_text(json.dumps(before | summary))
-    settings = ["--run", "new", "--parent.run", "parent"]
-    with pytest.raises(InputError, match=f"^parent: {line}$"):
-        train_run(config_io.read(folder / "small.yaml", settings))
+    before = summary_of(tmp_path / "parent")
+    (tmp_path / "parent" / "summary.json").write_text(json.dumps(before | {"status": status}))
+    with pytest.raises(InputError, match="^parent: "):
+        train(tmp_path, "new", "--parent.run", "parent")
 
 
 @pytest.mark.parametrize("clip, ema", [(None, None), (0.5, 0.9)])
@@ -188,11 +154,3 @@ def test_moments_are_found_however_the_optimizer_is_wrapped(clip, ema):
     moments, expected = part(found, optax.ScaleByAdamState), part(state, optax.ScaleByAdamState)
     assert int(moments.count) == 1 and np.array_equal(moments.mu["readout"]["w"], expected.mu["readout"]["w"])
     assert int(part(found, optax.ScaleByScheduleState).count) == 0
-
-
-def test_the_hash_of_a_configuration_does_not_depend_on_where_its_parent_lies():
-    def of(run, config_sha256=None):
-        return hash_settings(Experiment(parent=ParentConfig(run, config_sha256=config_sha256)), with_seed=True)
-
-    assert of("a", "0") == of("b", "0") != of("a", "1")
-    assert of("a") != of("b") != of(None)  # not known yet

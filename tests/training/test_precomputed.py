@@ -1,6 +1,5 @@
 """Updates of a readout on precomputed features: in parts as in one piece, and where numbers stop being finite."""
 
-import json
 import threading
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config_io
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
@@ -23,7 +21,7 @@ from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer, make_step
-from esnlm.workflows.train import train_run
+from tests.training import small
 
 V, N = 40, 32
 POISON = V - 1  # a token whose features are not finite, in the one sentence that has it
@@ -79,11 +77,6 @@ def run_all(updates, params, state, epochs):
     return params, state, losses, applied
 
 
-def dense(matrix):
-    """A matrix of a reservoir as it is stored, in float64."""
-    return np.asarray(matrix.todense() if hasattr(matrix, "todense") else matrix, np.float64)
-
-
 def same_bits(one, two):
     """Says whether two trees have the same bits; a NaN is the same as a NaN."""
     return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), one, two))
@@ -116,7 +109,7 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, reads_
     return updates, start(experiment, model.params), plans
 
 
-@pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"window_tokens": 1}, {"chunk_tokens": 16}], ids=str)
+@pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"chunk_tokens": 16}], ids=str)
 def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
     """Larger than a window, down to a sentence a part, or than what has logits at once.
 
@@ -169,9 +162,7 @@ def test_sentences_that_begin_differently_share_no_row():
     assert prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)[0].shapes.most_first_targets == 0
 
 
-@pytest.mark.parametrize(
-    "on_nonfinite, window_tokens", [("continue", 1000), ("skip", 1000), ("stop", 1000), ("skip", 20), ("stop", 20)]
-)
+@pytest.mark.parametrize("on_nonfinite, window_tokens", [("continue", 1000), ("skip", 1000), ("stop", 20)])
 def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
     """It is applied, left out, or the last one that is looked at; the bits are those of a run without it."""
     text = store(LENGTHS, POISONED)
@@ -196,7 +187,7 @@ def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
 
 
 @pytest.mark.parametrize("on_nonfinite, moves", [("continue", True), ("skip", False), ("stop", False)])
-@pytest.mark.parametrize("loss, slope", [(np.nan, 1.0), (np.inf, 1.0), (2.0, np.nan), (2.0, -np.inf)])
+@pytest.mark.parametrize("loss, slope", [(np.nan, 1.0), (2.0, -np.inf)])
 def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves):
     params = {"w": jnp.arange(3.0), "bias": jnp.ones(2)}
     optimizer, rates = make_optimizer(TrainingConfig()), jnp.ones(1)
@@ -208,68 +199,47 @@ def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves)
     assert same_bits(tuple(after), (params, state)) != moves
 
 
-def test_a_gradient_is_finite_also_where_its_norm_is_not():
-    params, optimizer, gradient = {"w": jnp.ones(2)}, make_optimizer(TrainingConfig()), {"w": jnp.full(2, 1e30)}
-    step = make_step(optimizer, "skip")
-    *_, outcome = step(params, optimizer.init(params), jnp.bool(True), jnp.float32(1), gradient, jnp.ones(1))
-    assert outcome.applied
-
-
-SMALL = """
-data: {kind: grammar, sentences: 160, validation_sentences: 40, pairs: 4}
-model: {reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 4}}
-training: {epochs: 2, learning_rate: 0.03, log_every: 2, checkpoint_every: 4}
-"""  # five updates an epoch
-
-
 @pytest.fixture
 def train(tmp_path, monkeypatch):
-    """Trains, the gradient of update 9 (the fourth of the second epoch) not a number: (run directory, summary)."""
+    """Trains, the gradient of update 17 (the fifth of the second epoch) not a number: (run directory, summary)."""
     load = PrecomputedUpdates.load
 
     def load_and_spoil(self, number, window):
         load(self, number, window)
-        if number == 1 and 3 in window:
-            self.window.packed[3 - window.start].weights[:] = np.nan
+        if number == 1 and 4 in window:
+            self.window.packed[4 - window.start].weights[:] = np.nan
 
     def train(on_nonfinite, ahead):
         monkeypatch.setattr(PrecomputedUpdates, "load", load_and_spoil)
         monkeypatch.setattr(log, "FEWEST_AHEAD", ahead)
         monkeypatch.setattr(log, "MOST_AHEAD", ahead)
-        (tmp_path / "small.yaml").write_text(f"run: {tmp_path / 'run'}\n{SMALL}")
-        assert train_run(config_io.read(tmp_path / "small.yaml", ["--training.on_nonfinite", on_nonfinite])) == 0
-        return tmp_path / "run", json.loads((tmp_path / "run" / "summary.json").read_text())
+        every = ["--training.log_every", "2", "--training.checkpoint_every", "4"]
+        run = small.train(tmp_path, "run", *every, "--training.on_nonfinite", on_nonfinite)
+        return run, small.summary_of(run)
 
     return train
 
 
 def test_a_run_that_skips_an_update_counts_it_and_goes_on(train, capsys):
     run, summary = train("skip", ahead=32)
-    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("finished", 10, 1)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = {line["step"]: line["train_nll"] for line in lines if "train_nll" in line}
-    assert np.isfinite([*losses.values(), summary["val_nll"]]).all() and losses[10] < losses[2]
-    # Updates 6; 7 and 8; 10: the mean is over those that were made.
-    assert summary["train_nll"] == pytest.approx((losses[6] + 2 * losses[8] + losses[10]) / 4, rel=1e-12)
-    warned = [
-        line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: update 9: the loss is nan; ")
-    ]
-    assert len(warned) == 1 and "; the update was left out (training.on_nonfinite)" in warned[0]
+    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("finished", 24, 1)
+    losses = {line["step"]: line["train_nll"] for line in small.metrics(run) if "train_nll" in line}
+    assert np.isfinite([*losses.values(), summary["val_nll"]]).all() and losses[24] < losses[2]
+    # Each line is the mean of two updates, and that of 18 of one: the mean is over those that were made.
+    whole = sum(2 * losses[step] for step in (14, 16, 20, 22, 24)) + losses[18]
+    assert summary["train_nll"] == pytest.approx(whole / 11, rel=1e-12)
+    assert capsys.readouterr().err.count("warning: update 17: the loss is nan; ") == 1
 
 
 def test_a_run_that_stops_ends_at_that_update_however_fast_it_was_and_resumes_there(train):
     """What it reports does not depend on how many updates happened to be under way, nor on being killed as it validates."""
     run, summary = train("stop", ahead=32)
-    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("diverged", 9, 1)
+    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("diverged", 17, 1)
     assert np.isfinite([summary["train_nll"], summary["val_nll"]]).all()
     stopped = esnlm.load(run)
-    assert stopped.step == 9 and same_bits(stopped.model.params, esnlm.load(run, step=8).model.params)
-    assert np.isfinite(stopped.log_probs(["The cats sleep."])).all()
+    assert stopped.step == 17 and same_bits(stopped.model.params, esnlm.load(run, step=16).model.params)
 
     (run / "summary.json").unlink()
     _, again = train("stop", ahead=1)
     assert same_bits(esnlm.load(run).model.params, stopped.model.params)
-    times = ("seconds", "tokens_per_second", "peak_memory_bytes")
-    assert {key: again[key] for key in again if key not in times} == {
-        key: summary[key] for key in summary if key not in times
-    }
+    assert small.timeless(again) == small.timeless(summary)

@@ -1,16 +1,9 @@
 """What a training remembers of itself beside its arrays."""
 
-import json
-
 from esnlm.training.state import State, note_device
 from esnlm.workflows import train
-from tests.training.stopped import train_with_stops
+from tests.training import small
 
-SMALL = """
-data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}
-model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
-training: {epochs: 1, batch_size: 8}
-"""
 CPU, GPU = ({"platform": name, "kind": name, "count": 1, "cores": 2} for name in ("cpu", "gpu"))
 
 
@@ -24,9 +17,8 @@ def test_each_device_is_remembered_in_its_turn():
 
 
 def test_a_run_that_went_on_elsewhere_says_where_it_was_before(tmp_path, monkeypatch):
-    file, devices = tmp_path / "small.yaml", iter([GPU, CPU])
-    file.write_text(f"run: {tmp_path / 'run'}{SMALL}")
+    devices = iter([GPU, CPU])
     monkeypatch.setattr(train, "describe_device", lambda: next(devices))
-    assert train_with_stops(file, monkeypatch, every=8) == 1
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert small.train_with_stops(small.read(tmp_path, "run"), monkeypatch, every=16) == 1
+    summary = small.summary_of(tmp_path / "run")
     assert summary["earlier_devices"] == [GPU]
