@@ -19,6 +19,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
 from esnlm import compilation_cache
+from esnlm.allocator import give_back_freed_memory
 from esnlm.reporting import plots
 from tests import peers
 
@@ -100,14 +101,16 @@ def own_modules_of_transformers(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled():
-    """Frees the compiled programs of a module: all of them together take gigabytes and slow every later test down."""
+    """Frees the compiled programs where there are many: all of them together take gigabytes and slow every later test down."""
     yield
-    jax.clear_caches()
+    if len(jax.local_devices()[0].client.live_executables()) > 1000:
+        jax.clear_caches()
+        give_back_freed_memory()
 
 
-@pytest.fixture(params=["recorded", "live"])
+@pytest.fixture(params=["recorded", pytest.param("live", marks=pytest.mark.nightly)])
 def peer(request) -> peers.Peer:
-    """What PyTorch and transformers compute, by a recording and by themselves (tests/peers)."""
+    """What PyTorch and transformers compute, by a recording and, nightly, by themselves (tests/peers)."""
     if request.param == "live" and not peers.installed():
         pytest.skip("needs PyTorch and transformers: pip install -e '.[test,peers]'")
     return peers.Peer(live=request.param == "live")

@@ -75,10 +75,6 @@ def test_the_tables_are_the_reference_files(papers_table):
     assert rows("frozen_table1.csv", in_frozen) == FROZEN
 
 
-@pytest.mark.parametrize(
-    "file",
-    sorted({*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}),
-    ids=lambda file: str(file.relative_to(CONFIGS)),
-)
-def test_every_configuration_can_be_read(file):
-    inside.parameter_counts(file, [], V)
+def test_every_configuration_can_be_read():
+    for file in {*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}:  # tests/studies reads the others
+        inside.parameter_counts(file, [], V)
