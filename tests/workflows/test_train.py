@@ -57,6 +57,7 @@ print(Path(report).read_text().count("<heap "), "heaps")
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc_info is glibc's")
 def test_a_run_of_an_lstm_asks_before_any_other_thread_allocates(tmp_path):
     """Threads that have a heap of their own by then would keep it."""
