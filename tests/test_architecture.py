@@ -1,6 +1,6 @@
 """The package's rooms: a module imports from those above its own, never in a circle, and every function says its types.
 
-The package is read with `ast`, so that nothing of it is run. `python -m tests.test_architecture` prints its figures.
+The package is read with `ast`, so that nothing of it is run.
 """
 
 import ast
@@ -255,28 +255,3 @@ def test_these_tests_see_what_they_look_for(tmp_path):
     assert circle(trees) == ["esnlm.data.one", "esnlm.data.two"]
     assert untyped(trees) == {"esnlm.data.up.f"}
     assert "esnlm" in imports(trees["esnlm.data.two"], set(trees))
-
-
-def figures() -> dict[str, object]:
-    """Returns the size of the package, its longest functions, and how many imports go up."""
-    sources = {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
-    trees = read(PACKAGE)
-    functions = [
-        (node.end_lineno - node.lineno + 1, f"{module}.{node.name}")
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.end_lineno
-    ]
-    inner = {name: tree for name, tree in trees.items() if name not in ("esnlm", "esnlm.__main__")}
-    return {
-        "modules": len(sources),
-        "lines": sum(len(text.splitlines()) for text in sources.values()),
-        "longest functions, lines": sorted(functions, reverse=True)[:3],
-        "imports that go up": len(climbs(inner)),
-        "functions without annotations": len(untyped(trees)),
-    }
-
-
-if __name__ == "__main__":
-    for name, value in figures().items():
-        print(f"{name}: {value}")

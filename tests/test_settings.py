@@ -1,7 +1,6 @@
 """Settings are checked wherever they are made: types and ranges at the field, and the rules between fields."""
 
 import re
-from dataclasses import dataclass
 
 import pytest
 
@@ -53,13 +52,3 @@ def test_a_rule_names_the_setting(section, settings, line):
 
     with pytest.raises(ValueError, match="^" + re.escape(line)):
         build(section, yaml.safe_load(settings))
-
-
-def test_a_dataclass_that_checks_nothing_can_be_a_section_too():
-    @dataclass(frozen=True)
-    class Plain:
-        width: int = 3
-
-    assert build(Plain, {"width": 4}) == Plain(4)
-    with pytest.raises(ValueError, match="^model.depth: no such setting; choose from width"):
-        build(Plain, {"depth": 4}, "model.")
