@@ -1,5 +1,6 @@
 """Gated blocks are residual networks between B and A."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ def test_the_result_is_that_of_the_equations(blocks):
     z = rng.standard_normal((5, RANK)).astype(np.float32)
     expected = deep_oracle.gated_mlp(deep_oracle.float64(arrays_by_name(layer)), z.astype(np.float64))
     # Three products of sums of at most 20 numbers of order 1 a block, and norms that divide by about 1.
-    np.testing.assert_allclose(layer(jnp.asarray(z), "float32"), expected, rtol=0, atol=blocks * 3 * 20 * 4 * EPS)
+    found = jax.jit(lambda z: layer(z, "float32"))(z)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=blocks * 3 * 20 * 4 * EPS)
     arrays = arrays_by_name(layer)
     sizes = [array.size for block in arrays["blocks"].values() for array in (*block["norm"].values(), block["gate"])]
     assert sum(sizes) == blocks * (RANK + RANK * 20)
