@@ -22,8 +22,7 @@ def taken_in(config, features, targets):
 
 
 @pytest.mark.parametrize("smallest", [1e-100, 0.5])
-@pytest.mark.parametrize("block", [3, 64, 1000])
-@pytest.mark.parametrize("forgetting", [1.0, 0.99, 0.95])
+@pytest.mark.parametrize("block, forgetting", [(3, 1.0), (3, 0.95), (64, 0.99), (1000, 0.95)])
 def test_it_is_the_weighted_least_squares_solution(forgetting, block, smallest, monkeypatch):
     monkeypatch.setattr(rls, "SMALLEST_FADED", smallest)
     features, targets = problem()
@@ -56,7 +55,5 @@ def test_without_forgetting_it_is_ridge():
 
 def test_float64_that_does_not_suffice_is_refused():
     features, targets = problem()
-    with pytest.raises(
-        InputError, match="P is no longer positive definite, for float64 does not suffice; raise training.delta"
-    ):
+    with pytest.raises(InputError, match="training.delta"):
         taken_in(RecursiveLeastSquares(delta=1e-300, block=4), np.repeat(features[:, :1], N, axis=1), targets)
