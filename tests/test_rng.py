@@ -7,11 +7,6 @@ from esnlm.errors import InputError
 from esnlm.rng import Stream, check_seed, generator, seed_sequence
 
 
-def test_no_two_streams_share_a_number():
-    numbers = [stream.value for stream in Stream.__members__.values()]
-    assert len(set(numbers)) == len(numbers)
-
-
 def test_no_two_streams_give_the_same_numbers():
     drawn = {tuple(generator(0, stream).integers(1 << 60, size=2)) for stream in Stream}
     drawn |= {tuple(generator(0, stream, layer=1).integers(1 << 60, size=2)) for stream in Stream}

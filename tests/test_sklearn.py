@@ -1,7 +1,5 @@
 """scikit-learn's own checks pass for both estimators, and they compute what the equations say."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -172,11 +170,6 @@ def test_targets_and_sequences_may_be_tables():
     classes = ReservoirClassifier(20, predicts="steps", random_state=0)
     expected = classes.fit(cut[:, :6], rising).predict(cut[:, :6])
     np.testing.assert_array_equal(classes.fit(cut[:, :6], pd.DataFrame(rising)).predict(cut[:, :6]), expected)
-
-
-def test_it_is_kept_in_a_pickle():
-    network = ReservoirRegressor(30, topology="ring", random_state=0).fit(U[:200], Y[:200])
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(network)).predict(U), network.predict(U))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.runs.directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
 # What `srun` sets in a step of several tasks.
@@ -99,10 +98,3 @@ def test_a_process_alone_is_the_first_and_waits_for_nobody():
     group.meet()
     group.finish()
     group.fail("wrong")
-
-
-def test_only_process_0_writes(monkeypatch, tmp_path):
-    monkeypatch.setattr(group, "_index", 1)
-    with RunDirectory(tmp_path).locked(), RunDirectory(tmp_path).begin():
-        pass
-    assert list(tmp_path.iterdir()) == []

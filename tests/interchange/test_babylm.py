@@ -11,7 +11,7 @@ from esnlm.errors import InputError
 from esnlm.interchange import babylm
 from esnlm.interchange.babylm import Item
 from tests import oracle
-from tests.interchange.babylm_files import write_data, write_lines
+from tests.interchange.babylm_files import write_data
 from tests.interchange.small_runs import small_run
 
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)  # as in tests/evaluation/test_scoring.py
@@ -62,16 +62,6 @@ def test_sets_are_found_by_their_folders(data):
     assert babylm.find_sets(data)["aoa"] == data / "cdi_childes" / "cdi_childes.json"
     with pytest.raises(InputError, match="comsp"):
         babylm.find_sets(data, ["comsp"])
-
-
-def test_a_damaged_file_is_named(data):
-    write_lines(data / "comps" / "some.jsonl", [{"property_phrase": "a"}])
-    with pytest.raises(InputError, match="some.jsonl: .*prefix_acceptable"):
-        babylm.read("comps", data / "comps")
-    file = data / "reading" / "reading_data.csv"
-    file.write_text(file.read_text().replace("prev_word", "other", 1))
-    with pytest.raises(InputError, match="reading_data.csv: .*prev_word"):
-        babylm.read("reading", file)
 
 
 # ---- what is computed ----

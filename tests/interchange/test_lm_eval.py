@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -250,10 +249,3 @@ def test_a_mistake_is_one_line(words, named, own_tasks, capsys):
     assert lm_eval_of(*words) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("error: ") and named in line
-
-
-def test_without_the_harness_one_line_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "esnlm.interchange.lm_eval", None)
-    assert commands.main(["lm-eval", "--tasks", "blimp"]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("error: lm-evaluation-harness is needed") and line.endswith("pip install 'esnlm[lm-eval]'")

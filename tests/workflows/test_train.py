@@ -11,13 +11,11 @@ from esnlm.workflows import train
 
 MODELS = {
     "lstm": "{family: lstm, width: 4}",
-    "ESN+i": "{family: esn, train_input: true, readout: {rank: null}, reservoir: {state_size: 8, mean_degree: 2}}",
     "esn": "{family: esn, reservoir: {state_size: 8, mean_degree: 2}}",
-    "deep_readout": "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}}",
 }
 
 
-@pytest.mark.parametrize("model, shared", [("lstm", True), ("ESN+i", True), ("esn", False), ("deep_readout", False)])
+@pytest.mark.parametrize("model, shared", [("lstm", True), ("esn", False)])
 def test_one_heap_is_for_a_process_that_trains_all_of_a_model(tmp_path, monkeypatch, model, shared):
     asked = []
 
