@@ -1,6 +1,5 @@
 """Configuration files and the command line: strict, typed, and every mistake named in one line."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from esnlm.errors import InputError
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.small_world import SmallWorld
-from esnlm.reservoir.weights import ReservoirConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -152,13 +150,6 @@ def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path)
     plain = file("model: {reservoir: {state_size: 64}}")
     assert config_io.read(plain).model.reservoir.topology == ErdosRenyi()
     assert config_io.read(plain, ["--model.reservoir.topology.kind", "ring"]).model.reservoir.topology == Ring()
-
-
-def test_settings_made_in_python_are_checked_too():
-    with pytest.raises(ValueError, match="state_size"):
-        ReservoirConfig(state_size=0)
-    with pytest.raises(ValueError, match="leak_min"):
-        dataclasses.replace(ReservoirConfig(), leak_min=0.9, leak_max=0.1)
 
 
 def test_trackers_are_a_list_of_names(file, tmp_path):

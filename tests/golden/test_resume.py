@@ -80,15 +80,6 @@ def test_no_damaged_file_of_a_checkpoint_is_restored(trained, tmp_path):
     assert passed_over >= 4
 
 
-def test_without_a_good_checkpoint_nothing_is_restored(trained, tmp_path, capsys):
-    run = small.copy(trained("esn"), tmp_path / "run")
-    for step in steps(run):
-        flip(files(run / "checkpoints" / str(step))[0])
-    with pytest.warns(UserWarning), pytest.raises(esnlm.InputError, match="checkpoint"):
-        esnlm.load(run)
-    assert small.esnlm("blimp", "--run", run, "--data", tmp_path) == 2
-
-
 def test_damaged_frozen_arrays_are_refused(trained, tmp_path):
     run = small.copy(trained("esn"), tmp_path / "run")
     good = esnlm.load(run).arrays()

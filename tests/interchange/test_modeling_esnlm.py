@@ -254,14 +254,6 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     assert all(torch.equal(value, again[key]) for key, value in model.state_dict().items())
 
 
-def test_the_vocabulary_keeps_its_size(exported):
-    _, _, model, fast = exported("one layer")
-    model.resize_token_embeddings(len(fast), mean_resizing=False)
-    model.resize_token_embeddings()
-    with pytest.raises(ValueError, match=f"the vocabulary has {len(fast)} tokens"):
-        model.resize_token_embeddings(len(fast) + 1)
-
-
 @pytest.mark.parametrize("name", ["ESN+i", "deep readout"])
 def test_another_type_is_near(name, exported):
     import torch

@@ -97,13 +97,6 @@ def test_a_reduced_rank_is_the_best_of_that_rank(rank, rule):
     np.testing.assert_allclose(readout["a"] @ readout["b"], expected, atol=2e-6 * np.abs(expected).max())
 
 
-def test_a_rank_that_is_full_changes_nothing():
-    full, _ = made(regularizations=(0.01,))
-    low, _ = made(rank=N, regularizations=(0.01,))
-    np.testing.assert_allclose(low["a"] @ low["b"], full["w"], atol=1e-6 * np.abs(full["w"]).max())
-    np.testing.assert_allclose(low["bias"], full["bias"], atol=1e-6 * N)
-
-
 def test_states_that_depend_on_each_other_need_a_regularisation():
     features, targets = problem()
     features[:, 3] = 2 * features[:, 5]

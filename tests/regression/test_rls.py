@@ -5,8 +5,6 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.regression import rls
-from esnlm.regression.calibration import HeldOut
-from esnlm.regression.ridge import Ridge
 from esnlm.regression.rls import RecursiveLeastSquares
 from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem, window
 
@@ -35,22 +33,6 @@ def test_it_is_the_weighted_least_squares_solution(forgetting, block, smallest, 
     # Float64 throughout; the solution is known to the condition number, of some 1e5, times 1e-16.
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-9 * np.abs(expected[0]).max())
-
-
-def test_without_forgetting_it_is_ridge():
-    """But for the intercept, on which it has a penalty: of delta beside the number of tokens."""
-    features, targets = problem()
-    centred = features.astype(np.float64) - features.mean(0, dtype=np.float64)
-    delta = 1e-4
-    relative = delta * N / np.trace(centred.T @ centred)
-    sums = taken_in(RecursiveLeastSquares(delta=delta), features, targets)
-    held_out = HeldOut(*problem(seed=1))
-    recursive, _ = RecursiveLeastSquares(delta=delta, log_probs="softmax").solve(sums, None, held_out, LOG_P)
-    totals = Ridge().start(N, V)
-    Ridge().accumulate(totals, window(features, np.arange(TOKENS), targets), "float32")
-    closed, _ = Ridge(regularizations=(relative,), log_probs="softmax").solve(totals, None, held_out, LOG_P)
-    for name in ("w", "bias"):
-        np.testing.assert_allclose(recursive[name], closed[name], atol=2e-5 * np.abs(closed[name]).max())
 
 
 def test_float64_that_does_not_suffice_is_refused():

@@ -44,28 +44,6 @@ def test_sentence_log_probs_are_those_of_transformers(peer, folder, run):
     np.testing.assert_allclose(run.log_probs(sentences), expected["log_probs"], atol=1e-3, rtol=0)
 
 
-def transformers_greedy(folder, weights, ids, count):
-    """The most probable next token, so many times."""
-    import torch
-    import transformers
-
-    model, found = transformers.GPT2LMHeadModel.from_pretrained(folder).eval(), list(ids)
-    for _ in range(count):
-        with torch.no_grad():
-            found.append(int(model(torch.tensor([found])).logits[0, -1].argmax()))
-    return {"ids": found[len(ids) :]}
-
-
-def test_it_generates_what_transformers_does_greedily(peer, folder, run):
-    (text,) = run.generate("the cat", temperature=0, length=20)
-    prompt = [run.tokenizer.bos, *run.tokenizer.encode("the cat")]
-    expected = peer("import-greedy", transformers_greedy, folder, small_gpt2.random_weights(), prompt, 20)[
-        "ids"
-    ].tolist()
-    expected = expected[: expected.index(run.tokenizer.eos)] if run.tokenizer.eos in expected else expected
-    assert len(expected) > 3 and text == run.tokenizer.decode(np.array(expected))
-
-
 def test_it_reads_as_many_tokens_as_it_has_positions(run):
     whole = " the" * 63  # of 65 ids with BOS and EOS: the last one is predicted, and not read
     assert np.isfinite(run.log_probs([whole])).all()
