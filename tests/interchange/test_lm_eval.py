@@ -139,6 +139,12 @@ def test_a_task_that_would_choose_other_tokens_is_refused(adapter, asked, named)
     assert adapter.generation_settings({"until": ["."], **greedy})["max_gen_toks"] == 7
 
 
+def test_a_context_of_white_space_is_an_empty_one(run, adapter):
+    """The harness gives it no tokens; without BOS the first token of the answer would be free."""
+    expected = adapter.loglikelihood(requests(("", "the cats")))
+    assert adapter._loglikelihood_tokens([((" ", "the cats"), [], run.tokenizer.encode("the cats"))]) == expected
+
+
 def test_a_run_that_has_diverged_has_no_scores(run):
     """The largest of many NaN is the first, which in BLiMP is the right one."""
     model = run.model.with_params(jax.tree.map(lambda array: array * np.nan, run.model.params))
