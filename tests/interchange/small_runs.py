@@ -67,9 +67,13 @@ def write_run(folder, settings, tokenizer, words_of=None):
     return folder
 
 
-def logits_of(run, ids):
-    """Returns the logits after each id, (T, V), as esnlm computes them when it generates."""
-    model = run.model.for_device(run.config.compute)
-    read = model.reader(1, len(ids))
-    features = np.concatenate([np.asarray(read(np.array([i]))) for i in ids])
-    return oracle.logits({"bias": 0} | model.readout_arrays(model.params), features)
+def logits_of(run, sentences):
+    """Returns the logits after BOS and each token of a sentence, (T, V), as esnlm computes them when it generates."""
+    model, found = run.model.for_device(run.config.compute), []
+    readout = {"bias": 0} | model.readout_arrays(model.params)
+    for sentence in sentences:
+        read = model.reader(1, 64)
+        ids = [run.tokenizer.bos, *run.tokenizer.encode(sentence)]
+        features = np.concatenate([np.asarray(read(np.array([i]))) for i in ids])
+        found.append(oracle.logits(readout, features))
+    return found
