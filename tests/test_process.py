@@ -78,14 +78,6 @@ def test_ctrl_c_is_130(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_a_low_limit_on_open_files_is_raised_where_the_system_lets_us(tmp_path):
-    program = (
-        "import resource, sys; from esnlm.process import exit_with;"
-        "sys.exit(exit_with(lambda: print(resource.getrlimit(resource.RLIMIT_NOFILE))))"
-    )
-    assert shell(f'ulimit -Sn 8; ulimit -Hn 512; $PY -c "{program}"', tmp_path) == (0, "(512, 512)\n", "")
-
-
 def test_a_device_that_is_not_here_is_one_line_that_says_which_are(folder):
     status, out, errors = shell(f"$PY {ROOT / 'train.py'} --config small.yaml", folder, JAX_PLATFORMS="abacus")
     assert (status, out) == (2, "") and "Traceback" not in errors
