@@ -21,6 +21,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
 from esnlm import compilation_cache
+from esnlm.allocator import give_back_freed_memory
 from esnlm.reporting import plots
 from tests import peers
 from tests.golden import small
@@ -111,13 +112,6 @@ def own_modules_of_transformers(tmp_path_factory):
         yield
 
 
-def pytest_runtest_teardown(item, nextitem):
-    """Frees the compiled programs of a folder: those of all folders together take gigabytes."""
-    if nextitem is None or nextitem.path.parent != item.path.parent:
-        jax.clear_caches()
-        gc.collect()
-
-
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory) -> Path:
     """A folder with train.txt, dev.txt and their token stores train/ and dev/."""
@@ -137,9 +131,18 @@ def trained(stores, tmp_path_factory) -> Callable[[str], Path]:
     return run
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled():
+    """Frees the compiled programs where there are many: all of them together take gigabytes and slow every later test down."""
+    yield
+    if len(jax.local_devices()[0].client.live_executables()) > 1000:
+        jax.clear_caches()
+        give_back_freed_memory()
+
+
 @pytest.fixture(params=["recorded", pytest.param("live", marks=pytest.mark.nightly)])
 def peer(request) -> peers.Peer:
-    """What PyTorch and transformers compute, by a recording and by themselves (tests/peers)."""
+    """What PyTorch and transformers compute, by a recording and, nightly, by themselves (tests/peers)."""
     if request.param == "live" and not peers.installed():
         pytest.skip("needs PyTorch and transformers: pip install -e '.[test,peers]'")
     return peers.Peer(live=request.param == "live")

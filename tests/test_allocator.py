@@ -35,36 +35,6 @@ def test_memory_that_was_freed_comes_back_without_page_faults():
     assert kept[0] > 10 * kept[1]
 
 
-IN_A_THREAD = """
-import resource
-import threading
-import numpy as np
-from esnlm.allocator import keep_freed_memory, share_one_heap
-
-if keep_freed_memory() and (not {shared} or share_one_heap()):
-    def use():
-        for _ in range(3):
-            before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-            np.empty(100 << 20, np.uint8).fill(1)
-            print(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
-def test_in_one_heap_memory_of_any_thread_comes_back_without_page_faults():
-    """In a heap of its own a thread has blocks of 64 MB: 100 MiB do not fit into one, and go back to the system."""
-
-    kept = printed(IN_A_THREAD.format(shared=True))
-    if not kept:
-        pytest.skip("this C library has no mallopt")
-    assert kept[0] > 10 * max(kept[1:])
-    assert min(printed(IN_A_THREAD.format(shared=False))) > 10 * max(kept[1:])
-
-
 HOLES = """
 import sys
 from pathlib import Path

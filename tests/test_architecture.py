@@ -1,6 +1,6 @@
 """The package's rooms: a module imports from those above its own, never in a circle, and every function says its types.
 
-The package is read with `ast`, so that nothing of it is run. `python -m tests.test_architecture` prints its figures.
+The package is read with `ast`, so that nothing of it is run.
 """
 
 import ast
@@ -171,22 +171,8 @@ def trees():
     return {name: tree for name, tree in found.items() if name not in ("esnlm", "esnlm.__main__")}
 
 
-def lines_by_room(package: Path) -> dict[str, int]:
-    """Returns the physical lines of Python of each room, the largest room first; `.` has the files beside the rooms' folders."""
-    counts: dict[str, int] = {}
-    for file in package.rglob("*.py"):
-        parts = file.relative_to(package).parts
-        of_room = "." if len(parts) == 1 else parts[0]
-        counts[of_room] = counts.get(of_room, 0) + len(file.read_bytes().splitlines())
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
-
-
 def test_the_package_keeps_to_its_budget():
-    counts = lines_by_room(PACKAGE)
-    for name, lines in counts.items():
-        print(f"{name:16} {lines:7,}")
-    print(f"{'all':16} {sum(counts.values()):7,} of {BUDGET:,}")
-    assert sum(counts.values()) <= BUDGET
+    assert sum(len(file.read_bytes().splitlines()) for file in PACKAGE.rglob("*.py")) <= BUDGET
 
 
 def test_every_module_is_in_a_room(trees):
@@ -255,28 +241,3 @@ def test_these_tests_see_what_they_look_for(tmp_path):
     assert circle(trees) == ["esnlm.data.one", "esnlm.data.two"]
     assert untyped(trees) == {"esnlm.data.up.f"}
     assert "esnlm" in imports(trees["esnlm.data.two"], set(trees))
-
-
-def figures() -> dict[str, object]:
-    """Returns the size of the package, its longest functions, and how many imports go up."""
-    sources = {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
-    trees = read(PACKAGE)
-    functions = [
-        (node.end_lineno - node.lineno + 1, f"{module}.{node.name}")
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.end_lineno
-    ]
-    inner = {name: tree for name, tree in trees.items() if name not in ("esnlm", "esnlm.__main__")}
-    return {
-        "modules": len(sources),
-        "lines": sum(len(text.splitlines()) for text in sources.values()),
-        "longest functions, lines": sorted(functions, reverse=True)[:3],
-        "imports that go up": len(climbs(inner)),
-        "functions without annotations": len(untyped(trees)),
-    }
-
-
-if __name__ == "__main__":
-    for name, value in figures().items():
-        print(f"{name}: {value}")

@@ -16,21 +16,18 @@ from esnlm.runs.directory import RunDirectory
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_folder_is_the_users_choice(monkeypatch, tmp_path):
+def test_the_folder_is_the_users_choice(monkeypatch):
     for name in ("ESNLM_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/home/someone")
     machine = compilation_cache.machine()
     assert compilation_cache.choose_folder() == Path("/home/someone/.cache/esnlm/compiled", machine)
-    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-    assert compilation_cache.choose_folder() == Path("/home/someone/.cache/esnlm/compiled", machine)
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert compilation_cache.choose_folder() == Path("/cache/esnlm/compiled", machine)
     monkeypatch.setenv("ESNLM_COMPILATION_CACHE", "/other")
     assert compilation_cache.choose_folder() == Path("/other", machine)
-    for off in ("off", "OFF", "Off"):
-        monkeypatch.setenv("ESNLM_COMPILATION_CACHE", off)
-        assert compilation_cache.choose_folder() is None
+    monkeypatch.setenv("ESNLM_COMPILATION_CACHE", "off")
+    assert compilation_cache.choose_folder() is None
     monkeypatch.delenv("ESNLM_COMPILATION_CACHE")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/jax")
     assert compilation_cache.choose_folder() is None
@@ -43,18 +40,9 @@ def test_machines_whose_code_may_differ_have_folders_of_their_own(monkeypatch):
     names.add(compilation_cache.machine())
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4}, raising=False)
     names.add(compilation_cache.machine())
-    monkeypatch.setenv("NPROC", "1")
-    names.add(compilation_cache.machine())
     monkeypatch.setattr(compilation_cache.importlib.metadata, "version", lambda _: "0.99")
     names.add(compilation_cache.machine())
-    assert len(names) == 5
-
-
-@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux says so much of its processor")
-def test_the_processor_is_known_by_its_instruction_sets():
-    said = compilation_cache._processor()
-    assert "\nflags" in said or "Features" in said or "isa" in said
-    assert "MHz" not in said
+    assert len(names) == 4
 
 
 SMALL = """
@@ -80,6 +68,7 @@ def train(folder: Path, name: str, cache: Path | str, *words: str) -> tuple[dict
     return esnlm.load(run).arrays(), lines, done.stderr
 
 
+@pytest.mark.nightly
 def test_the_update_is_compiled_once_and_a_cold_and_a_warm_cache_end_in_the_same_bits(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
     cache = tmp_path / "cache"

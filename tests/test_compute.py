@@ -34,8 +34,6 @@ def test_what_is_set_stays():
 
 @pytest.mark.parametrize("backend", ["cpu", "tpu"])
 def test_tf32_is_for_gpus(backend):
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match="compute.precision is tf32"):
         choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, backend)
-    line = f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16"
-    assert str(refused.value) == line
     assert choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, "gpu").precision == "tf32"

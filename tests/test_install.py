@@ -71,13 +71,3 @@ def test_every_configuration_is_shipped(programs, tmp_path):
     assert "trained parameters" in call(
         programs / "esnlm", "train", "--config", "configs/quickstart.yaml", "--plan", folder=tmp_path
     )
-
-
-@pytest.mark.nightly
-def test_the_tracker_behind_an_entry_point_is_registered(programs, tmp_path):
-    call(
-        programs / "python",
-        "-c",
-        "from esnlm.runs.trackers import find_tracker; find_tracker('mlflow')",
-        folder=tmp_path,
-    )

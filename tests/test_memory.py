@@ -1,7 +1,6 @@
 """How much memory there is, and how much is in use, is found out."""
 
 import jax
-import pytest
 
 from esnlm import memory
 from esnlm.memory import MemoryUse
@@ -36,14 +35,3 @@ def test_the_fullest_device_counts_for_use_and_the_smallest_for_what_is_there(mo
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
     assert memory.memory_use() == MemoryUse(5, 7) and memory.device_memory() == 40
     assert memory.memory_use().values == {"memory_bytes": 5, "peak_memory_bytes": 7}
-
-
-def test_the_limit_of_a_control_group_counts(monkeypatch):
-    monkeypatch.setattr(memory, "_cgroup_limits", lambda: [1000, 3000])
-    assert memory.total_memory() == 1000
-
-
-@pytest.mark.parametrize("statistics", [{}, {"bytes_in_use": 1}])
-def test_a_device_that_says_nothing_leaves_the_process(statistics, monkeypatch):
-    monkeypatch.setattr(jax, "local_devices", lambda: [Fake(**statistics)])
-    assert memory.memory_use().now is None

@@ -1,6 +1,5 @@
 """Commands as processes of their own: where their output cannot go, and where the system or the environment is against them."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -38,16 +37,11 @@ def shell(line: str, folder: Path, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A folder with small.yaml, a finished run, and text.txt."""
-    here = tmp_path_factory.mktemp("process")
-    (here / "small.yaml").write_text(SMALL)
-    (here / "text.txt").write_text("The cats sleep.\nThe café sleeps.\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(here)
-        assert train_run(config_io.read("small.yaml", ["--run", "run"])) == 0
-    return here
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder with small.yaml."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return tmp_path
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(folder):
@@ -55,6 +49,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder):
     assert shell('$PY -c "$PRINTS" | head -1', folder, PRINTS=PRINTS) == (0, "result 0\n", "")
 
 
+@pytest.mark.nightly
 def test_a_training_whose_results_nobody_reads_is_finished_by_the_same_command(folder):
     command = f"$PY {ROOT / 'train.py'} --config small.yaml 2>/dev/null"
     shell(f"{command} | head -1", folder)
@@ -71,7 +66,8 @@ def test_results_that_a_full_disk_does_not_take_are_an_error(folder):
 def test_a_file_error_is_one_line(tmp_path, capsys):
     long = tmp_path / ("a" * 256)
     assert exit_with(long.stat) == 2
-    assert capsys.readouterr().err == f"error: {long}: {os.strerror(errno.ENAMETOOLONG)}\n"
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {long}: ") and error.count("\n") == 1
 
 
 def test_ctrl_c_is_130(capsys):
@@ -82,41 +78,20 @@ def test_ctrl_c_is_130(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_a_low_limit_on_open_files_is_raised_where_the_system_lets_us(tmp_path):
-    program = (
-        "import resource, sys; from esnlm.process import exit_with;"
-        "sys.exit(exit_with(lambda: print(resource.getrlimit(resource.RLIMIT_NOFILE))))"
-    )
-    assert shell(f'ulimit -Sn 8; ulimit -Hn 512; $PY -c "{program}"', tmp_path) == (0, "(512, 512)\n", "")
-
-
 def test_a_device_that_is_not_here_is_one_line_that_says_which_are(folder):
-    before = sorted(folder.rglob("*"))
-    for command in (
-        f"{ROOT / 'train.py'} --config small.yaml --run other",
-        "-m esnlm score --run run --input text.txt",
-    ):
-        status, out, errors = shell(f"$PY {command}", folder, JAX_PLATFORMS="abacus")
-        assert (status, out) == (2, "") and errors.splitlines()[-1].startswith(
-            "error: JAX_PLATFORMS is abacus: no such device can be used (Backend 'abacus' is not in the list of known backends"
-        )
-        assert "cpu" in errors and "Traceback" not in errors
-    assert {path.name for path in set(folder.rglob("*")) - set(before)} <= {"other", ".lock"}
+    status, out, errors = shell(f"$PY {ROOT / 'train.py'} --config small.yaml", folder, JAX_PLATFORMS="abacus")
+    assert (status, out) == (2, "") and "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith("error: JAX_PLATFORMS is abacus") and "cpu" in errors
+    assert not (folder / "new" / "checkpoints").exists()
 
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        [],
-        pytest.param(["--training.kind", "ridge"], marks=pytest.mark.nightly),
-        pytest.param(["--model.train_input", "true"], marks=pytest.mark.nightly),
-        pytest.param(["--model.family", "lstm", "--model.width", "8"], marks=pytest.mark.nightly),
-    ],
-    ids=["adamw", "ridge", "esn+i", "lstm"],
+    [[], pytest.param(["--training.kind", "ridge"], marks=pytest.mark.nightly)],
+    ids=["adamw", "ridge"],
 )
-def test_a_caller_in_float64_gets_the_same_bits(settings, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.yaml").write_text(SMALL if "lstm" not in str(settings) else SMALL.rsplit("model", 1)[0])
+def test_a_caller_in_float64_gets_the_same_bits(settings, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     sentences = ["The cats sleep.", "A dog sleeps."]
     found = {}
     for wide in (False, True):

@@ -7,11 +7,6 @@ from esnlm.errors import InputError
 from esnlm.rng import Stream, check_seed, generator, seed_sequence
 
 
-def test_no_two_streams_share_a_number():
-    numbers = [stream.value for stream in Stream.__members__.values()]
-    assert len(set(numbers)) == len(numbers)
-
-
 def test_no_two_streams_give_the_same_numbers():
     drawn = {tuple(generator(0, stream).integers(1 << 60, size=2)) for stream in Stream}
     drawn |= {tuple(generator(0, stream, layer=1).integers(1 << 60, size=2)) for stream in Stream}
@@ -33,16 +28,8 @@ def test_a_generator_is_seeded_with_its_sequence():
     assert np.array_equal(generator(3, Stream.SENTENCE_ORDER, 7).random(3), expected)
 
 
-@pytest.mark.parametrize(
-    "seed, line",
-    [
-        (None, "seed is None: give a whole number from 0 to 4294967295"),
-        (1.5, "seed is 1.5: give a whole number from 0 to 4294967295"),
-        (-1, "seed is -1: it must be from 0 to 4294967295"),
-    ],
-)
-def test_a_seed_is_a_whole_number(seed, line):
-    with pytest.raises(InputError) as error:
+@pytest.mark.parametrize("seed", [None, 1.5, -1])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(InputError, match=f"seed is {seed}"):
         check_seed(seed)
-    assert str(error.value) == line
     check_seed(np.int64(3))

@@ -1,7 +1,6 @@
 """Settings are checked wherever they are made: types and ranges at the field, and the rules between fields."""
 
 import re
-from dataclasses import dataclass
 
 import pytest
 
@@ -19,20 +18,16 @@ RULES = [
     (EchoStateConfig, "{reservoir: {embedding: 64}, train_input: true}", "train_input is true"),
     (DeepReadoutConfig, "{reservoirs: 0}", "reservoirs is 0"),
     (DeepReadoutConfig, "{readout: {recent_tokens: {tied: true}}}", "readout.recent_tokens.width is 256"),
-    (DeepReadoutConfig, "{readout: {rank: 256, recent_tokens: {tied: true}}}", "readout.recent_tokens.tied is true"),
     (DeepReadoutConfig, "{readout: {ngrams: {orders: [1]}}}", "readout.ngrams.orders.0 is 1"),
     (DeepReadoutConfig, "{gru: {units: 8}}", "gru.mean_degree is 32.0"),
-    (DeepReadoutConfig, "{diagonal: {longest: 0.5}}", "diagonal.longest is 0.5"),
     (GPT2Config, "{heads: 5}", "heads is 5"),
     (JaegerConfig, "{feedback_scale: 0.0}", "feedback_scale is 0.0"),
     (ReadoutConfig, "{rank: null, scaling: ntp}", "scaling is ntp"),
     (Ridge, "{regularizations: []}", "regularizations is empty"),
     (TrainingConfig, "{momentum: 0.5}", "momentum is 0.5"),
-    (TrainingConfig, "{optimizer: sgd, beta1: 0.8}", "beta1 is 0.8"),
     (TrainingConfig, "{warmup_words: 100}", "warmup_words is 100"),
     (ReservoirConfig, "{topology: {kind: ring}, connectivity: 0.1}", "connectivity is 0.1"),
     (ReservoirConfig, "{topology: {kind: small_world, degree: 7}}", "topology.degree is 7"),
-    (ReservoirConfig, "{topology: {kind: small_world, degree: 4096}}", "topology.degree is 4096"),
     (ReservoirConfig, "{topology: {kind: scale_free, edges: 5000}}", "topology.edges is 5000"),
     (ReservoirConfig, "{topology: {kind: orthogonal, degree: 24}}", "topology.degree is 24"),
     (ReservoirConfig, "{topology: {kind: antisymmetric, mean_degree: 4096}}", "topology.mean_degree is 4096"),
@@ -40,9 +35,7 @@ RULES = [
     (ReservoirConfig, "{continuous: {}, leak_min: 0.3}", "continuous"),
     (ReservoirConfig, "{continuous: {}, update_rule: euler_state}", "update_rule is euler_state"),
     (ReservoirConfig, "{diffusion: 0.5}", "diffusion is 0.5"),
-    (ReservoirConfig, "{activation: relo}", "activation is 'relo'"),
     (ReservoirConfig, "{input_weights: counted, embedding: 8}", "input_weights is counted"),
-    (ReservoirConfig, "{spectral_radius: .inf}", "spectral_radius is inf"),
     (ReservoirConfig, "{input_scale: 1e+39}", "input_scale is 1e+39"),
 ]
 
@@ -53,13 +46,3 @@ def test_a_rule_names_the_setting(section, settings, line):
 
     with pytest.raises(ValueError, match="^" + re.escape(line)):
         build(section, yaml.safe_load(settings))
-
-
-def test_a_dataclass_that_checks_nothing_can_be_a_section_too():
-    @dataclass(frozen=True)
-    class Plain:
-        width: int = 3
-
-    assert build(Plain, {"width": 4}) == Plain(4)
-    with pytest.raises(ValueError, match="^model.depth: no such setting; choose from width"):
-        build(Plain, {"depth": 4}, "model.")

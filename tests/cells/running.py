@@ -1,22 +1,36 @@
 """Runs a cell token by token, as a test of its equations needs it."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 
 def features(cell, sentence):
     """The features after each token of a sentence, (T, F), in the second of three slots, beside other sentences."""
-    state, found = cell.initial_state(3), []
-    for token in sentence:
-        state = cell.step(state, jnp.array([0, token, 1], jnp.int32))
-        found.append(np.asarray(cell.output(state))[:, 1])
-    return np.array(found)
+
+    @jax.jit
+    def read(state, tokens):
+        state = cell.step(state, tokens)
+        return state, cell.output(state)
+
+    return _read(read, cell.initial_state(3), [[0, token, 1] for token in sentence])[:, :, 1]
 
 
 def in_two_steps(cell, sentence):
     """The same by `embed` and `advance`, as dropout and gradients need it."""
-    state, found = cell.initial_state(1), []
-    for token in sentence:
-        state = cell.advance(state, cell.embed(jnp.array([token], jnp.int32)))
-        found.append(np.asarray(cell.output(state))[:, 0])
+
+    @jax.jit
+    def read(state, tokens):
+        state = cell.advance(state, cell.embed(tokens))
+        return state, cell.output(state)
+
+    return _read(read, cell.initial_state(1), [[token] for token in sentence])[:, :, 0]
+
+
+def _read(read, state, steps):
+    """The features of all slots after each step, (T, F, B)."""
+    found = []
+    for tokens in steps:
+        state, output = read(state, jnp.array(tokens, jnp.int32))
+        found.append(np.asarray(output))
     return np.array(found)

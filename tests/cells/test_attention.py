@@ -40,12 +40,6 @@ def test_a_state_attends_to_the_one_that_is_like_it():
     assert weights[0].sum() == 0  # Before the first token there is no state.
 
 
-def test_the_first_state_of_a_sentence_is_the_only_one_that_the_second_can_attend_to():
-    cell, _, _ = attention()
-    weights = features(cell, SENTENCE)[1, N + 4 :].reshape(2, 4)
-    np.testing.assert_allclose(weights, [[1, 0, 0, 0]] * 2, rtol=0, atol=4 * EPS)
-
-
 def test_any_sharpness_gives_weights_that_add_up_to_one():
     """With a sharpness of 500 the weight of an unlike state is below the smallest float32."""
     cell, _, _ = attention(sharpness=500.0)

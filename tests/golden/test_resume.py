@@ -1,6 +1,5 @@
 """Guarantees 2, 3 and 9: exact resume, verified checkpoints, and frozen arrays that are saved once."""
 
-import shutil
 import warnings
 
 import numpy as np
@@ -26,16 +25,18 @@ def test_a_run_that_was_stopped_ends_with_the_bits_of_an_undisturbed_one(name, t
     stopped = small.summary(run)
     assert stopped["status"] == "interrupted" and 20 <= stopped["step"] < small.UPDATES
     resumed = small.copy(run, run.with_name("resumed"))
+    frozen = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files(resumed / "frozen")}
     assert small.train(resumed, stores, small.MODELS[name], **small.training_of(name)) == 0
     assert len(small.losses(resumed)) == small.UPDATES
     assert_same(resumed, trained(name))
+    assert frozen == {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files(resumed / "frozen")}
 
 
 def test_a_finished_run_is_left_alone(trained, stores):
     run = trained("esn")
-    files = {file: file.stat().st_mtime_ns for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+    before = {file: file.stat().st_mtime_ns for file in files(run) if file.name != ".lock"}
     assert small.train(run, stores, small.MODELS["esn"]) == 0
-    assert files == {file: file.stat().st_mtime_ns for file in files}
+    assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
 # ---- damage ----
@@ -60,25 +61,15 @@ def files(folder):
     return sorted((file for file in folder.rglob("*") if file.is_file()), key=lambda file: -file.stat().st_size)
 
 
-@pytest.mark.parametrize("damage", [flip, truncate])
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(damage, trained, tmp_path):
-    run = small.copy(trained("esn"), tmp_path / "run")
-    older, newest = steps(run)[-2:]
-    damage(files(run / "checkpoints" / str(newest))[0])
-    with pytest.warns(UserWarning, match=str(newest)):
-        assert esnlm.load(run).step == older
-
-
 def test_no_damaged_file_of_a_checkpoint_is_restored(trained, tmp_path):
-    """Whichever file a bit flips in, the checkpoint is passed over, or its arrays are intact."""
+    """Whichever file a bit flips in, and if the largest is cut short, the checkpoint is passed over, or its arrays are intact."""
     run = small.copy(trained("esn"), tmp_path / "run")
     older, newest = steps(run)[-2:]
     good, passed_over = esnlm.load(run).arrays(), 0
-    for file in files(run / "checkpoints" / str(newest)):
+    of_newest = [file for file in files(run / "checkpoints" / str(newest)) if file.stat().st_size]
+    for file, damage in [(of_newest[0], truncate), *((file, flip) for file in of_newest)]:
         content = file.read_bytes()
-        if not content:
-            continue
-        flip(file)
+        damage(file)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = esnlm.load(run)
@@ -86,16 +77,7 @@ def test_no_damaged_file_of_a_checkpoint_is_restored(trained, tmp_path):
         passed_over += found.step == older
         assert found.step == older or all(np.array_equal(good[name], found.arrays()[name]) for name in good)
         file.write_bytes(content)
-    assert passed_over >= 3
-
-
-def test_without_a_good_checkpoint_nothing_is_restored(trained, tmp_path, capsys):
-    run = small.copy(trained("esn"), tmp_path / "run")
-    for step in steps(run):
-        flip(files(run / "checkpoints" / str(step))[0])
-    with pytest.warns(UserWarning), pytest.raises(esnlm.InputError, match="checkpoint"):
-        esnlm.load(run)
-    assert small.esnlm("blimp", "--run", run, "--data", tmp_path) == 2
+    assert passed_over >= 4
 
 
 def test_damaged_frozen_arrays_are_refused(trained, tmp_path):
@@ -138,15 +120,3 @@ def test_frozen_arrays_are_not_in_the_optimizer(name, trained):
     assert sum(array.size for array in saved.values() if array.ndim) == 3 * numbers
     assert not any(word in key for key in saved for word in ("frozen", "reservoir", "w_rec", "leak")), sorted(saved)
     assert sum(array.size for array in inside.checkpoint_arrays(run / "frozen").values()) > 16 * 4
-
-
-def test_frozen_is_written_once(interrupted, trained, stores):
-    """A resumed run leaves it as it is."""
-    run = interrupted("esn")
-    before = {file.name: file.read_bytes() for file in files(run / "frozen")}
-    resumed = run.with_name("once")
-    shutil.copytree(run, resumed)
-    times = {file: file.stat().st_mtime_ns for file in files(resumed / "frozen")}
-    assert small.train(resumed, stores, small.MODELS["esn"]) == 0
-    assert times == {file: file.stat().st_mtime_ns for file in files(resumed / "frozen")}
-    assert before == {file.name: file.read_bytes() for file in files(resumed / "frozen")}

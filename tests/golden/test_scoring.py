@@ -74,9 +74,7 @@ def in_transformers(model, tokenizer):
     return np.array(found)
 
 
-# lm-eval and minicons take half a minute to import.
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("peer", ["recorded", pytest.param("live", marks=pytest.mark.nightly)], indirect=True)
 def test_four_conventions_are_those_of_other_programs(peer, trained, exported, tmp_path):
     run = esnlm.load(trained("esn"))
     ids = [np.array(run.tokenizer.encode(sentence)) for sentence in SENTENCES]

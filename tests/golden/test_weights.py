@@ -5,7 +5,6 @@ import hashlib
 import numpy as np
 import pytest
 
-import esnlm
 from tests.golden import inside, small
 
 SIZE = {"state_size": 36, "mean_degree": 5}
@@ -71,18 +70,6 @@ def test_weights_are_drawn_bit_for_bit(name, stores, tmp_path):
         assert found[array][:2] == [shape, digest], array
         scale = sums[0] if sums else 0.0
         np.testing.assert_allclose(found[array][2:], sums, atol=TOLERANCE * scale, rtol=TOLERANCE, err_msg=array)
-
-
-def test_a_run_has_these_weights(trained, stores, tmp_path):
-    """What `esnlm.load` shows of a run before its first update is what its settings draw."""
-    run = esnlm.load(trained("esn"), untrained=True)
-    drawn = inside.initial_arrays(tmp_path, small.MODELS["esn"], stores / "train")
-    reservoir, readout = run.model.reservoir, run.model.readout
-    shown = {"w_rec.0": reservoir.w_rec.todense(), "w_in.0": reservoir.w_in.todense(), "leak.0": reservoir.leak[...]}
-    shown |= {"readout.a": readout.a[...], "readout.b": readout.b[...], "readout.bias": readout.bias[...]}
-    assert shown.keys() == drawn.keys()
-    for name, array in shown.items():
-        assert np.asarray(array).tobytes() == drawn[name].tobytes(), name
 
 
 def record(folder, text) -> dict:

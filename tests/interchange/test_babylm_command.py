@@ -10,7 +10,7 @@ from esnlm import commands
 from esnlm.interchange.babylm import evaluate_babylm
 from esnlm.runs import checkpoint
 from tests.interchange.babylm_files import write_data
-from tests.interchange.small_run import small_run
+from tests.interchange.small_runs import small_run
 
 FILES = [
     "blimp/blimp_filtered/predictions.json",
@@ -61,12 +61,10 @@ def test_all_sets_of_the_final_model(here, capsys):
     assert math.isnan(reading[0]["prev_pred"]) and reading[2]["prev_pred"] == pytest.approx(reading[1]["pred"])
     wug = json.loads((causal / "wug_past" / "wug_past_tense" / "predictions.json").read_text())
     assert 0 < wug["wug_past"]["predictions"][0]["prob"] < 1
-    out, err = capsys.readouterr()
-    assert "babylm: the sentence alone, without BOS" in out and "written: 8 sets below results/esn" in out
-    assert "aoa: left out" in err and "--bos predicts as it does" in err
+    assert "aoa: left out" in capsys.readouterr().err
 
 
-def test_every_checkpoint_at_a_number_of_words(here, capsys):
+def test_every_checkpoint_at_a_number_of_words(here):
     save_at(here / "run", 1000, 1_000_100)
     save_at(here / "run", 2000, 2_000_100)
     save_at(here / "run", 2500, 2_500_000)
@@ -83,23 +81,9 @@ def test_every_checkpoint_at_a_number_of_words(here, capsys):
     assert places == [(f"chck_{n}M", n * 10**6, *word) for n in (1, 2) for word in words]
 
 
-def test_one_checkpoint_has_the_name_of_its_revision(here):
-    save_at(here / "run", 1000, 1_000_100)
-    save_at(here / "run", 1500, 1_500_000)
-    for step, revision in ((1000, "chck_1M"), (1500, "step_1500")):
-        (found,) = evaluate_babylm("run", "full_eval", out="results", sets=["comps"], step=step)
-        assert found["revision"] == revision and found["step"] == step
-        assert (
-            here / "results" / "run" / revision / "zero_shot" / "causal" / "comps" / "comps" / "predictions.json"
-        ).exists()
-
-
 def test_with_bos_the_first_token_counts(here):
-    without, with_bos = (
+    for bos in (False, True):
         evaluate_babylm("run", "full_eval", out=f"results-{bos}", sets=["wug_adj_nominalization"], bos=bos)
-        for bos in (False, True)
-    )
-    assert without[0]["scoring"].startswith("babylm: ") and with_bos[0]["scoring"].startswith("BOS and the text")
     without, with_bos = (file.read_text() for file in sorted(here.glob("results-*/run/main/**/predictions.json")))
     assert without != with_bos
 
@@ -108,10 +92,8 @@ def test_nothing_is_written_if_a_file_is_damaged_or_predictions_are_there(here, 
     ask = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--sets", "blimp_filtered", "comps"]
     with open("full_eval/comps/comps_wugs.jsonl", "a") as file:
         file.write("{}\n")
-    assert commands.main(ask) == 2
-    assert "comps_wugs.jsonl: cannot be read (field 'property_phrase' is missing)" in capsys.readouterr().err
+    assert commands.main(ask) == 2 and "comps_wugs.jsonl" in capsys.readouterr().err
     assert not (here / "results").exists()
-    assert commands.main([*ask[:-1]]) == 0
-    assert commands.main([*ask[:-1]]) == 2
-    assert "blimp_filtered/predictions.json: exists: name another folder" in capsys.readouterr().err
+    assert commands.main(ask[:-1]) == 0
+    assert commands.main(ask[:-1]) == 2 and "blimp_filtered/predictions.json" in capsys.readouterr().err
     assert commands.main([*ask[:-1], "--overwrite"]) == 0

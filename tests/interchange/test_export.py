@@ -2,8 +2,6 @@
 
 import ast
 import json
-import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -18,12 +16,11 @@ from esnlm.errors import InputError
 from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_checkpoints
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
-from esnlm.loaded_run import load
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run
-from tests.interchange.small_runs import SENTENCES, bpe, words, write_run
+from tests.interchange.small_runs import ESN, SENTENCES, bpe, words, write_run
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")
 safetensors = pytest.importorskip("safetensors", reason="needs safetensors: pip install -e '.[hf]'")
@@ -37,7 +34,7 @@ LAYERS = ["--model.reservoir.layers", "2"]
 def run(tmp_path_factory):
     """A run of two layers whose checkpoints at steps 3 and 7 were kept for good."""
     read = {3: 1_000_100, 7: 1_500_000, 9: 2_000_000}
-    return write_run(tmp_path_factory.mktemp("run") / "two", LAYERS, bpe(), (3, 7, 9), read)
+    return write_run(tmp_path_factory.mktemp("run") / "two", LAYERS, bpe(), read)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +49,6 @@ def folder(run, tmp_path_factory):
 
 def test_the_folder_has_its_files_and_no_other(folder):
     assert {path.name for path in folder.iterdir()} == FILES - {DEEP.name}
-    assert not any(path.name.startswith(".") for path in folder.parent.iterdir())
-
-
-def test_the_configuration_names_classes_that_are_there(folder):
     config = json.loads((folder / "config.json").read_text())
     tree = ast.parse((folder / "modeling_esnlm.py").read_text())
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -67,25 +60,8 @@ def test_the_configuration_names_classes_that_are_there(folder):
     assert json.loads((folder / "generation_config.json").read_text())["pad_token_id"] == bpe().vocab_size
 
 
-@pytest.mark.parametrize("file", [MODELING, DEEP])
-def test_the_model_in_pytorch_needs_nothing_of_esnlm(file):
-    tree = ast.parse(file.read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    allowed = {
-        "torch",
-        "transformers",
-        "warnings",
-        "itertools",
-        "collections",
-        "typing",
-        *({"modeling_esnlm"} if file == DEEP else ()),
-    }
-    assert {name.split(".")[0] for name in names} <= allowed
-
-
 def test_the_weights_are_all_there_and_sparse_ones_sparse(run, folder):
-    stored, loaded = numpy_of.load_file(folder / "model.safetensors"), load(run)
+    stored, loaded = numpy_of.load_file(folder / "model.safetensors"), esnlm.load(run)
     for i, layer in enumerate(loaded.model.reservoir.layers):
         prefix = f"model.cell.layers.{i}."
         assert np.array_equal(stored[f"{prefix}leak"], layer.leak[...])
@@ -98,14 +74,6 @@ def test_the_weights_are_all_there_and_sparse_ones_sparse(run, folder):
     assert np.array_equal(dense[:, :24].T, loaded.model.reservoir.layers[0].w_in.todense())
     for name, own in (("a.weight", "a"), ("b.weight", "b"), ("a.bias", "bias")):
         assert np.array_equal(stored[f"model.readout.{name}"], loaded.model.params["readout"][own])
-
-
-def test_a_counted_model_is_not_exported():
-    reservoir = ReservoirConfig(state_size=4, mean_degree=2)
-    config = DeepReadoutConfig(reservoir=reservoir, readout=TrunkConfig(rank=2, counted="bigram"))
-    model = config.initialize(5, 0, config.initialize_frozen(5, 0, [np.array([0, 3, 2])])[0])
-    with pytest.raises(InputError, match="^model.readout.counted is bigram: it cannot be exported yet$"):
-        tensors.tensors_of(model, 5)
 
 
 def test_a_gpt2_goes_out_as_transformers_own(tmp_path):
@@ -132,10 +100,6 @@ def test_kept_checkpoints_are_named_as_babylm_names_branches(run, tmp_path, caps
         numpy_of.load_file(folder / "model.safetensors")["model.readout.a.weight"] for folder in weights
     )
     assert np.array_equal(third, same) and not np.array_equal(third, last)
-    assert commands.main(arguments) == 2 and commands.main([*arguments, "--overwrite"]) == 0
-    (tmp_path / "all" / "mine.txt").write_text("mine")
-    assert commands.main([*arguments, "--overwrite"]) == 2
-    assert (tmp_path / "all" / "mine.txt").exists()
 
 
 # ---- what is refused ----
@@ -143,60 +107,59 @@ def test_kept_checkpoints_are_named_as_babylm_names_branches(run, tmp_path, caps
 
 def test_nothing_is_overwritten_unasked_and_nothing_but_an_export_ever(run, tmp_path, capsys):
     out = tmp_path / "hf"
-    out.mkdir()
-    export(run, out)  # an empty folder may be there
+    export(run, out)
     before = (out / "model.safetensors").read_bytes()
     arguments = ["export", "--run", str(run), "--out", str(out), "--step", "3"]
-    assert commands.main(arguments) == 2
-    assert (
-        capsys.readouterr().err
-        == f"error: {out}: exists; name another folder with --out, or replace it with --overwrite\n"
-    )
+    assert commands.main(arguments) == 2 and str(out) in capsys.readouterr().err
     assert (out / "model.safetensors").read_bytes() == before
     assert commands.main([*arguments, "--overwrite"]) == 0
-    assert capsys.readouterr().out == f"ESN 2 x 24, rank 6, update 3, is in {out}\n"
     assert (out / "model.safetensors").read_bytes() != before
     (out / "notes.txt").write_text("mine")
-    assert commands.main([*arguments, "--overwrite"]) == 2
-    assert f"error: {out}/notes.txt: no export wrote it; " in capsys.readouterr().err
+    assert commands.main([*arguments, "--overwrite"]) == 2 and "notes.txt" in capsys.readouterr().err
+    assert (out / "notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "settings, named",
+    [
+        (["--model.reservoir.update_rule", "euler_state"], "model.reservoir.update_rule"),
+        (["--model.family", "jaeger", *ESN[:4], "--model.rank", "6"], "model.family"),
+        (["--model.family", "lstm", "--model.width", "8", "--model.ngrams.orders", "[2]"], "model.ngrams.orders"),
+    ],
+)
+def test_a_model_that_pytorch_s_side_does_not_have_is_refused(settings, named, tmp_path):
+    run = write_run(tmp_path / "run", settings, bpe())
+    with pytest.raises(InputError, match=named):
+        export(run, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_a_counted_model_is_refused():
+    reservoir = ReservoirConfig(state_size=4, mean_degree=2)
+    config = DeepReadoutConfig(reservoir=reservoir, readout=TrunkConfig(rank=2, counted="bigram"))
+    model = config.initialize(5, 0, config.initialize_frozen(5, 0, [np.array([0, 3, 2])])[0])
+    with pytest.raises(InputError, match="model.readout.counted"):
+        tensors.tensors_of(model, 5)
 
 
 def test_a_run_without_kept_checkpoints_has_none_to_export(tmp_path):
-    run = write_run(tmp_path / "run", LAYERS, bpe())
-    with pytest.raises(InputError, match="no checkpoint was kept, as training.checkpoint_words asks for"):
+    run = write_run(tmp_path / "run", [], bpe())
+    with pytest.raises(InputError, match="training.checkpoint_words"):
         export_checkpoints(run, tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 
-@pytest.mark.parametrize("setting, value", [("state_precision", "bf16"), ("precision", "bf16"), ("precision", "tf32")])
-def test_another_precision_is_reported(setting, value, run, tmp_path, capsys):
-    """Also that of a GPU, if a run is exported on a CPU."""
-    line = f"this run {'multiplies' if setting == 'precision' else 'rounds its states'} in {value}, "
-    export(run, tmp_path / "float32")
-    assert line not in capsys.readouterr().err
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
-    tree = yaml.safe_load((other / "config.yaml").read_text())
-    tree["compute"][setting] = value
-    (other / "config.yaml").write_text(yaml.safe_dump(tree))
-    (other / "manifest.json").unlink()  # which has the sum of the configuration
-    with pytest.warns(UserWarning, match="the files of this run cannot be verified"):
-        export(other, tmp_path / "one")
-    assert line in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("known, setting", [("UPDATE_RULES", "update_rule"), ("ACTIVATIONS", "activation")])
-def test_a_reservoir_that_pytorch_s_side_does_not_have_is_refused(known, setting, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(tensors, known, ("one", "two"))
-    with pytest.raises(InputError, match=f"^model.reservoir.{setting} is .*: it cannot be exported yet$"):
-        export(run, tmp_path / "hf")
-    assert list(tmp_path.iterdir()) == []
+def test_another_precision_is_reported(tmp_path, capsys):
+    for precision in ("float32", "bf16"):
+        run = write_run(tmp_path / precision, ["--compute.state_precision", precision], bpe())
+        export(run, tmp_path / f"{precision}-hf")
+        assert ("rounds its states in bf16" in capsys.readouterr().err) == (precision == "bf16")
 
 
 def test_a_word_that_is_spelt_as_a_special_token_is_refused():
     """Its id would be taken for that of the special token."""
     own = esnlm.tokenizer("words", ["<|endoftext|> the cats sleep."])
-    with pytest.raises(InputError, match="cannot be exported, since '<[|]endoftext[|]>' is one of its words"):
+    with pytest.raises(InputError, match="endoftext"):
         tokenizer_files(own, pad_is_eos=False)
 
 
@@ -205,60 +168,27 @@ def test_a_full_disk_leaves_nothing(run, tmp_path, monkeypatch):
         raise safetensors.SafetensorError("No space left on device")
 
     monkeypatch.setattr(numpy_of, "save_file", refuse)
-    with pytest.raises(InputError, match="^model.safetensors: cannot be written: No space left on device$"):
+    with pytest.raises(InputError, match="model.safetensors: .*No space left"):
         export(run, tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_the_extra_it_says_what_to_install(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(
-        InputError, match="^exporting a model needs safetensors and tokenizers: pip install 'esnlm\\[hf\\]'$"
-    ):
-        export(run, tmp_path / "hf")
 
 
 # ---- the tokenizer ----
 
 
-def fast_of(tokenizer, tmp_path_factory):
-    run = write_run(tmp_path_factory.mktemp("tokenizer") / "run", [], tokenizer)
-    export(run, run.parent / "hf")
-    return tokenizers.Tokenizer.from_file(str(run.parent / "hf" / "tokenizer.json"))
-
-
 @pytest.fixture(scope="module", params=["bpe", "words", "gpt2"])
-def pair(request, tmp_path_factory):
-    """A tokenizer of esnlm and what was exported of it."""
+def pair(request):
+    """A tokenizer of esnlm and what is exported of it."""
     if request.param == "gpt2":
         own = load_tokenizer(request.getfixturevalue("data") / "gpt2_bpe")
     else:
         own = {"bpe": bpe, "words": words}[request.param]()
-    return own, fast_of(own, tmp_path_factory)
+    return own, tokenizers.Tokenizer.from_str(tokenizer_files(own, pad_is_eos=False)["tokenizer.json"])
 
 
-ODD = [
-    "",
-    " ",
-    "\n\n  x",
-    "a\r\nb ",
-    "\t\t\t",
-    "'s 'll I'VE",
-    "x" * 300,
-    " " * 70,
-    "aaaa",
-    "=" * 33,
-    "12345 6",
-    "\u00a0\u2003\u0085a",
-]
-ODD += [
-    "中文 한국어 العربية",
-    "e\u0301 \U0001f600\u200d",
-    "the thethe  the.the",
-    "The cats' sleeps!?",
-    "\x00\x1c\x1d",
-    '( "a" )',
-]
+ODD = ["", " ", "\n\n  x", "a\r\nb ", "\t\t\t", "'s 'll I'VE", "x" * 300, " " * 70, "aaaa", "=" * 33, "12345 6"]
+ODD += ["\u00a0\u2003\u0085a", "中文 한국어 العربية", "e\u0301 \U0001f600\u200d", "the thethe  the.the"]
+ODD += ["The cats' sleeps!?", "\x00\x1c\x1d", '( "a" )']
 
 
 def test_odd_texts_have_the_same_ids(pair):
@@ -268,7 +198,7 @@ def test_odd_texts_have_the_same_ids(pair):
 
 
 @given(st.one_of(st.text(), st.text("aeht scT.'\n 1=é"), st.text("the cats")))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_text_has_the_same_ids_and_comes_back(pair, text):
     own, fast = pair
     assume("<|pad|>" not in text and "<|endoftext|>" not in text)  # docs/export.md: these are read as tokens
@@ -304,20 +234,11 @@ def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch):
     tags = ["esnlm", "echo-state-network"]
     assert head == {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": tags}
     summary = json.loads((tmp_path / "trained" / "summary.json").read_text())
-    report = json.loads((tmp_path / "trained" / "evaluation" / "blimp-paper.json").read_text())
     assert f"| words read | {summary['words']} |" in card
-    assert f"| val_nll | {summary['val_nll']} |" in card
+    assert f"| val_nll | {summary['val_nll']} |" in card and "| blimp-paper, " in card
     assert summary["data_sha256"]["train"] in card and "kind grammar, sentences 40" in card
-    accuracy = report["overall"]["accuracy"]
-    assert "| blimp-paper, " in card and (accuracy is None or f"{accuracy:.2f} %" in card)
     experiment = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
     assert experiment["model"]["reservoir"]["state_size"] == 16 and experiment["seed"] == 0
-    # A report of another run of this name and step is none of this model.
-    (tmp_path / "trained" / "evaluation" / "blimp-paper.json").write_text(
-        json.dumps(report | {"config_sha256": "0" * 64})
-    )
-    export("trained", tmp_path / "hf", overwrite=True)
-    assert "blimp-paper" not in (tmp_path / "hf" / "README.md").read_text()
     # An earlier checkpoint has its own words, and neither the losses nor the scores of the last one.
     export_checkpoints("trained", tmp_path / "all")
     (early,) = (path for path in (tmp_path / "all").iterdir() if path.name != "main")

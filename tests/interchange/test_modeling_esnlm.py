@@ -1,4 +1,4 @@
-"""An exported run computes in PyTorch what it computes here, in every way in which transformers and minicons use it."""
+"""An exported run computes in PyTorch what it computes here, in every way in which transformers uses it."""
 
 import importlib.util
 import json
@@ -32,54 +32,53 @@ DEEP = [
     *("--model.readout.ngrams.multiplier", "3"),
     *("--model.readout.gated_mlp.blocks", "2", "--model.readout.gated_mlp.width", "8"),
 ]
-FAMILY = [
-    *("--model.family", "deep_readout", "--model.reservoir.state_size", "12", "--model.reservoir.mean_degree", "4"),
-    *("--model.gru.mean_degree", "3", "--model.readout.rank", "6"),
-]
 MODELS = {
     "one layer": [],
-    "full rank": ["--model.readout.rank", "null"],
+    "full rank, dense, ReLU": [
+        *("--model.readout.rank", "null", *DENSE),
+        *("--model.reservoir.activation", "relu", "--model.reservoir.leak_min", "0.8"),
+    ],
     "two layers": ["--model.reservoir.layers", "2"],
-    "dense, ReLU": [*DENSE, "--model.reservoir.activation", "relu", "--model.reservoir.leak_min", "0.8"],
-    "membrane": ["--model.reservoir.update_rule", "leaky_membrane"],
-    "embedding": ["--model.reservoir.embedding", "7"],
     "dense embedding, two layers, membrane": [
-        *DENSE,
-        *("--model.reservoir.embedding", "7", "--model.reservoir.layers", "2"),
+        *(*DENSE, "--model.reservoir.embedding", "7", "--model.reservoir.layers", "2"),
         *("--model.reservoir.update_rule", "leaky_membrane"),
     ],
-    "continuous time": ["--model.reservoir.continuous", "{decay: 0.5, step: 0.8, time_constant: 2}"],
-    "dense W_in": ["--model.reservoir.input_connectivity", "1"],
-    "scale_free": ["--model.reservoir.topology.kind", "scale_free", "--model.reservoir.topology.edges", "2"],
+    "continuous time, dense W_in": [
+        *("--model.reservoir.continuous", "{decay: 0.5, step: 0.8, time_constant: 2}"),
+        *("--model.reservoir.input_connectivity", "1"),
+    ],
     "ESN+i": ["--model.train_input", "true"],
     "ESN+i, half of W_in": ["--model.train_input", "true", "--model.reservoir.input_connectivity", "0.5"],
-    "ESN+i, dense, two layers": [*DENSE, "--model.train_input", "true", "--model.reservoir.layers", "2"]
-    + ["--model.reservoir.input_connectivity", "1"],
+    "ESN+i, dense, two layers": [
+        *(*DENSE, "--model.train_input", "true", "--model.reservoir.layers", "2"),
+        *("--model.reservoir.input_connectivity", "1"),
+    ],
     "LSTM": ["--model.family", "lstm", "--model.width", "12"],
     "tied LSTM": ["--model.family", "lstm", "--model.width", "12", "--model.tied", "true"],
     "deep readout": DEEP,
     "deep readout, tied": [
-        *(*DEEP, "--model.reservoirs", "1", "--model.gru.units", "0", "--model.attention.heads", "0"),
+        *(*DEEP, "--model.reservoirs", "1", "--model.gru.units", "0", "--model.attention.sharpness", "0"),
         *("--model.readout.recent_tokens.tied", "true", "--model.readout.recent_tokens.width", "6"),
     ],
     "deep readout, members of two layers": [
-        *(*FAMILY, "--model.reservoirs", "2", "--model.reservoir.layers", "2", "--model.reservoir.embedding", "7"),
-        *("--model.reservoir.update_rule", "leaky_membrane"),
+        *("--model.family", "deep_readout", "--model.reservoirs", "2", "--model.reservoir.layers", "2"),
+        *(
+            "--model.reservoir.state_size",
+            "12",
+            "--model.reservoir.mean_degree",
+            "4",
+            "--model.reservoir.embedding",
+            "7",
+        ),
+        *("--model.reservoir.update_rule", "leaky_membrane", "--model.readout.rank", "6"),
     ],
-    "deep readout, a GRU alone": [*FAMILY, "--model.reservoirs", "0", "--model.gru.units", "9"],
-    "deep readout, n-grams over diagonal units": [
-        *(*FAMILY, "--model.reservoirs", "0", "--model.diagonal.units", "9"),
+    "deep readout, n-grams over a GRU": [
+        *("--model.family", "deep_readout", "--model.reservoirs", "0", "--model.gru.units", "9"),
+        *("--model.gru.mean_degree", "3", "--model.readout.rank", "6"),
         *("--model.readout.ngrams.orders", "[3]", "--model.readout.ngrams.width", "3"),
-    ],
-    "deep readout, attention to tied tokens": [
-        *(*FAMILY, "--model.attention.heads", "2", "--model.attention.window", "3", "--model.attention.sharpness", "0"),
-        *("--model.readout.recent_tokens.tied", "true", "--model.readout.recent_tokens.width", "6"),
     ],
     "GPT-2": ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"],
 }
-
-
-FEW = ["two layers", "ESN+i", "LSTM", "deep readout", "GPT-2"]
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +129,7 @@ def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
     import torch
 
     run, _, model, fast = exported(name)
+    expected = logits_of(run, SENTENCES)
     for side in ("right", "left"):
         if name == "GPT-2" and side == "left":
             continue  # as with any GPT-2 of transformers, positions would have to be given
@@ -141,22 +141,17 @@ def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
         if name != "GPT-2":  # the token that pads has a logit too, which adds nothing to the sum of probabilities
             assert model.config.vocab_size == len(fast) == run.tokenizer.vocab_size + 1
             assert torch.equal(torch.log_softmax(logits, -1)[..., :-1], torch.log_softmax(tokens, -1))
-        for row, mask, sentence in zip(tokens, batch["attention_mask"].bool(), SENTENCES, strict=True):
-            expected = logits_of(run, [run.tokenizer.bos, *run.tokenizer.encode(sentence)])
-            assert np.ptp(expected) > 0.1
-            np.testing.assert_allclose(row[mask].numpy(), expected, atol=TOLERANCE, rtol=0)
+        for row, mask, own in zip(tokens, batch["attention_mask"].bool(), expected, strict=True):
+            assert np.ptp(own) > 0.1
+            np.testing.assert_allclose(row[mask].numpy(), own, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", ["two layers", "LSTM", "deep readout", "GPT-2"])
 def test_generate_is_greedy_as_esnlm_is(name, exported):
     run, _, model, fast = exported(name)
     prompt = fast("The cats", return_tensors="pt")
-    ids = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0]
-    own = logits_of(run, ids.tolist())
-    begin = prompt["input_ids"].shape[1]
-    assert own[begin - 1 : -1].argmax(1).tolist() == ids[begin:].tolist()  # each is the best after all before it
-    text = fast.decode(ids[begin:], skip_special_tokens=True)
-    assert [text] == run.generate("The cats", temperature=0, length=12)
+    ids = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    assert [fast.decode(ids, skip_special_tokens=True)] == run.generate("The cats", temperature=0, length=12)
 
 
 @pytest.mark.parametrize("beams", [1, 2])
@@ -174,19 +169,6 @@ def test_generate_takes_batches_and_beams(beams, exported):
         batch = batch_of(fast, side, SENTENCES[1:3])
         together = model.generate(**batch, **settings)[:, batch["input_ids"].shape[1] :].tolist()
         assert [row[: len(ids)] for row, ids in zip(together, alone, strict=True)] == alone
-
-
-def test_generate_reads_each_token_once(exported, monkeypatch):
-    _, _, model, fast = exported("two layers")
-    ids, read, forward = fast(SENTENCES[1], return_tensors="pt"), [], model.model.forward
-
-    def count(tokens, *args, **kwargs):
-        read.append(tokens.shape[1])
-        return forward(tokens, *args, **kwargs)
-
-    monkeypatch.setattr(model.model, "forward", count)
-    model.generate(**ids, max_new_tokens=4, min_new_tokens=4, do_sample=False)
-    assert read == [ids["input_ids"].shape[1], 1, 1, 1]
 
 
 def test_a_state_is_carried(exported):
@@ -207,20 +189,6 @@ def test_a_state_is_carried(exported):
     assert torch.equal(model.generate(ids, **settings, **carried), model.generate(ids, **settings))
 
 
-@pytest.mark.parametrize("name", ["one layer", "GPT-2"])
-def test_targets_that_pad_can_be_looked_up(name, exported):
-    """As BabyLM's pipeline does: it looks up all targets, and multiplies those that pad by 0."""
-    import torch
-
-    run, _, model, fast = exported(name)
-    batch = batch_of(fast)
-    targets, mask = batch["input_ids"][:, 1:], batch["attention_mask"][:, 1:]
-    with torch.no_grad():
-        log_probs = torch.log_softmax(model(**batch).logits[:, :-1], -1)
-    sums = (log_probs.gather(-1, targets[..., None])[..., 0] * mask).sum(1)
-    np.testing.assert_allclose(sums, run.log_probs(SENTENCES, "no-eos"), atol=1e-3, rtol=0)
-
-
 def test_a_mask_of_each_token_is_taken_where_it_is_causal(exported):
     """BabyLM's fine-tuning gives such a mask to a causal model."""
     import torch
@@ -237,7 +205,7 @@ def test_a_mask_of_each_token_is_taken_where_it_is_causal(exported):
     )
 
 
-@pytest.mark.parametrize("name", FEW[:-1])
+@pytest.mark.parametrize("name", ["two layers", "deep readout"])
 def test_the_states_are_float32_s_where_products_are_cast(name, exported):
     """As a Trainer with bf16=True has it."""
     import torch
@@ -249,10 +217,7 @@ def test_the_states_are_float32_s_where_products_are_cast(name, exported):
     assert torch.equal(found, model.model(**batch).last_hidden_state)
 
 
-LEARNING = ["LSTM", "deep readout", "deep readout, tied"]
-
-
-@pytest.mark.parametrize("name", ["two layers", "ESN+i", "ESN+i, half of W_in", *LEARNING])
+@pytest.mark.parametrize("name", ["two layers", "ESN+i, half of W_in", "LSTM", "deep readout, tied"])
 def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path):
     """The loss is that of the predictions; its gradient reaches every parameter; all is saved and loaded again."""
     import torch
@@ -270,9 +235,11 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     framed = [np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence)], np.int32) for sentence in SENTENCES]
     expected = -np.concatenate(run.token_log_probs_of(framed)).mean()
     assert abs(loss.item() - expected) < TOLERANCE
-    assert model(**batch, labels=batch["input_ids"]).loss.item() == loss.item()  # what pads is no prediction
-    left = batch_of(fast, "left")  # and neither is BOS, which follows what pads
-    assert model(**left, labels=left["input_ids"]).loss.item() == pytest.approx(loss.item(), abs=1e-6)
+    for side in ("right", "left"):  # What pads is no prediction, and neither is BOS, which may follow it.
+        padded = batch_of(fast, side)
+        padded["input_ids"][padded["attention_mask"] == 0] = fast.eos_token_id  # another token may pad, too
+        found = model(**padded, labels=padded["input_ids"]).loss.item()
+        assert found == pytest.approx(loss.item(), abs=TOLERANCE)
     loss.backward()
     assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in model.parameters())
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -287,24 +254,7 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     assert all(torch.equal(value, again[key]) for key, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_what_the_mask_leaves_out_is_no_target_whatever_token_pads(side, exported):
-    _, _, model, fast = exported("one layer")
-    batch = batch_of(fast, side)
-    expected = model(**batch, labels=batch["input_ids"]).loss.item()
-    ids = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, fast.eos_token_id)
-    assert model(ids, attention_mask=batch["attention_mask"], labels=ids).loss.item() == expected
-
-
-def test_the_vocabulary_keeps_its_size(exported):
-    _, _, model, fast = exported("one layer")
-    model.resize_token_embeddings(len(fast), mean_resizing=False)
-    model.resize_token_embeddings()
-    with pytest.raises(ValueError, match=f"the vocabulary has {len(fast)} tokens"):
-        model.resize_token_embeddings(len(fast) + 1)
-
-
-@pytest.mark.parametrize("name", ["ESN+i", *LEARNING])
+@pytest.mark.parametrize("name", ["ESN+i", "deep readout"])
 def test_another_type_is_near(name, exported):
     import torch
 
@@ -317,9 +267,7 @@ def test_another_type_is_near(name, exported):
     assert float((logits.double() - expected.double()).abs().max()) < 0.2
 
 
-@pytest.mark.parametrize(
-    "name, layers", [("two layers", 3), ("one layer", 1), ("ESN+i", 1), *((name, 1) for name in LEARNING)]
-)
+@pytest.mark.parametrize("name, layers", [("two layers", 3), ("ESN+i", 1), ("deep readout", 1)])
 def test_the_model_without_logits_gives_the_features(name, layers, exported):
     import torch
 
@@ -333,26 +281,6 @@ def test_the_model_without_logits_gives_the_features(name, layers, exported):
     assert len(found.hidden_states) == layers
     assert torch.equal(found.hidden_states[-1], found.last_hidden_state)
     assert found.last_hidden_state.requires_grad == (not run.config.model.features_are_frozen)
-
-
-@pytest.mark.parametrize("name", ["one layer", "GPT-2"])
-def test_minicons_scores_as_esnlm_does(name, exported):
-    scorer_of = pytest.importorskip("minicons.scorer", reason="needs minicons: pip install minicons")
-    run, _, model, fast = exported(name)
-    scorer = scorer_of.IncrementalLMScorer(model, tokenizer=fast)
-    sentences = [sentence for sentence in SENTENCES if sentence != "x"]
-    # With eos_token the sentence has both its ends, as in esnlm's own convention; without, EOS is not scored.
-    whole, expected = scorer.token_score(sentences, eos_token=True), run.token_log_probs(sentences)
-    for found, own in zip(whole, expected, strict=True):
-        assert found[0] == ("<|endoftext|>", 0.0)  # BOS
-        np.testing.assert_allclose([score for _, score in found[1:]], own, atol=TOLERANCE, rtol=0)
-    sums = scorer.sequence_score(sentences, reduction=lambda scores: scores.sum().item())
-    np.testing.assert_allclose(sums, [own[:-1].sum() for own in expected], atol=1e-3, rtol=0)
-    if name != "GPT-2":  # there EOS pads, and minicons then counts BOS among the padding of the prefix
-        parts = scorer.conditional_score(["The cats"] * 2, ["sleep.", "sleeps."], reduction=lambda x: x.sum().item())
-        prefix = len(run.tokenizer.encode("The cats"))
-        found = [own[prefix:-1].sum() for own in run.token_log_probs(["The cats sleep.", "The cats sleeps."])]
-        np.testing.assert_allclose(parts, found, atol=1e-3, rtol=0)
 
 
 PROGRAM = """
@@ -390,4 +318,4 @@ def test_it_is_loaded_where_esnlm_is_not_installed(exported, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = np.array(json.loads(done.stdout.splitlines()[-1])[: run.tokenizer.vocab_size])
-    np.testing.assert_allclose(found, logits_of(run, ids)[-1], atol=TOLERANCE, rtol=0)
+    np.testing.assert_allclose(found, logits_of(run, ["The cats sleep."])[0][-1], atol=TOLERANCE, rtol=0)

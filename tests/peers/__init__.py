@@ -1,12 +1,13 @@
-"""What PyTorch and transformers compute: said by themselves where they are installed, and always by recordings.
+"""What PyTorch and transformers compute: always by recordings, and nightly by themselves where they are installed.
 
 A test asks its fixture `peer` (tests/conftest.py) for what another library makes of the test's inputs:
 
     expected = peer("lstm-features", torch_features, params, sentences)
     np.testing.assert_allclose(peer.sample(found), expected["features"], atol=TOLERANCE)
 
-It runs twice. `recorded` reads what the function returned when the recordings were made, in recorded/NAME.npz: all of a small
-array, and a sample of a large one. `live` calls the function, by night (`-m nightly`), where the extra `peers` is installed. A recording also has a summary of the inputs, so that changed inputs are told from a wrong result.
+`live`, which is nightly, calls the function. It is skipped where the extra `peers` is not installed. `recorded` reads what
+the function returned when the recordings were made, in recorded/NAME.npz: all of a small array, and a sample of a large
+one. A recording also has a summary of the inputs, so that changed inputs are told from a wrong result.
 
 `python -m tests.peers.record` makes all recordings anew.
 """

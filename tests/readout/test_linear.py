@@ -1,7 +1,6 @@
 """The readout: nn.Linear's initialisation, and a packed cross-entropy whose gradient is the textbook's."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,14 +10,31 @@ from tests import oracle
 
 N, V, C = 40, 77, 25
 EPSILON = float(np.finfo(np.float32).eps)
+ROWS = np.array(
+    [*range(C), 0, 3, 0, 0, 24], np.int32
+)  # some rows are read more than once, each time with another target
+
+
+@jax.jit
+def loss_and_gradients(params, features, targets, weights, rows=None):
+    """The loss, and its gradient in the readout and in the features."""
+    nll = jax.value_and_grad(linear.weighted_nll, argnums=(0, 1))
+    return nll(params, features, targets, weights, "float32", rows)
 
 
 def problem(rank, scale=1.0):
+    """A readout, features (C, N), and targets and weights of a prediction from each of ROWS."""
     rng = np.random.default_rng(0)
     readout = linear.initialize(ReadoutConfig(rank), N, V, seed=2)
     names = ("w", "bias") if rank is None else ("a", "b", "bias")
-    params = {name: scale * getattr(readout, name)[...] for name in names}
-    return params, rng.normal(size=(C, N)).astype(np.float32), rng.integers(0, V, C).astype(np.int32)
+    params = {name: np.asarray(scale * getattr(readout, name)[...]) for name in names}
+    features, targets = rng.normal(size=(C, N)).astype(np.float32), rng.integers(0, V, len(ROWS)).astype(np.int32)
+    return params, features, targets, np.full(len(ROWS), 1 / len(ROWS), np.float32)
+
+
+def tolerance(params, features):
+    """Logits are sums of at most 47 products, each rounded: the error of exp and of the gradient grows with their size."""
+    return 50 * EPSILON * max(1.0, np.abs(oracle.logits(params, features)).max())
 
 
 def relative(found, expected):
@@ -27,91 +43,52 @@ def relative(found, expected):
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("rank", [None, 7])
-def test_loss_and_gradient_are_the_textbook_s(rank, scale):
+def test_loss_and_gradients_are_the_textbook_s(rank, scale):
     """At scale 30 the logits span hundreds of nats, where an exponential that is not shifted would overflow."""
-    params, features, targets = problem(rank, scale)
-    weights = np.full(C, 1 / C, np.float32)
-    loss, gradient = jax.value_and_grad(linear.weighted_nll)(params, features, targets, weights, "float32")
-    expected_loss, expected = oracle.mean_nll_and_gradient(params, features.astype(np.float64), targets)
-    # Logits are sums of at most 47 products, each rounded: the error of exp and of the gradient grows with their size.
-    tolerance = 50 * EPSILON * max(1.0, np.abs(oracle.logits(params, features)).max())
-    assert loss == pytest.approx(expected_loss, rel=tolerance)
+    params, features, targets, weights = problem(rank, scale)
+    loss, (gradient, of_features) = loss_and_gradients(params, features, targets, weights, ROWS)
+    h = features[ROWS].astype(np.float64)
+    expected_loss, expected = oracle.mean_nll_and_gradient(params, h, targets)
+    assert loss == pytest.approx(expected_loss, rel=tolerance(params, features))
     for name in expected:
-        assert relative(gradient[name], expected[name]) < tolerance
-
-
-@pytest.mark.parametrize("rank", [None, 7])
-def test_features_get_their_gradient_too(rank):
-    params, features, targets = problem(rank)
-    weights = np.random.default_rng(1).uniform(size=C).astype(np.float32)
-
-    def plain(features):
-        log_probs = jax.nn.log_softmax(linear.logits(params, features, "float32"))
-        return -jnp.vdot(weights, log_probs[jnp.arange(C), targets])
-
-    found = jax.grad(lambda features: linear.weighted_nll(params, features, targets, weights, "float32"))(features)
-    assert relative(found, np.asarray(jax.grad(plain)(features), np.float64)) < 50 * EPSILON
-
-
-def test_a_weight_of_zero_takes_no_part():
-    """Padding, whatever lies in it, changes neither loss nor gradient."""
-    params, features, targets = problem(7)
-    weights = np.full(C, 1 / C, np.float32)
-    padded = (
-        np.vstack([features, 1e3 * features[:5]]),
-        np.append(targets, targets[:5]),
-        np.append(weights, np.zeros(5, np.float32)),
-    )
-    one = jax.value_and_grad(linear.weighted_nll)(params, features, targets, weights, "float32")
-    two = jax.value_and_grad(linear.weighted_nll)(params, *padded, "float32")
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
-        assert relative(b, np.asarray(a, np.float64)) < 20 * EPSILON
-
-
-@pytest.mark.parametrize("scale", [1.0, 30.0])
-@pytest.mark.parametrize("rank", [None, 7])
-def test_several_predictions_from_one_row_are_as_if_each_had_its_own(rank, scale):
-    params, features, targets = problem(rank, scale)
-    again = np.array([0, 3, 0, 0, 24])  # rows that are read once more, each with another target
-    rows = np.concatenate([np.arange(C), again]).astype(np.int32)
-    rng = np.random.default_rng(3)
-    targets, weights = np.concatenate([targets, rng.integers(0, V, 5)]), np.full(C + 5, 1 / (C + 5), np.float32)
-    loss, gradient = jax.value_and_grad(linear.weighted_nll)(params, features, targets, weights, "float32", rows)
-    expected_loss, expected = oracle.mean_nll_and_gradient(params, features[rows].astype(np.float64), targets)
-    tolerance = 50 * EPSILON * max(1.0, np.abs(oracle.logits(params, features)).max())
-    assert loss == pytest.approx(expected_loss, rel=tolerance)
-    for name in expected:
-        assert relative(gradient[name], expected[name]) < tolerance
-    found = jax.grad(linear.weighted_nll, argnums=1)(params, features, targets, weights, "float32", rows)
-    apart = jax.grad(linear.weighted_nll, argnums=1)(params, features[rows], targets, weights, "float32")
+        assert relative(gradient[name], expected[name]) < tolerance(params, features)
+    p = np.exp(oracle.log_softmax(oracle.logits(params, h)))
+    p[np.arange(len(targets)), targets] -= 1
+    w_out = params["w"] if rank is None else params["a"].astype(np.float64) @ params["b"]
     expected = np.zeros((C, N))
-    np.add.at(expected, rows, np.asarray(apart, np.float64))
-    assert relative(found, expected) < tolerance
+    np.add.at(expected, ROWS, p @ w_out / len(targets))
+    assert relative(of_features, expected) < tolerance(params, features)
+
+
+@pytest.mark.parametrize("rank", [None, 7])
+def test_a_weight_of_zero_takes_no_part(rank):
+    """Padding, whatever lies in it, changes neither loss nor gradient; without rows each prediction has its own."""
+    params, features, targets, weights = problem(rank)
+    one = loss_and_gradients(params, features[ROWS], targets, weights)
+    garbage, padding = 1e3 * features[:5], np.zeros(5, np.float32)
+    padded = np.vstack([features[ROWS], garbage]), np.append(targets, targets[:5]), np.append(weights, padding)
+    loss, (gradient, of_features) = loss_and_gradients(params, *padded)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves((loss, (gradient, of_features[:-5]))), strict=True):
+        assert relative(b, np.asarray(a, np.float64)) < 20 * EPSILON
+    assert not of_features[-5:].any()
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("rank", [None, 7])
 def test_pairs_get_the_log_softmax(rank, scale):
     """Some rows have several targets, some none; at scale 30 some targets are hundreds of nats below the likeliest."""
-    params, features, _ = problem(rank, scale)
+    params, features, _, _ = problem(rank, scale)
     rng = np.random.default_rng(6)
     sources, targets = rng.integers(0, C, 40).astype(np.int32), rng.integers(0, V, 40).astype(np.int32)
     assert 0 < len(set(sources)) < C
-    logits = oracle.logits(params, features.astype(np.float64))
-    found = linear.pair_log_probs(params, features, sources, targets, "float32")
-    # As above, but absolute: a log-probability near 0 is the difference of two large logits.
-    np.testing.assert_allclose(
-        found, oracle.log_softmax(logits)[sources, targets], rtol=0, atol=50 * EPSILON * max(1.0, np.abs(logits).max())
-    )
-
-
-def test_bf16_is_coarser_and_close():
-    params, features, targets = problem(7)
-    exact, rounded = (
-        linear.pair_log_probs(params, features, np.arange(C), targets, precision) for precision in ("float32", "bf16")
-    )
-    assert not np.array_equal(exact, rounded)
-    np.testing.assert_allclose(rounded, exact, rtol=5e-3)
+    exact = oracle.log_softmax(oracle.logits(params, features.astype(np.float64)))[sources, targets]
+    found = jax.jit(linear.pair_log_probs, static_argnums=4)(params, features, sources, targets, "float32")
+    # Absolute: a log-probability near 0 is the difference of two large logits.
+    np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance(params, features))
+    if scale == 1:
+        rounded = jax.jit(linear.pair_log_probs, static_argnums=4)(params, features, sources, targets, "bf16")
+        assert not np.array_equal(found, rounded)
+        np.testing.assert_allclose(rounded, found, rtol=5e-3)
 
 
 @pytest.mark.parametrize("rank, bounds", [(16, {"a": 16, "bias": 16, "b": 200}), (None, {"w": 200, "bias": 200})])

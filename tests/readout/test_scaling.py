@@ -34,11 +34,6 @@ def test_the_readout_s_standard_deviations_and_rates():
             assert [by_name[name] for name in ("b", "a", "bias")] == pytest.approx(values)
 
 
-def test_standard_mup_is_dynamic_in_the_readout():
-    for found, expected in zip(sigmas_and_rates("mup", (N, R, V)), sigmas_and_rates("dynamic", (N, R, V)), strict=True):
-        np.testing.assert_allclose(found, expected)
-
-
 @pytest.mark.parametrize("q", [0.0, 0.3, 0.5])
 def test_dynamic_is_what_g_gives(q):
     """Section 2.5: a layer g_l W_l of deviation sigma_l is one of deviation g_l sigma_l that learns at g_l^2."""
@@ -60,9 +55,9 @@ def test_spectral_is_what_g_gives():
     np.testing.assert_allclose(found[0], g * sigma)
 
 
-def test_mup_is_dynamic_at_equal_widths():
-    widths = (50, 50, 50, 50, 3)
-    np.testing.assert_allclose(sigmas_and_rates("mup", widths), sigmas_and_rates("dynamic", widths))
+def test_mup_is_dynamic_in_the_readout_and_at_equal_widths():
+    for widths in ((N, R, V), (50, 50, 50, 50, 3)):
+        np.testing.assert_allclose(sigmas_and_rates("mup", widths), sigmas_and_rates("dynamic", widths))
 
 
 @pytest.mark.parametrize("scaling", ["ntp", "spectral", "dynamic"])
@@ -94,7 +89,7 @@ def test_changes_go_with_width_as_in_table_1_1(optimizer, scaling, of_z):
     """
     method, rates = make_optimizer(TrainingConfig(optimizer=optimizer, weight_decay=0.0), scaling), jnp.full(1, 0.1)
     step = jax.jit(lambda gradient, params: method.update(gradient, method.init(params), params, rates=rates)[0])
-    ranks = (32, 128, 512)
+    ranks = (32, 512)
     changes = [np.mean([_changes(step, scaling, rank, seed) for seed in range(10)], axis=0) for rank in ranks]
     slopes = np.polyfit(np.log(ranks), np.log(changes), 1)[0]
     assert slopes == pytest.approx([of_z, 0.0], abs=0.09)

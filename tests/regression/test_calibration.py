@@ -93,16 +93,6 @@ def test_at_one_and_one_it_is_linear_discriminant_analysis():
     np.testing.assert_allclose(found - found[:, :1], joint - joint[:, :1], atol=1e-4)
 
 
-def test_softmax_is_the_literal_reading():
-    readout, record = calibration.calibrate("softmax", scores(), HELD_OUT, LOG_P)
-    np.testing.assert_array_equal(readout["w"], scores().w)
-    np.testing.assert_allclose(readout["bias"], scores().intercept, rtol=1e-6)
-    expected = -oracle.log_softmax(oracle.logits(readout, HELD_OUT.features.astype(np.float64)))[
-        np.arange(TOKENS), HELD_OUT.targets
-    ].mean()
-    assert record == {"log_probs": "softmax", "held_out": pytest.approx(expected, rel=1e-6)}
-
-
 def test_scores_that_are_not_finite_go_through():
     """A diverged delta rule ends with a loss that is not a number, not with an error."""
     broken = scores()._replace(w=np.full((V, N), np.nan, np.float32))

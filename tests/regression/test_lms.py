@@ -8,11 +8,14 @@ from esnlm.regression.base import Window
 from esnlm.regression.lms import LeastMeanSquares
 from tests.regression.regression_problem import N, V, problem
 
-WINDOWS = ([range(40)], [range(0, 25), range(25, 40)], [range(s, s + 1) for s in range(40)])
+FORTY = [range(s, s + 1) for s in range(40)]
 
 
-@pytest.mark.parametrize("windows", WINDOWS, ids=["one window", "two", "forty"])
-@pytest.mark.parametrize("slots", [1, 4, 50])
+@pytest.mark.parametrize(
+    "slots, windows",
+    [(1, FORTY), (4, [range(40)]), (4, FORTY), (50, [range(0, 25), range(25, 40)])],
+    ids=["one slot, forty windows", "four, one", "four, forty", "fifty, two"],
+)
 def test_the_weights_are_those_of_the_delta_rule(slots, windows):
     """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a slot is free first."""
     features, targets = problem()

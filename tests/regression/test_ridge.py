@@ -5,7 +5,6 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.regression import ridge
-from esnlm.regression.base import Window
 from esnlm.regression.calibration import HeldOut
 from esnlm.regression.ridge import Ridge
 from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem, window
@@ -13,7 +12,7 @@ from tests.regression.regression_problem import TOKENS, N, V, least_squares, pro
 LOG_P = np.log((np.bincount(problem()[1], minlength=V) + 1) / (TOKENS + V))
 
 
-def summed(features, targets, monkeypatch=None):
+def summed(features, targets):
     """Sums over tokens that come in three windows, their rows out of order."""
     sums = Ridge().start(N, V)
     for part in np.array_split(np.arange(len(targets)), 3):
@@ -98,31 +97,19 @@ def test_a_reduced_rank_is_the_best_of_that_rank(rank, rule):
     np.testing.assert_allclose(readout["a"] @ readout["b"], expected, atol=2e-6 * np.abs(expected).max())
 
 
-def test_states_that_never_change_are_told_as_what_they_are():
-    still = Ridge(regularizations=(1.0,))
-    sums = still.start(N, V)
-    still.accumulate(sums, Window(np.zeros((50, N), np.float32), [np.arange(50)], np.arange(50) % V), "float32")
-    held_out = HeldOut(np.zeros((5, N), np.float32), np.arange(5))
-    with pytest.raises(InputError, match="^all states are equal: ridge has nothing to learn from"):
-        still.solve(sums, None, held_out, np.full(V, -np.log(V)))
-
-
-def test_a_rank_that_is_full_changes_nothing():
-    full, _ = made(regularizations=(0.01,))
-    low, _ = made(rank=N, regularizations=(0.01,))
-    np.testing.assert_allclose(low["a"] @ low["b"], full["w"], atol=1e-6 * np.abs(full["w"]).max())
-    np.testing.assert_allclose(low["bias"], full["bias"], atol=1e-6 * N)
-
-
 def test_states_that_depend_on_each_other_need_a_regularisation():
     features, targets = problem()
     features[:, 3] = 2 * features[:, 5]
-    with pytest.raises(
-        InputError, match="training.regularizations: at 0 the normal equations are singular, since states depend on"
-    ):
+    with pytest.raises(InputError, match="training.regularizations"):
         Ridge(regularizations=(0.0,)).solve(summed(features, targets), None, HeldOut(*problem(1)), LOG_P)
     _, record = Ridge(regularizations=(0.0, 1.0)).solve(summed(features, targets), None, HeldOut(*problem(1)), LOG_P)
     assert record["singular"] == 1 and list(record["held_out_nll"]) == ["1"], (
         "a pass over all text is not thrown away for one of them"
     )
-    Ridge(regularizations=(1e-6,)).solve(summed(features, targets), None, HeldOut(*problem(1)), LOG_P)
+
+
+def test_states_that_never_change_are_refused():
+    still = Ridge(regularizations=(1.0,))
+    sums = summed(np.zeros((50, N), np.float32), np.arange(50) % V)
+    with pytest.raises(InputError, match="all states are equal"):
+        still.solve(sums, None, HeldOut(np.zeros((5, N), np.float32), np.arange(5)), np.full(V, -np.log(V)))

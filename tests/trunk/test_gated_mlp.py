@@ -1,6 +1,6 @@
 """Gated blocks are residual networks between B and A."""
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 
@@ -16,16 +16,12 @@ EPS = float(np.finfo(np.float32).eps)
 def test_the_result_is_that_of_the_equations(blocks):
     config = GatedMlpConfig(blocks=blocks, width=20)
     layer, rng = GatedMlp(config, RANK, np.random.default_rng(0)), np.random.default_rng(1)
-    z = rng.standard_normal((5, RANK)).astype(np.float32)
+    z = np.vstack([rng.standard_normal((4, RANK)), np.zeros(RANK)]).astype(np.float32)
     expected = deep_oracle.gated_mlp(deep_oracle.float64(arrays_by_name(layer)), z.astype(np.float64))
     # Three products of sums of at most 20 numbers of order 1 a block, and norms that divide by about 1.
-    np.testing.assert_allclose(layer(jnp.asarray(z), "float32"), expected, rtol=0, atol=blocks * 3 * 20 * 4 * EPS)
+    found = jax.jit(lambda z: layer(z, "float32"))(z)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=blocks * 3 * 20 * 4 * EPS)
     arrays = arrays_by_name(layer)
     sizes = [array.size for block in arrays["blocks"].values() for array in (*block["norm"].values(), block["gate"])]
     assert sum(sizes) == blocks * (RANK + RANK * 20)
     assert config.parameters(RANK) == blocks * (RANK + 3 * RANK * 20) + RANK
-
-
-def test_a_row_of_zeros_stays_finite():
-    layer = GatedMlp(GatedMlpConfig(blocks=1, width=20), RANK, np.random.default_rng(0))
-    np.testing.assert_array_equal(layer(jnp.zeros((1, RANK)), "float32"), 0)

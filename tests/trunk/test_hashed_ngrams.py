@@ -22,13 +22,14 @@ EPS = float(np.finfo(np.float32).eps)
 def test_what_is_added_is_that_of_the_equations(multiplier):
     config = HashedNgramsConfig(orders=(2, 4), buckets=50, width=5, multiplier=multiplier)
     layer = HashedNgrams(config, RANK, np.random.default_rng(0))
-    found = layer(ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32)), "float32")
+    ids = ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32))
+    found = jax.jit(lambda ids: layer(ids, "float32"))(ids)
     expected = deep_oracle.ngrams(deep_oracle.float64(arrays_by_name(layer)), SENTENCE, config.orders, multiplier)
     np.testing.assert_allclose(found, expected, rtol=0, atol=multiplier * 4 * 2 * config.width * EPS)
     assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(RANK)
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("scale", [0.0, 0.5])
 def test_tables_begin_with_numbers_of_the_scale(scale):
     layer = HashedNgrams(HashedNgramsConfig((2,), 5_000, 4, scale), RANK, np.random.default_rng(0))
     numbers = np.asarray(layer.tables[...])
@@ -36,29 +37,27 @@ def test_tables_begin_with_numbers_of_the_scale(scale):
     assert numbers.std() == pytest.approx(scale, rel=5 / np.sqrt(2 * numbers.size))
 
 
-def test_with_scale_0_only_what_was_trained_adds_anything():
-    """Each row learns from the n-grams that led to it, although the tables begin at 0: the weights do not."""
-    layer = HashedNgrams(HashedNgramsConfig((2,), 10_000, 4, 0.0), RANK, np.random.default_rng(0))
-    graph, params, rest = nnx.split(layer, nnx.Param, ...)
-    ids = jnp.array([[3, 7], [7, 3]], jnp.int32)
-    assert not layer(ids, "float32").any()
-    gradient = jax.grad(lambda params: nnx.merge(graph, params, rest)(ids, "float32").sum())(params)
-    trained = {deep_oracle.bucket(ngram, 10_000) for ngram in ([4, 8], [8, 4])}
-    assert set(np.flatnonzero(np.abs(gradient["tables"][...][0]).sum(axis=1))) == trained
-
-
 def test_what_adamw_teaches_a_row_counts_for_more_by_the_multiplier():
-    """Whatever the size of a gradient, AdamW takes a step of one size; and a row of zeros gives the weights no gradient."""
-    added, ids = [], jnp.array([[3, 7], [7, 3]], jnp.int32)
+    """Tables begin at 0 and only rows of n-grams that were read learn. Whatever the size of a gradient, AdamW's step is one."""
+    added, ids, optimizer = [], jnp.array([[3, 7], [7, 3]], jnp.int32), make_optimizer(TrainingConfig())
     for multiplier in (1.0, 8.0):
         layer = HashedNgrams(HashedNgramsConfig((2,), 10_000, 4, 0.0, multiplier), RANK, np.random.default_rng(0))
         graph, params, rest = nnx.split(layer, nnx.Param, ...)
-        optimizer = make_optimizer(TrainingConfig())
-        gradient = jax.grad(
-            lambda params, graph=graph, rest=rest: nnx.merge(graph, params, rest)(ids, "float32").sum()
-        )(params)
-        step, _ = optimizer.update(gradient, optimizer.init(params), params, rates=(jnp.float32(0.01),))
-        added.append(nnx.merge(graph, optax.apply_updates(params, step), rest)(ids, "float32"))
+
+        def add(params, graph=graph, rest=rest):
+            return nnx.merge(graph, params, rest)(ids, "float32")
+
+        @jax.jit
+        def update(params, add=add):
+            gradient = jax.grad(lambda params: add(params).sum())(params)
+            step, _ = optimizer.update(gradient, optimizer.init(params), params, rates=(jnp.float32(0.01),))
+            return add(params), gradient, add(optax.apply_updates(params, step))
+
+        before, gradient, after = update(params)
+        assert not before.any()
+        trained = {deep_oracle.bucket(ngram, 10_000) for ngram in ([4, 8], [8, 4])}
+        assert set(np.flatnonzero(np.abs(gradient["tables"][...][0]).sum(axis=1))) == trained
+        added.append(np.asarray(after))
     # The least gradient is 0.2, beside which AdamW's epsilon of 1e-8 is less than float32's rounding. About ten roundings follow.
     np.testing.assert_allclose(added[1], 8 * added[0], rtol=0, atol=10 * EPS * np.abs(added[1]).max())
     assert np.abs(added[0]).max() > 1e-3

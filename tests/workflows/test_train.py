@@ -11,13 +11,11 @@ from esnlm.workflows import train
 
 MODELS = {
     "lstm": "{family: lstm, width: 4}",
-    "ESN+i": "{family: esn, train_input: true, readout: {rank: null}, reservoir: {state_size: 8, mean_degree: 2}}",
     "esn": "{family: esn, reservoir: {state_size: 8, mean_degree: 2}}",
-    "deep_readout": "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}}",
 }
 
 
-@pytest.mark.parametrize("model, shared", [("lstm", True), ("ESN+i", True), ("esn", False), ("deep_readout", False)])
+@pytest.mark.parametrize("model, shared", [("lstm", True), ("esn", False)])
 def test_one_heap_is_for_a_process_that_trains_all_of_a_model(tmp_path, monkeypatch, model, shared):
     asked = []
 
@@ -57,6 +55,7 @@ print(Path(report).read_text().count("<heap "), "heaps")
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc_info is glibc's")
 def test_a_run_of_an_lstm_asks_before_any_other_thread_allocates(tmp_path):
     """Threads that have a heap of their own by then would keep it."""
