@@ -7,10 +7,6 @@ from esnlm.reservoir.random_matrix import bernoulli_positions
 from tests.reservoir.test_topology import assert_sorted_without_duplicates
 
 
-def draw(rows, columns, density, seed=0):
-    return bernoulli_positions(rows, columns, density, np.random.default_rng(seed))
-
-
 @pytest.mark.parametrize("density", [0.1, 0.3, 0.9])
 def test_every_cell_is_an_independent_coin(density):
     """Over 2,000 draws of a 6 x 7 matrix each cell is on as often as the coin says, and no two go together."""
@@ -25,14 +21,14 @@ def test_every_cell_is_an_independent_coin(density):
 
 
 def test_density_one_is_every_cell():
-    row, column = draw(3, 4, 1.0)
+    row, column = bernoulli_positions(3, 4, 1.0, np.random.default_rng(0))
     assert list(zip(row, column, strict=True)) == [(i, j) for i in range(3) for j in range(4)]
 
 
 def test_the_papers_largest_input_matrix():
     """W_in at N = 65,536 and V = 50,257: N * V passes 2**31, and row and column counts are Binomial."""
     n, v, d = 65_536, 50_257, 32
-    row, column = draw(n, v, d / n)
+    row, column = bernoulli_positions(n, v, d / n, np.random.default_rng(0))
     assert_sorted_without_duplicates(row, column, n, v)
     assert abs(len(row) - v * d) < 5 * np.sqrt(v * d)
     for counts, mean in ((np.bincount(column, minlength=v), d), (np.bincount(row, minlength=n), v * d / n)):
