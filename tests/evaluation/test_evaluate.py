@@ -57,7 +57,7 @@ def test_each_distinct_sentence_is_scored_once(tmp_path):
     assert sorted(seen) == [(BOS, 97, 97, EOS), (BOS, 98, EOS), (BOS, 99, EOS)]
 
 
-@pytest.mark.parametrize("scoring, accuracy", [("paper", 50), ("lm-eval", 100), ("babylm", 50)])
+@pytest.mark.parametrize("scoring, accuracy", [("paper", 50), ("lm-eval", 100), ("babylm", 100)])
 def test_ties_and_identical_pairs_are_apart_and_decided_by_the_convention(tmp_path, scoring, accuracy):
     pairs = [pair("x", "ab", "ac"), pair("x", "ab", "ad"), pair("x", "ac", "ac"), pair("x", "ab", "ac")]
     model = says({"ab": -1.0, "ac": -2.0, "ad": -1.0} | {"b": -1.0, "c": -2.0, "d": -1.0})

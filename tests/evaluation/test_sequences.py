@@ -21,7 +21,8 @@ SPACE, A, B = ord(" "), ord("a"), ord("b")
         ("paper", [BOS, A, B, EOS], [BOS, A, EOS], [BOS, EOS]),
         ("no-eos", [BOS, A, B], [BOS, A], [BOS]),
         ("lm-eval", [BOS, SPACE, A, B], [BOS, SPACE, A], [BOS, SPACE]),
-        ("babylm", [A, B], [A], []),
+        ("babylm", [BOS, A, B], [BOS, A], [BOS]),
+        ("without-bos", [A, B], [A], []),
     ],
 )
 def test_ids_of_each_convention(scoring, ab, a, empty):
@@ -32,7 +33,7 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
 
 def test_sentences_of_one_token_are_not_scored_without_bos():
     texts = ["a", "ab", ""]
-    found = [describe_unscored(encode(texts, characters, each), each) for each in ("babylm", "no-eos", "paper")]
+    found = [describe_unscored(encode(texts, characters, each), each) for each in ("without-bos", "no-eos", "paper")]
     assert found[0].startswith("2 of 3 ") and found[1].startswith("1 of 3 ") and found[2] is None
 
 
@@ -60,7 +61,7 @@ def bigram(sequences):
         ("paper", -(BOS + A / 1000) - (A + B / 1000) - (B + EOS / 1000)),
         ("no-eos", -(BOS + A / 1000) - (A + B / 1000)),
         ("lm-eval", -(BOS + SPACE / 1000) - (SPACE + A / 1000) - (A + B / 1000)),
-        ("babylm", -(A + B / 1000)),
+        ("without-bos", -(A + B / 1000)),
     ],
 )
 def test_log_prob_sums_everything_after_the_first_id(scoring, expected):
@@ -69,7 +70,7 @@ def test_log_prob_sums_everything_after_the_first_id(scoring, expected):
 
 
 def test_sentences_with_nothing_to_score_have_log_probability_zero():
-    sequences = encode(["", "a", "ab"], characters, "babylm")
+    sequences = encode(["", "a", "ab"], characters, "without-bos")
     assert [len(ids) for ids in sequences] == [0, 1, 2]
     assert sum_log_probs(bigram(sequences)).tolist() == [0.0, 0.0, -(A + B / 1000)]
 

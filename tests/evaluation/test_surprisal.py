@@ -148,9 +148,8 @@ def test_any_text_has_whole_rows(run, sentences):
     [
         ({"by": "letter"}, "by is 'letter'"),
         ({"whitespace": "none"}, "whitespace is 'none'"),
-        ({"context": "document", "documents": [1, 2]}, "2 documents"),
         ({"documents": [1]}, "documents"),
-        ({"scoring": "babylm"}, "scoring babylm"),
+        ({"scoring": "without-bos"}, "scoring without-bos"),
     ],
 )
 def test_an_unknown_argument_is_refused(run, options, named):

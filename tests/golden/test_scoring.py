@@ -36,11 +36,11 @@ def open_exported(folder):
 
 
 def others(folder):
-    """Each sentence's log-probability under the four conventions, as other programs compute it."""
+    """Each sentence's log-probability under the conventions, as other programs compute it."""
     return lambda ids: (
         {
             "lm-eval": in_lm_eval(*open_exported(folder)),
-            "babylm": in_transformers(*open_exported(folder)),
+            "without-bos": in_transformers(*open_exported(folder)),
         }
         | in_minicons(*open_exported(folder))
     )
@@ -75,14 +75,15 @@ def in_transformers(model, tokenizer):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_four_conventions_are_those_of_other_programs(peer, trained, exported, tmp_path):
+def test_conventions_are_those_of_other_programs(peer, trained, exported, tmp_path):
     run = esnlm.load(trained("esn"))
     ids = [np.array(run.tokenizer.encode(sentence)) for sentence in SENTENCES]
     expected = peer("golden-conventions", others(exported("esn") if peer.live else None), ids)
     (tmp_path / "pairs.jsonl").write_text(
         "".join(json.dumps({"sentence_good": good, "sentence_bad": bad}) + "\n" for good, bad in PAIRS)
     )
-    for scoring in ("paper", "no-eos", "lm-eval", "babylm"):
+    expected = {**expected, "babylm": expected["no-eos"]}
+    for scoring in ("paper", "no-eos", "lm-eval", "babylm", "without-bos"):
         found = run.log_probs(SENTENCES, scoring=scoring)
         np.testing.assert_allclose(found, expected[scoring], atol=TOLERANCE[peer.live], rtol=0, err_msg=scoring)
         # `esnlm blimp` chooses the same sentences.

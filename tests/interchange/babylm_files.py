@@ -1,10 +1,7 @@
 """Small files of our own in the formats of BabyLM's evaluation data."""
 
-import csv
 import json
 from pathlib import Path
-
-import numpy as np
 
 
 def write_lines(file: Path, records: list) -> None:
@@ -53,34 +50,4 @@ def write_data(folder: Path) -> Path:
             for good, bad in [("dog", "box"), ("cat", "box"), ("box", "cat")][: 1 + number % 3]
         ]
         write_lines(folder / "comps" / f"comps_{stem}.jsonl", asked)
-
-    write_reading(folder / "reading" / "reading_data.csv")
-    contexts_of = {"cats": ["I see the", "  all "], "dog": ["the"], "I": ["left out"], "café": [""]}
-    aoa = {word: [{"context": context, "other": 1} for context in its] for word, its in contexts_of.items()}
-    (folder / "aoa").mkdir()
-    (folder / "aoa" / "cdi_childes.json").write_text(json.dumps(aoa))
     return folder
-
-
-def write_reading(file: Path, sentences: int = 12) -> None:
-    """Writes words with reading times that a little of everything decides."""
-    rng = np.random.default_rng(0)
-    words = ["the", "cats", "see", "a", "very", "small", "dog", "."]
-    rows = []
-    for _ in range(sentences):
-        context, before = "", ("", "")
-        for word in rng.permutation(words)[:6]:
-            figures = {"Subtlex_log10": rng.uniform(1, 6), "length": len(word), "context_length": len(context.split())}
-            times = {name: rng.uniform(100, 400) for name in ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")}
-            text = f" {word}" if context else word
-            row = {"item": context, "word": text, "prev_item": before[0], "prev_word": before[1], **figures, **times}
-            rows.append(
-                row | {"prev_length": len(before[1].strip()) or "", "self_paced_reading_time": rng.uniform(200, 600)}
-            )
-            before, context = (context, text), context + text
-    rows[3]["RTfirstfix"] = "NA"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with open(file, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)

@@ -114,14 +114,13 @@ def test_generation_is_greedy_and_ends_where_the_task_says(run, adapter):
     assert cut == whole[0][: whole[0].index(stop)]
 
 
-def test_a_request_that_samples_has_the_choices_of_its_number(run, monkeypatch):
+def test_a_request_that_samples_has_the_choices_of_its_number(run):
     """Repeats of one context are samples of their own, however few are generated side by side."""
     settings = {"do_sample": True, "temperature": 2.0, "max_gen_toks": 8, "until": []}
     ask = requests(*[("the", settings)] * 6)
     together = EsnLM(run).generate_until(ask)
     assert len(set(together)) == 6 and EsnLM(run, seed=1).generate_until(ask) != together
-    monkeypatch.setattr(adapter_module, "SLOTS", 2)
-    assert EsnLM(run).generate_until(ask) == together
+    assert EsnLM(run).generate_until(ask[:2]) == together[:2]
 
 
 @pytest.mark.parametrize(
