@@ -2,8 +2,9 @@
 
 import os
 
-# The processes of pytest-xdist share the cores, and threads of BLAS that wait for each other would take most of them.
+# Processes of pytest-xdist share the cores; threads of BLAS and PyTorch that wait for each other would take most of them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import csv
 import functools
