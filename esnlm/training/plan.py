@@ -16,10 +16,8 @@ from esnlm.io.console import counted
 from esnlm.io.screen import Screen
 from esnlm.memory import device_memory, total_memory
 from esnlm.models.base import ModelConfig
-from esnlm.models.deep_readout import DeepReadoutConfig, frozen_size
 from esnlm.models.devices import choose_compute, mesh_of
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.gpt2 import GPT2Config
 from esnlm.parallel.mesh import VOCABULARY, describe
 from esnlm.parallel.placement import rows_on
 from esnlm.regression.base import Fitter
@@ -49,14 +47,14 @@ def show(experiment: Experiment) -> int:
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {named}"}
     parts = {f"trained with {named}" if name == "trained" else name: size for name, size in needed._asdict().items()}
-    listed = ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items() if size or name != "trunk")
+    listed = ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items() if size)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
         "all entries, zeros too": f"{counts.entries:,}",
         **readout,
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {counted(training.epochs, 'epoch')}",
-        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"{_bytes(sum(needed))}: {listed}",
+        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"at least {_bytes(sum(needed))}: {listed}",
         "disk": _disk(experiment),
         "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots},"
         f" window of {compute.window_tokens:,} tokens",
@@ -72,19 +70,17 @@ def show(experiment: Experiment) -> int:
 
 
 class Memory(NamedTuple):
-    """Bytes of memory that a run needs on a device, about, at its peak."""
+    """Bytes on a device of all that exists at once in any case. Compiled programs, logits and temporaries come to these."""
 
     frozen: int
     trained: int  # with the optimizer's state and the gradient, or for a regression: on a CPU its sums, elsewhere its readout
-    features: int
-    trunk: int  # what lies between features and readout in an update, if there is something
-    logits: int
+    features: int  # those that are computed ahead of the updates
 
 
 def memory(
     experiment: Experiment, platform: str, mesh: Mapping[str, int] = ONE_DEVICE, vocab_size: int | None = None
 ) -> Memory:
-    """Returns the memory that an experiment needs on each device of a mesh."""
+    """Returns the memory that an experiment needs at least on each device of a mesh."""
     training, model, vocab_size = experiment.training, experiment.model, vocab_size or experiment.data.size().vocab_size
     devices = math.prod(mesh.values())
     compute = choose_compute(experiment.compute, model, platform, devices)
@@ -99,9 +95,7 @@ def memory(
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
         trained=trained,
-        features=FLOAT * (model.ahead_size or model.feature_size) * rows,
-        trunk=FLOAT * trunk_size(model, vocab_size) * compute.chunk_tokens,
-        logits=FLOAT * 2 * math.ceil(vocab_size / mesh[VOCABULARY]) * compute.chunk_tokens,
+        features=FLOAT * model.ahead_size * rows,
     )
 
 
@@ -125,9 +119,8 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     planned = memory(experiment, platform, mesh, vocab_size)
     # The devices of a CPU, which are for tests, have one memory.
     together = min(math.prod(mesh.values()), jax.local_device_count()) if platform == "cpu" else 1
-    parts = {"what is trained": together * planned.trained, "what is frozen": together * planned.frozen}
-    if experiment.model.ahead_size:
-        parts["features"] = together * planned.features
+    named = {"what is trained": planned.trained, "what is frozen": planned.frozen, "features": planned.features}
+    parts = {name: together * size for name, size in named.items() if size}
     where = "this machine" if platform == "cpu" else f"a device, this {jax.local_devices()[0].device_kind},"
     advice = "a smaller model" if max(parts, key=parts.__getitem__) != "features" else "a smaller compute.window_tokens"
     _refuse_too_much(parts, device_memory(), where, advice)
@@ -148,18 +141,6 @@ def optimizer_bytes(training: TrainingConfig, trained: int) -> tuple[int, int]:
     state = jax.tree.leaves(jax.eval_shape(make_optimizer(training).init, params))
     saved = FLOAT * (trained + sum(array.size for array in state if array.ndim))
     return saved + FLOAT * trained, saved
-
-
-def trunk_size(model: ModelConfig, vocab_size: int) -> int:
-    """Estimates numbers of a token that an update holds between features and readout, or in all layers if these are trained."""
-    match model:
-        case DeepReadoutConfig():
-            heads, window = model.attention.heads, model.attention.history
-            return model.readout.held_per_token(frozen_size(model), window, heads, vocab_size)
-        case GPT2Config():
-            # As found in the compiled gradient of the 124M model; more in narrower ones, where the attention weights count.
-            return 24 * model.layers * model.width
-    return 0
 
 
 def trained_entries(model: ModelConfig, vocab_size: int) -> int:

@@ -63,18 +63,6 @@ class TrunkConfig:
         ends = self.rank * (width + vocab_size) + vocab_size
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
-    def held_per_token(self, width: int, window: int, heads: int, vocab_size: int) -> int:
-        """Estimates numbers of a token that an update holds at once, beside its logits.
-
-        They are h (of `width`) and its normed copy, the embeddings that were looked up in the `window` of the heads, the vectors and
-        hidden layers made of them, and as much again on the way back; and what a counted model adds to the logits.
-        """
-        tokens, ngrams, mlp = self.recent_tokens, self.ngrams, self.gated_mlp
-        vectors = tokens.vectors(heads)
-        embedded = tokens.width * (max(tokens.history, window) * (vectors > 0) + vectors)
-        layers = embedded + ngrams.width * len(ngrams.orders) + mlp.blocks * 3 * mlp.width + self.rank
-        return width * (2 if self.normalize else 1) + 2 * layers + vocab_size * self.is_counted
-
 
 class Trunk(nnx.Module):
     """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` where they are asked for."""
