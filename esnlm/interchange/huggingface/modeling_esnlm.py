@@ -249,8 +249,8 @@ class EsnlmPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes a head of classes. All other weights come from an export."""
-        if module is getattr(self, "score", None):
-            nn.init.normal_(self.score.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module is getattr(self, "score", None):
+            nn.init.normal_(module.weight, std=0.02)
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
         """Accepts the size that the vocabulary has, which training scripts ask for."""
@@ -390,9 +390,9 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
 
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
-        self.num_labels = config.num_labels
+        self.num_labels: int = config.num_labels or 2
         self.model = self.model_class(config)
-        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.score = nn.Linear(config.hidden_size, self.num_labels, bias=False)
         self.post_init()
 
     @can_return_tuple
