@@ -24,6 +24,9 @@ def evaluate_run(
     good: str | None = None,
     bad: Sequence[str] | None = None,
     group: str | None = None,
+    phenomenon: str | None = None,
+    label: str | None = None,
+    pair: str | None = None,
     scoring: str = "paper",
     out: str | Path | None = None,
     step: Step = None,
@@ -39,10 +42,13 @@ def evaluate_run(
     run, the pairs, the report to compare with or the place of the report is not usable.
     """
     conventions.get(scoring)
-    if (good or bad or group) and not data:
-        raise InputError("--good, --bad, --group: for pairs that --data names")
+    if (good or bad or group or phenomenon or label) and not data:
+        raise InputError("--good, --bad, --group, --phenomenon, --label: for pairs that --data names")
+    if (label is None) != (pair is None):
+        raise InputError("--label and --pair belong together: a table with a row for each sentence needs both")
     usual = minimal_pairs.Columns()
-    columns = minimal_pairs.Columns(good or usual.good, tuple(bad or usual.bad), group)
+    own = good or ("sentence" if label else usual.good), tuple(bad or usual.bad)
+    columns = minimal_pairs.Columns(*own, group, phenomenon, label, pair)
     pairs = minimal_pairs.load(data, columns) if data else None
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)

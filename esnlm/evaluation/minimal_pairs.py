@@ -2,7 +2,7 @@
 
 BLiMP (Warstadt et al. 2020) is 67 files of 1,000 pairs, one JSON object a line: `sentence_good`, `sentence_bad` and
 `UID`, the name of the paradigm. docs/minimal_pairs.md describes the other forms: tables, sets of more than two sentences, and
-Zorro's text files.
+text files with a label before each sentence, or as Zorro has them.
 """
 
 import hashlib
@@ -22,6 +22,11 @@ from esnlm.errors import InputError
 # Of a folder the files of one kind are read: the first of these that it has.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
 
+# Labels of sentences, in small letters.
+LABELS = dict.fromkeys(("true", "1", "good", "grammatical", "acceptable", "yes"), True)
+LABELS |= dict.fromkeys(("false", "0", "bad", "ungrammatical", "unacceptable", "no"), False)
+LABELS_ARE = "labels are true and false, 1 and 0, good and bad, (un)grammatical or (un)acceptable"
+
 
 class Columns(NamedTuple):
     """The columns of a table, or fields of a JSON object, that make a pair."""
@@ -29,6 +34,10 @@ class Columns(NamedTuple):
     good: str = "sentence_good"
     bad: tuple[str, ...] = ("sentence_bad",)  # several, or a list in one of them: a set of more than two sentences
     group: str | None = None  # the paradigm; None: "UID", or the file's name if there is none
+    phenomenon: str | None = None  # None: "linguistics_term", or "phenomenon" if there is none
+    # Of a table with a row for each sentence, in the column `good`: whether it is grammatical, and which rows belong together.
+    label: str | None = None
+    pair: str | None = None
 
 
 class Pair(NamedTuple):
@@ -50,8 +59,9 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
 
     Args:
         data: files and folders, and FOLDER/NAME for what has this name in a folder: a paradigm, a phenomenon, as BLiMP
-            names it, or a field. The suffix of a file says what it holds: .tsv and .csv tables, .txt Zorro's
-            pairs of lines, and anything else JSON lines. A .txt whose first line is a JSON object holds JSON lines, too.
+            names it, or a field. The suffix of a file says what it holds: .tsv and .csv tables, .txt pairs of lines, with a
+            label and a tab before each sentence or as Zorro has them, and anything else JSON lines. A .txt whose first line
+            is a JSON object holds JSON lines, too.
         columns: the names of columns and JSON fields; None: those of BLiMP.
 
     Raises:
@@ -71,7 +81,7 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
                 if (first, first_file) != (number, file):
                     raise InputError(f"{where}: UID {item.uid!r} is also in {first_file}: give every paradigm once")
                 if phenomenon != item.phenomenon:
-                    named = f"linguistics_term is {item.phenomenon!r}, and {phenomenon!r} earlier"
+                    named = f"the phenomenon is {item.phenomenon!r}, and {phenomenon!r} earlier"
                     raise InputError(f"{where}: {named} for UID {item.uid!r}")
                 items.append(item._replace(number=size[item.uid], pair_id=item.pair_id or str(size[item.uid])))
                 size[item.uid] += 1
@@ -136,8 +146,10 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
     suffix = file.suffix.lower()
     if suffix in (".tsv", ".csv"):
         table = read_table(file)
-        for name in (columns.good, *columns.bad, *([columns.group] if columns.group else [])):
-            table.texts(name)  # refuses a table without this column
+        bad = columns.bad if columns.label is None else (columns.label, columns.pair)
+        for name in (columns.good, *bad, columns.group, columns.phenomenon):
+            if name is not None:
+                table.texts(name)  # refuses a table without this column
         rows: Iterator[tuple[int, dict]] = zip(table.lines, table.others(), strict=True)
     else:
         try:
@@ -146,11 +158,35 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
             raise InputError(f"{file}: not text in UTF-8 ({error})") from None
         lines = text.split("\n")  # str.splitlines would cut sentences at other separators
         if suffix == ".txt" and not text.lstrip().startswith('{"'):
-            yield from _zorro_pairs(file, lines)
+            yield from _pairs_of_lines(file, lines)
             return
         rows = _json_lines(file, lines)
+    if columns.label is not None:
+        yield from _labelled_pairs(file, rows, columns)
+        return
     for line, record in rows:
         yield f"{file}:{line}", _pair(record, f"{file}:{line}", file, columns)
+
+
+def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Columns) -> Iterator[tuple[str, Pair]]:
+    """Yields the pairs and sets of a table with a row for each sentence."""
+    label, pair = columns.label or "", columns.pair or ""
+    by_pair: dict[str, list[tuple[str, bool, dict]]] = {}
+    for line, record in rows:
+        where = f"{file}:{line}"
+        is_good = _is_good(record.get(label))
+        if is_good is None:
+            raise InputError(f"{where}: {label} is {record.get(label)!r}: {LABELS_ARE}")
+        by_pair.setdefault(str(record.get(pair)), []).append((where, is_good, record))
+    for name, its in by_pair.items():
+        good = [(where, record) for where, is_good, record in its if is_good]
+        bad = [record.get(columns.good) for _, is_good, record in its if not is_good]
+        if len(good) != 1 or not bad:
+            raise InputError(
+                f"{its[0][0]}: {pair} {name} has {len(good)} good and {len(bad)} bad sentences: give one good one, and others"
+            )
+        ((where, record),) = good
+        yield where, _pair(record | {"bad": bad, "pairID": name}, where, file, columns._replace(bad=("bad",)))
 
 
 def _json_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict]]:
@@ -182,7 +218,8 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
     bad = list(dict.fromkeys(bad))  # A table may fill its columns with one sentence again.
     for sentence in bad:
         _require_alike(sentence, good, where)
-    phenomenon = str(record.get("linguistics_term") or "").strip() or "unknown"
+    named = record.get("linguistics_term") or record.get("phenomenon")
+    phenomenon = str((record.get(columns.phenomenon) if columns.phenomenon else named) or "").strip() or "unknown"
     if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
         phenomenon = "argument_structure"
     field = str(record.get("field") or "").strip() or "unknown"
@@ -208,10 +245,16 @@ def _require_alike(bad: str, good: str, where: str) -> None:
         raise InputError(f"{where}: {bad!r} and {good!r} have other white space at their ends: strip them")
 
 
-def _zorro_pairs(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pair]]:
-    """Yields the pairs of a text file as Zorro has them (Huebner et al. 2021).
+def _is_good(label: object) -> bool | None:
+    """Returns what a label says of a sentence; None if it is no label."""
+    return LABELS.get(str(label).strip().lower())
 
-    Of each two lines the first is ungrammatical and the second grammatical. The file is called PHENOMENON-PARADIGM.txt.
+
+def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pair]]:
+    """Yields the pairs of a text file, two lines each.
+
+    A label and a tab before each sentence say which one is grammatical (Linzen's group, CLAMS). Without labels it is the second one, as in
+    Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
     """
     lines = "\n".join(line.strip() for line in lines).rstrip("\n").split("\n")
     if len(lines) % 2 or not all(lines):
@@ -219,5 +262,11 @@ def _zorro_pairs(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pair]]
     phenomenon = file.stem.rpartition("-")[0] or "unknown"
     for number, (bad, good) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
         where = f"{file}:{2 * number + 1}"
+        if "\t" in bad or "\t" in good:
+            (first, _, bad), (second, _, good) = bad.partition("\t"), good.partition("\t")
+            labels = _is_good(first), _is_good(second)
+            if sorted(labels, key=str) != [False, True]:
+                raise InputError(f"{where}: {first!r} and {second!r} stand before the tabs: {LABELS_ARE}")
+            bad, good = (good, bad) if labels[0] else (bad, good)
         _require_alike(bad, good, where)
         yield where, Pair(file.stem, 0, good, bad, phenomenon, "unknown", "")

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from esnlm.data.oddities import INVISIBLE, code_point
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions
 from esnlm.io.console import Shown
@@ -33,7 +34,7 @@ class ScorableRun(Protocol):
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:
-    """Returns a list of texts. Warns where one ends in a line end, as lines that were read from a file do.
+    """Returns a list of texts. Warns if one ends in a line end, as lines that were read from a file do, or holds what nobody sees.
 
     Raises:
         InputError: it is one text, of which each character would be a sentence, or one of them is no text.
@@ -48,6 +49,12 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     if ended:
         warn_caller(
             f"{len(ended):,} sentences, first {ended[0]}, end in a line end, which the model reads as a token: strip it"
+        )
+    if unseen := [(i, match[0]) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]:
+        first, character = unseen[0]
+        warn_caller(
+            f"{len(unseen):,} sentences, first {first}, hold a character that nobody sees, {code_point(character)}: the model reads"
+            " it as tokens of its own; take it out"
         )
     return texts
 

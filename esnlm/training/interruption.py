@@ -1,14 +1,18 @@
-"""Stopping if SIGTERM or Ctrl-C asks for it: at once, or after the updates that are under way."""
+"""Stopping if a signal asks for it, such as SIGTERM or Ctrl-C: at once, or after the updates that are under way."""
 
 import contextlib
 import os
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
 from esnlm.distributed import group
 from esnlm.io.console import tell
+
+# What a closed terminal sends, and SLURM before a job's time is over (sbatch --signal=USR1@60).
+OTHERS = (signal.SIGHUP, signal.SIGUSR1)
 
 
 class Interruption:
@@ -43,6 +47,8 @@ class Interruption:
             if not self.ends_process:
                 raise KeyboardInterrupt
             os._exit(130)
+        if number == signal.SIGHUP:
+            _leave_terminal()
         asked_before = self.asked
         self.stop()
         if not self.must_wait and group.count() == 1:
@@ -53,12 +59,12 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
-    """Handles SIGTERM and SIGINT within it, and yields what knows of them. Only a main thread can handle signals."""
+    """Handles SIGTERM, SIGINT and OTHERS within it, and yields what knows of them. Only a main thread can handle signals."""
     interruption = Interruption(ends_process)
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    numbers = [signal.SIGINT]
+    numbers = [signal.SIGINT, *(each for each in OTHERS if signal.getsignal(each) != signal.SIG_IGN)]  # as nohup has it
     if group.count() == 1:  # In several processes JAX's own handler tells all of them.
         numbers.append(signal.SIGTERM)
     before = {number: signal.signal(number, interruption.ask) for number in numbers}
@@ -67,3 +73,11 @@ def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave_terminal() -> None:
+    """Sends lines for a terminal, which is gone and would refuse them, nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode):
+            os.dup2(nowhere, stream)

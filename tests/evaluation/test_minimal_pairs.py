@@ -104,6 +104,33 @@ def test_zorro_has_the_ungrammatical_sentence_first(tmp_path):
     ]
 
 
+def test_labels_before_tabs_say_which_sentence_is_right(tmp_path):
+    """As in CLAMS and in Marvin and Linzen's files. Read in Zorro's order, each answer would be turned round."""
+    (tmp_path / "agreement.txt").write_text(
+        "True\tThe cats sleep.\nFalse\tThe cats sleeps.\n0\tHim left.\n1\tHe left.\n"
+    )
+    found = [(pair.good, pair.bad) for pair in minimal_pairs.load(tmp_path)]
+    assert found == [("The cats sleep.", "The cats sleeps."), ("He left.", "Him left.")]
+    for lines in ("The cats\tsleep.\nThe cats\tsleeps.\n", "True\ta\nTrue\tb\n", "True\ta\nb\n"):
+        (tmp_path / "agreement.txt").write_text(lines)
+        with pytest.raises(InputError, match="agreement.txt:1: .* labels are true and false"):
+            minimal_pairs.load(tmp_path)
+
+
+def test_a_table_may_have_a_row_for_each_sentence(tmp_path):
+    rows = "item,ok,sentence,phenomenon\n1,1,He left.,case\n2,no,They sleeps.,number\n1,0,Him left.,case\n"
+    (tmp_path / "long.csv").write_text(rows + "2,yes,They sleep.,number\n2,no,They is sleep.,number\n")
+    columns = minimal_pairs.Columns("sentence", group="phenomenon", label="ok", pair="item")
+    assert minimal_pairs.load(tmp_path / "long.csv", columns) == [
+        ("case", 0, "He left.", "Him left.", "case", "unknown", "1"),
+        ("number", 0, "They sleep.", ("They sleeps.", "They is sleep."), "number", "unknown", "2"),
+    ]
+    for rows, wrong in (("1,1,a,x\n1,1,b,x\n", "item 1 has 2 good and 0 bad"), ("1,maybe,a,x\n", "ok is 'maybe'")):
+        (tmp_path / "long.csv").write_text("item,ok,sentence,phenomenon\n" + rows)
+        with pytest.raises(InputError, match=f"long.csv:2: {wrong}"):
+            minimal_pairs.load(tmp_path / "long.csv", columns)
+
+
 def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
     for uid, phenomenon, field in [
         *(("wh_island", "island_effects", "syntax"), ("npi_1", "npi_licensing", "semantics")),

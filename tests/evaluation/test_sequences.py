@@ -44,6 +44,12 @@ def test_lines_with_their_ends_are_warned_of():
     encode(["a\nb"], characters, "paper")
 
 
+@pytest.mark.parametrize("character", "\ufeff\u200b\u200e\u00ad\ufffd")
+def test_characters_that_nobody_sees_are_warned_of(character):
+    with pytest.warns(UserWarning, match=rf"^1 sentences, first 1, hold .* U\+{ord(character):04X} \("):
+        encode(["a", f"{character}b"], characters, "paper")
+
+
 @pytest.mark.parametrize("given", ["The cats sleep.", ["The cats sleep.", None], [[1, 2]]])
 def test_what_is_no_list_of_texts_is_refused(given):
     with pytest.raises(InputError, match="^sentence"):

@@ -28,6 +28,8 @@ from .modeling_esnlm import (
     Cell,
     EsnlmConfig,
     EsnlmForCausalLM,
+    EsnlmForSequenceClassification,
+    EsnlmForTokenClassification,
     EsnlmModel,
     Matrix,
     Reservoir,
@@ -268,6 +270,16 @@ class DeepReadoutModel(EsnlmModel):
 
 
 class DeepReadoutForCausalLM(EsnlmForCausalLM):
+    config_class: Any = DeepReadoutConfig
+    model_class = DeepReadoutModel
+
+
+class DeepReadoutForSequenceClassification(EsnlmForSequenceClassification):
+    config_class: Any = DeepReadoutConfig
+    model_class = DeepReadoutModel
+
+
+class DeepReadoutForTokenClassification(EsnlmForTokenClassification):
     config_class: Any = DeepReadoutConfig
     model_class = DeepReadoutModel
 

@@ -8,8 +8,9 @@ or later) and nothing else. Nothing in esnlm imports it.
     lstm    the equations of torch.nn.LSTM
     o = W_out h + b_out, or o = A B h + b_out                            the readout of all of them
 
-W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is a parameter. A token whose
-`attention_mask` is 0 leaves the state as it was. The vocabulary has V tokens of text, and after them the token that pads, whose
+W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is a parameter. The token
+`<|endoftext|>`, which stood before every sentence in training, sets the state back: what stands before it changes nothing. A token
+whose `attention_mask` is 0 leaves the state as it was. The vocabulary has V tokens of text, and after them the token that pads, whose
 logit, PAD_LOGIT, makes its probability 0: programs look up the targets that pad before they leave them out.
 """
 
@@ -21,7 +22,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
 from transformers.utils import can_return_tuple
 
 # transformers' name for the carried state: `cache` since 5.24, `past_key_values` before.
@@ -89,6 +95,21 @@ class Cell(nn.Module):
         return [state[0]]
 
 
+class GatheredRows:
+    """A sparse matrix (rows, columns) whose product is made of operations that torch.export and torch.compile know."""
+
+    def __init__(self, values: torch.Tensor, columns: torch.Tensor, row_starts: torch.Tensor) -> None:
+        self.values, self.columns, self.rows = values, columns.long(), len(row_starts) - 1
+        lengths = row_starts.diff().long()
+        self.row = torch.repeat_interleave(
+            torch.arange(self.rows, device=lengths.device), lengths, output_size=len(values)
+        )
+
+    def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
+        products = self.values[:, None] * x[self.columns]  # (nonzeros, B)
+        return x.new_zeros(self.rows, x.shape[1]).index_add(0, self.row, products)
+
+
 class Matrix(nn.Module):
     """A frozen matrix (rows, columns): dense, or the nonzeros of its rows, one row after another (CSR)."""
 
@@ -105,6 +126,8 @@ class Matrix(nn.Module):
         values = in_float32(self.values)
         if not self.is_sparse:
             return values
+        if torch.compiler.is_compiling():
+            return GatheredRows(values, self.columns, self.row_starts)
         with warnings.catch_warnings():  # PyTorch calls its sparse matrices by rows a beta version
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(self.row_starts, self.columns, values, self.shape)
@@ -225,7 +248,9 @@ class EsnlmPreTrainedModel(PreTrainedModel):
     _is_stateful = True  # the state cannot go back to an earlier token, as assisted generation would need
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Leaves the weights as they are: they come from an export."""
+        """Initializes a head of classes. All other weights come from an export."""
+        if isinstance(module, nn.Linear) and module is getattr(self, "score", None):
+            nn.init.normal_(module.weight, std=0.02)
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
         """Accepts the size that the vocabulary has, which training scripts ask for."""
@@ -267,11 +292,11 @@ class EsnlmModel(EsnlmPreTrainedModel):
         if not isinstance(before, CarriedState):
             like = in_float32(self.readout.a.bias)
             before = CarriedState(tuple(like.new_zeros(size, len(tokens)) for size in self.cell.sizes), 0)
-        state, found = before.parts, []
+        state, found, begins = before.parts, [], tokens == self.config.bos_token_id
         with torch.autocast(input_ids.device.type, enabled=False):  # which would round the state at every step
             step = self.cell.stepper()
             for t in range(tokens.shape[1]):
-                new = step(state, tokens[:, t])
+                new = step(tuple(part.masked_fill(begins[:, t], 0) for part in state), tokens[:, t])
                 state = tuple(torch.where(reads[:, t], *each) for each in zip(new, state, strict=True))
                 found.append(self.cell.outputs(state))
         layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]  # (T, N, B)
@@ -307,6 +332,9 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         self.model = self.model_class(config)
         self.post_init()
 
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.model.readout.a
+
     @can_return_tuple
     def forward(
         self,
@@ -316,12 +344,14 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         labels: torch.Tensor | None = None,
         logits_to_keep: int = 0,
         cache: Any = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
         """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels` the mean loss in nats.
 
         The labels are the tokens again; -100, or the token that pads, is no target. Nor is a token whose `attention_mask`, or
-        that of the token before it, is 0. `logits_to_keep` asks for the logits of the last tokens only.
+        that of the token before it, is 0. With `num_items_in_batch`, which a Trainer gives, the loss is the sum divided by it, so that
+        gradients add up over the parts of a batch. `logits_to_keep` asks for the logits of the last tokens only.
         """
         read = self.model(input_ids, attention_mask, past_key_values, cache=cache, return_dict=True, **kwargs)
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
@@ -330,7 +360,12 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
             mask = self.model.mask_of(input_ids, attention_mask)
             pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, 1:] | ~mask[:, :-1]
             targets = labels[:, 1:].masked_fill(pads, -100)
-            loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
+            loss = functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1).float(),
+                targets.flatten(),
+                reduction="mean" if num_items_in_batch is None else "sum",
+            )
+            loss = loss if num_items_in_batch is None else loss / num_items_in_batch
         logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)
         more = {"hidden_states": read.hidden_states, CACHE: read.get(CACHE)}
         return CausalLMOutputWithPast(loss=loss, logits=logits, **more)
@@ -345,6 +380,50 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
         return False
+
+
+class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
+    """The network under a linear layer that scores the classes of a text from its last features."""
+
+    model_class = EsnlmModel
+    output_class: Any = SequenceClassifierOutput
+
+    def __init__(self, config: EsnlmConfig) -> None:
+        super().__init__(config)
+        self.num_labels: int = config.num_labels or 2
+        self.model = self.model_class(config)
+        self.score = nn.Linear(config.hidden_size, self.num_labels, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Reads tokens (B, T), and returns `logits` (B, classes), and with `labels` the loss that `config.problem_type` names."""
+        read = self.model(input_ids, attention_mask, use_cache=False, return_dict=True)
+        logits = self.score(self.seen(read.last_hidden_state))
+        loss = None
+        if labels is not None:
+            given = {"labels": labels, "logits": logits, "pooled_logits": logits}
+            loss = self.loss_function(**given, config=self.config, **kwargs)
+        return self.output_class(loss=loss, logits=logits, hidden_states=read.hidden_states)
+
+    def seen(self, features: torch.Tensor) -> torch.Tensor:
+        """Returns the features (B, F) after the last token: tokens that pad leave the state as it was."""
+        return features[:, -1]
+
+
+class EsnlmForTokenClassification(EsnlmForSequenceClassification):
+    """The network under a linear layer that scores the classes of each token: `logits` are (B, T, classes)."""
+
+    output_class: Any = TokenClassifierOutput
+
+    def seen(self, features: torch.Tensor) -> torch.Tensor:
+        return features
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
