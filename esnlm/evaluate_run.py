@@ -52,9 +52,6 @@ def evaluate_run(
     pairs = minimal_pairs.load(data, columns) if data else None
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
-    first_step = processes.agree(loaded.step)
-    if loaded.step != first_step:
-        raise InputError(f"{run}: its step {first_step} is damaged where process {processes.index()} reads it")
     directory = RunDirectory(loaded.directory)
     pairs = _own_pairs(directory) if pairs is None else pairs
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import sys
 import traceback
 import warnings
@@ -17,7 +16,6 @@ from esnlm.io.console import end_status
 
 # The errors of the system that the user can mend, wherever they come from. Others are faults of the program.
 MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
-ENOUGH_FILES = 1024  # open at once; saving a small checkpoint takes about 30
 
 
 def exit_with(main: Callable[[], int | None]) -> int:
@@ -29,7 +27,6 @@ def exit_with(main: Callable[[], int | None]) -> int:
     keep_freed_memory()
     warnings.formatwarning = _spell_warning
     compilation_cache.use()
-    _allow_open_files()
     status = _flushed(_run(main))
     if group.count() > 1:  # It leaves without the others, for which JAX's own end would wait.
         os._exit(status)
@@ -87,11 +84,3 @@ def _spell_warning(message: Warning | str, *_: Any, **__: Any) -> str:
     """Returns what Python prints for a warning of the module `warnings`."""
     end_status()
     return f"warning: {message}\n"
-
-
-def _allow_open_files() -> None:
-    """Raises a low limit on open files, as far as the system lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < ENOUGH_FILES:
-        enough = ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, ENOUGH_FILES)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))

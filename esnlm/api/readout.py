@@ -24,12 +24,6 @@ from esnlm.regression.base import Fitter
 from esnlm.rng import check_seed
 from esnlm.settings import build
 
-# Settings about what a run does beside its updates, and about words of text. A readout in memory has neither.
-OF_RUNS = {
-    "log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints", "validate_every", "stop_after", "stop_margin",
-    "schedule_by", "schedule_words", "warmup_words", "on_nonfinite",
-}  # fmt: skip
-
 
 class Readout:
     """W (V, F), or A (V, r) and B (r, F), and b (V,), fitted by a rule.
@@ -60,8 +54,6 @@ class Readout:
     ) -> None:
         if kind not in TRAINING:
             raise InputError(f"readout is {kind!r}: choose from {', '.join(TRAINING)}")
-        if found := OF_RUNS & settings.keys():
-            raise InputError(f"readout {kind} in memory: {', '.join(sorted(found))}: for runs only; leave it out")
         self.rule: TrainingConfig | Fitter = build(TRAINING[kind], settings, f"readout {kind}: ")
         makes_low_rank = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
         if rank is not None and not (makes_low_rank and rank >= 1):

@@ -14,13 +14,11 @@ import optax
 from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel
-from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.regression import rls
 from esnlm.regression.base import Fitter, Window
 from esnlm.regression.calibration import HeldOut
-from esnlm.regression.lms import LeastMeanSquares, run_delta_rule, side_by_side
 from esnlm.regression.ridge import Ridge
 from esnlm.regression.rls import RecursiveLeastSquares
 from esnlm.regression.solvers import solve_centred
@@ -59,7 +57,7 @@ def fit_ids(
             return linear.weighted_nll(params["readout"], h, y, weights, PRECISION)
 
         return _descend(rule, params, nll, h, y, lengths, seed)
-    held = _held_out(lengths, rule.held_out_tokens, seed, y)
+    held = _held_out(lengths, rule.held_out_tokens, seed)
     fitted = [rows[~held[rows]] for rows in _sequences(lengths)]
     fitted = [rows for rows in fitted if len(rows)]
     accumulators = rule.start(h.shape[1], classes)
@@ -75,7 +73,7 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
     """Fits y = W h + b by least squares to numbers y (n, L) float64.
 
     Returns:
-        {"w" (L, F), "bias" (L,)}: float64 of ridge and rls, float32 of lms and gradient.
+        {"w" (L, F), "bias" (L,)}, float64.
     """
     if isinstance(rule, Ridge):
         w, bias = _best_ridge(rule, h.astype(np.float64), y, lengths, seed)
@@ -85,16 +83,7 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
         rule.accumulate(accumulators, Window(h, _sequences(lengths), y), PRECISION)  # type: ignore[arg-type]
         w, bias = rls.solution(accumulators)
         return {"w": w, "bias": bias}
-    if isinstance(rule, LeastMeanSquares):
-        return _run_lms(rule, h.astype(np.float32), y, lengths)
-    assert isinstance(rule, TrainingConfig)
-
-    def half_square(params: dict, h: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
-        found = matmul(h, params["readout"]["w"], (1, 1), PRECISION) + params["readout"]["bias"]
-        return jnp.sum(weights * jnp.square(y - found).mean(axis=1)) / 2
-
-    zeros = {"w": jnp.zeros((y.shape[1], h.shape[1]), jnp.float32), "bias": jnp.zeros(y.shape[1], jnp.float32)}
-    return _descend(rule, zeros, half_square, h.astype(np.float32), y.astype(np.float32), lengths, seed)
+    raise InputError(f"targets are numbers: readout {rule.kind} is for ids; choose ridge or rls")
 
 
 def _best_ridge(
@@ -110,21 +99,6 @@ def _best_ridge(
             errors[penalty] = float(np.square(y[held] - h[held] @ w.T - bias).sum())
         best = min(errors, key=errors.__getitem__)
     return solve_centred(h, y, best)
-
-
-def _run_lms(rule: LeastMeanSquares, h: np.ndarray, y: np.ndarray, lengths: list[int]) -> Arrays:
-    """Runs the delta rule, batch_size sequences side by side."""
-    step, slot = side_by_side(lengths, np.zeros(rule.batch_size, np.int64))
-    steps = int(step.max()) + 1
-    rows = np.full((steps, rule.batch_size), -1, np.int32)
-    targets = np.zeros((*rows.shape, y.shape[1]), np.float32)
-    rows[step, slot], targets[step, slot] = np.arange(len(h)), y
-    rates = np.array([1, rule.intercept], np.float32) * np.float32(rule.learning_rate / rule.batch_size)
-    w: Any = jnp.zeros((y.shape[1], h.shape[1]), jnp.float32)
-    bias: Any = jnp.zeros(y.shape[1], jnp.float32)
-    for _ in range(rule.epochs):
-        w, bias = run_delta_rule(w, bias, h, h[:1], rows, targets, steps, rates, precision=PRECISION)
-    return {"w": np.asarray(w), "bias": np.asarray(bias)}
 
 
 def _descend(
@@ -166,11 +140,10 @@ def _sequences(lengths: list[int]) -> list[np.ndarray]:
     return np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
 
 
-def _held_out(lengths: list[int], most: int, seed: int, ids: np.ndarray | None = None) -> np.ndarray:
+def _held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:
     """Returns which rows are held out, (n,) bool: at most `most` and a tenth, at least one, of a list whole sequences.
 
-    The rows of a sequence are alike, so a penalty that is chosen by some of them beside others of the fit is too small. A
-    sequence stays in the fit if most of its ids (n,) would be in no other that does. If none is left, rows are held out.
+    The rows of a sequence are alike, so a penalty that is chosen by some of them beside others of the fit is too small.
     """
     rows = sum(lengths)
     if rows < 2:
@@ -179,18 +152,10 @@ def _held_out(lengths: list[int], most: int, seed: int, ids: np.ndarray | None =
     held, rng = np.zeros(rows, bool), generator(seed, Stream.HELD_OUT)
     if 1 < len(lengths) < rows:
         sequences, room = _sequences(lengths), max(most, min(lengths))
-        left = None if ids is None else np.bincount(ids)  # how often each id is in the fit
         for i in rng.permutation(len(lengths)):
-            here = sequences[i]
-            if len(here) > room:
-                continue
-            if ids is not None and left is not None:
-                values, counts = np.unique(ids[here], return_counts=True)
-                if 2 * counts[counts == left[values]].sum() > len(here):
-                    continue
-                left[values] -= counts
-            held[here] = True
-            room -= len(here)
+            if lengths[i] <= room:
+                held[sequences[i]] = True
+                room -= lengths[i]
     if not held.any():
         held[rng.permutation(rows)[:most]] = True
     return held

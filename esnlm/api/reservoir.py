@@ -25,7 +25,6 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.compute import default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.diagnosis import lyapunov
 from esnlm.errors import InputError, whole_number
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream
@@ -287,31 +286,6 @@ class Reservoir:
             raise InputError("this reservoir reads tokens: call states")
         outputs, end = self._drive(self._sequence(inputs)[:, :, None], start)
         return outputs[:, 0], jax.tree.map(np.array, end)  # arrays that can be written to
-
-    def lyapunov_exponent(self, inputs: Any, *, washout: int = 100) -> np.ndarray:
-        """Computes the largest Lyapunov exponent of the reservoir under each input, in nats a time step (diagnosis/lyapunov.py).
-
-        Args:
-            inputs: an array (T,) of token ids, or (T, D) of numbers; or a list of such of one length.
-            washout: time steps that are left out at the beginning.
-
-        Returns:
-            (n,) float64: below 0 the reservoir forgets its states, above 0 it is chaotic.
-
-        Example:
-            esnlm.Reservoir.draw(400, inputs=1, spectral_radius=1.5).lyapunov_exponent(series)
-        """
-        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= (1 if self.reads_tokens else 2)
-        sequences = [self._sequence(each) for each in ([inputs] if alone else inputs)]
-        if len(lengths := {len(each) for each in sequences}) != 1 or not 0 <= washout < min(lengths):
-            raise InputError(
-                f"sequences of the lengths {sorted(lengths)}: give one length, above the washout of {washout}"
-            )
-        if self.reads_tokens:
-            with jax.enable_x64(False):
-                return lyapunov.largest_exponent(self.cell.for_device(), np.stack(sequences, axis=1), washout=washout)
-        with jax.enable_x64(True):
-            return lyapunov.largest_exponent(self._double, np.stack(sequences, axis=2), washout=washout)
 
     def require_named(self, done: str) -> None:
         """Raises InputError if the reservoir has a function that no other process could find by its name."""

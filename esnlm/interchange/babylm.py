@@ -132,7 +132,7 @@ def _show(results: list[dict]) -> None:
             shown = "not defined" if value is None else value if isinstance(value, str) else f"{value:.2f}"
             items, ties = f"{its['items']:,}", str(its.get("ties", ""))
             rows.append([its["revision"], its["set"], metric.replace("_", " "), shown, items, ties])
-    Screen().table(["revision", "set", "score", "value", "items", "ties"], rows, edge=True)
+    Screen().table(["revision", "set", "score", "value", "items", "ties"], rows)
 
 
 class Item(NamedTuple):

@@ -46,7 +46,6 @@ class Screen:
         rows: Iterable[Sequence[str]],
         align: str = "lr",
         bold: Collection[str] = (),
-        edge: bool = False,
     ) -> None:
         """Shows a table; an empty header is none.
 
@@ -54,10 +53,9 @@ class Screen:
             align: A letter a column, l (text, broken if there is no room) or r (figures, never broken); the last one stands
                 for all further columns.
             bold: The rows whose first cell is one of these are shown in bold letters.
-            edge: Leave a column free on both sides.
         """
         lines = [list(row) for row in rows]
-        table = Table(box=None, padding=(0, 1), pad_edge=edge, show_header=bool(header), header_style="bold")
+        table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=bool(header), header_style="bold")
         needed = 0  # columns of the terminal
         for i, cells in enumerate(zip_longest(header, *lines, fillvalue="")):
             width = max(cell_len(part) for cell in cells for part in cell.split("\n"))

@@ -20,7 +20,7 @@ def show(result: dict, screen: Screen | None = None) -> None:
     header, rows = accuracy_table(result, "phenomena" if result["data"]["phenomena"] > 1 else "paradigms")
     kept = [i for i, name in enumerate(header) if i == 0 or name not in left_out]
     cells = [[row[i] for i in kept] for row in rows]
-    screen.table([header[i] for i in kept], cells, bold={"overall"}, edge=True)
+    screen.table([header[i] for i in kept], cells, bold={"overall"})
     for line in comparison_lines(result):
         screen.line(line)
 

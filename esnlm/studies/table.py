@@ -1,7 +1,7 @@
 """The files of a study: table.json with all figures, table.md with means and their intervals over seeds, and table.png."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,20 +125,9 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
             beside.append(f"{title} {' .. '.join(dict.fromkeys(f'{end:.1f}' for end in (min(values), max(values))))}")
     if beside:
         found.append(f"Minimal pairs: the convention paper. On the same pairs, in percent: {', '.join(beside)}.")
-    if _differ(runs, lambda run: (run.get("data_sha256") or {}).get("tokenizer")):
+    if len({(run.get("data_sha256") or {}).get("tokenizer") for run in runs} - {None}) > 1:
         found.append("The rows have different tokenizers: compare bits per byte only, not losses per token.")
-    elif _differ(runs, lambda run: (run.get("data_sha256") or {}).get("validation")):
-        found.append("The rows are validated on different text, or on text that is cut differently.")
-    if _differ(runs, lambda run: run.get("pairs_sha256")):
-        found.append("The rows are scored on different minimal pairs: their accuracies cannot be compared.")
     return found
-
-
-def _differ(runs: Sequence[Figures], key: Callable[[Figures], str | None]) -> bool:
-    """Returns whether runs of one seed differ in something. What is generated follows the seed."""
-    return any(
-        len({key(run) for run in runs if run["seed"] == seed} - {None}) > 1 for seed in {r["seed"] for r in runs}
-    )
 
 
 def _spell_mean(found: Figures | None, measure: str, runs: int) -> str:

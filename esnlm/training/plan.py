@@ -18,8 +18,7 @@ from esnlm.memory import device_memory, total_memory
 from esnlm.models.base import ModelConfig
 from esnlm.models.devices import choose_compute, mesh_of
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.parallel.mesh import VOCABULARY, describe
-from esnlm.parallel.placement import rows_on
+from esnlm.parallel.mesh import describe
 from esnlm.regression.base import Fitter
 from esnlm.training import readout_regression
 from esnlm.training.update import make_optimizer
@@ -85,7 +84,7 @@ def memory(
     devices = math.prod(mesh.values())
     compute = choose_compute(experiment.compute, model, platform, devices)
     if not isinstance(training, Fitter):
-        trained = optimizer_bytes(training, _trained_on_each(model, vocab_size, mesh))[0]
+        trained = optimizer_bytes(training, trained_entries(model, vocab_size) // devices)[0]
     elif platform == "cpu":
         trained = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
     else:
@@ -151,18 +150,6 @@ def trained_entries(model: ModelConfig, vocab_size: int) -> int:
         padding = model.reservoir.fullest_column(vocab_size) - model.reservoir.input_gamma * model.reservoir.state_size
         return trainable + round(vocab_size * padding)
     return trainable
-
-
-def _trained_on_each(model: ModelConfig, vocab_size: int, mesh: Mapping[str, int]) -> int:
-    """Returns how many trained numbers each device has, with padding, as parallel/placement.py cuts them."""
-    whole, devices = trained_entries(model, vocab_size), math.prod(mesh.values())
-    if devices == 1:
-        return whole
-    others = trained_entries(model, 0)  # What does not grow with V is no array by token.
-    rows = rows_on("gpu", vocab_size, mesh[VOCABULARY]) // mesh[VOCABULARY]
-    by_unit = (model.linear_readout.rank or 0) * model.feature_size  # B
-    cut = by_unit // devices if model.feature_size % devices == 0 else by_unit
-    return round((whole - others) * rows / vocab_size) + others - by_unit + cut
 
 
 def _disk(experiment: Experiment) -> str:

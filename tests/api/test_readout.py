@@ -6,6 +6,8 @@ import pytest
 import esnlm
 from esnlm.api import readout_fits
 from esnlm.errors import InputError
+from esnlm.readout import linear
+from esnlm.readout.linear import ReadoutConfig
 from tests import oracle
 
 RNG = np.random.default_rng(3)
@@ -32,32 +34,9 @@ def test_rls_of_numbers_weighs_the_last_rows_most():
     np.testing.assert_allclose(np.column_stack([readout.arrays["w"], readout.arrays["bias"]]), w, rtol=1e-8)
 
 
-def test_lms_of_numbers_is_the_delta_rule():
-    readout = esnlm.Readout("lms", learning_rate=0.05, batch_size=1, epochs=2).fit(H, Y)
-    w, bias = np.zeros((2, 6)), np.zeros(2)
-    for h, y in 2 * list(zip(H, Y, strict=True)):
-        e = y - (w @ h + bias)
-        w, bias = w + 0.05 * np.outer(e, h), bias + 0.05 * e
-    np.testing.assert_allclose(readout.arrays["w"], w, atol=1e-5)
-    np.testing.assert_allclose(readout.arrays["bias"], bias, atol=1e-5)
-
-
-def test_gradient_of_numbers_takes_the_steps_of_adamw():
-    """One batch an epoch, so that the order does not matter."""
-    readout = esnlm.Readout("gradient", epochs=5, learning_rate=0.1, batch_size=200).fit(H, Y)
-    params = {"w": np.zeros((2, 6)), "bias": np.zeros(2)}
-    optimizer = oracle.AdamW(params, lr=0.1)
-    for _ in range(5):
-        e = (H @ params["w"].T + params["bias"] - Y) / Y.size
-        params = optimizer.step(params, {"w": e.T @ H, "bias": e.sum(0)})
-    np.testing.assert_allclose(readout.arrays["w"], params["w"], atol=1e-5)
-
-
 def test_gradient_of_ids_takes_the_steps_of_adamw():
     readout = esnlm.Readout("gradient", epochs=4, learning_rate=0.05, batch_size=200, rank=3, seed=5).fit(H, IDS)
-    from esnlm.readout import linear
-
-    start = linear.initialize(linear.ReadoutConfig(3), 6, 4, 5)
+    start = linear.initialize(ReadoutConfig(3), 6, 4, 5)
     params = {name: np.asarray(getattr(start, name)[...], np.float64) for name in ("a", "b", "bias")}
     optimizer = oracle.AdamW(params, lr=0.05)
     for _ in range(4):
@@ -107,22 +86,22 @@ def test_what_is_held_out_is_a_tenth_of_whole_sequences():
 
 def test_gradient_keeps_an_average_and_an_order():
     """The average of the arrays after each update, and rows in the order in which they are given."""
-    settings = {"learning_rate": 0.1, "batch_size": 60, "order": "corpus"}
-    averaged = esnlm.Readout("gradient", epochs=1, ema=0.5, **settings).fit(H, Y)
-    params, after = {"w": np.zeros((2, 6)), "bias": np.zeros(2)}, []
-    optimizer = oracle.AdamW(params, lr=0.1)
+    settings = {"learning_rate": 0.1, "batch_size": 60, "order": "corpus", "rank": 3, "seed": 5, "epochs": 1}
+    averaged = esnlm.Readout("gradient", ema=0.5, **settings).fit(H, IDS)
+    start = linear.initialize(ReadoutConfig(3), 6, 4, 5)
+    params = {name: np.asarray(getattr(start, name)[...], np.float64) for name in ("a", "b", "bias")}
+    after, optimizer = [], oracle.AdamW(params, lr=0.1)
     for first in range(0, 200, 60):
-        h, y = H[first : first + 60], Y[first : first + 60]
-        e = (h @ params["w"].T + params["bias"] - y) / y.size
-        params = optimizer.step(params, {"w": e.T @ h, "bias": e.sum(0)})
+        rows = slice(first, first + 60)
+        params = optimizer.step(params, oracle.mean_nll_and_gradient(params, H[rows], IDS[rows])[1])
         after.append({name: np.array(array) for name, array in params.items()})
     weights = 0.5 ** np.arange(len(after) - 1, -1, -1.0)
+    last = esnlm.Readout("gradient", **settings).fit(H, IDS)
     # In float32, 1 - beta2 of AdamW's bias correction is off by 1.3e-5 of itself, and a step by half of that.
-    for name in ("w", "bias"):
+    for name in params:
         expected = np.average([each[name] for each in after], axis=0, weights=weights)
-        np.testing.assert_allclose(averaged.arrays[name], expected, rtol=1e-5, atol=1e-6)
-    last = esnlm.Readout("gradient", epochs=1, **settings).fit(H, Y)
-    np.testing.assert_allclose(last.arrays["w"], after[-1]["w"], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(averaged.arrays[name], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(last.arrays[name], after[-1][name], rtol=1e-4, atol=1e-5)
 
 
 def fitted(targets):

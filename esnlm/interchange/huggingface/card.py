@@ -41,13 +41,7 @@ the right. The model's code, unless it is transformers' own GPT-2, is in the fil
 ```yaml
 {settings}```
 """
-AT_END = (
-    "epochs",
-    "train_nll",
-    "val_nll",
-    "val_bits_per_byte",
-    "status",
-)  # entries of the summary, of the last step only
+AT_END = ("epochs", "train_nll", "val_nll", "val_bits_per_byte", "status")  # of the summary, of the last step only
 
 
 def card(run: Run) -> str:

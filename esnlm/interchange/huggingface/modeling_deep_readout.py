@@ -29,7 +29,6 @@ from .modeling_esnlm import (
     EsnlmConfig,
     EsnlmForCausalLM,
     EsnlmForSequenceClassification,
-    EsnlmForTokenClassification,
     EsnlmModel,
     Matrix,
     Reservoir,
@@ -275,11 +274,6 @@ class DeepReadoutForCausalLM(EsnlmForCausalLM):
 
 
 class DeepReadoutForSequenceClassification(EsnlmForSequenceClassification):
-    config_class: Any = DeepReadoutConfig
-    model_class = DeepReadoutModel
-
-
-class DeepReadoutForTokenClassification(EsnlmForTokenClassification):
     config_class: Any = DeepReadoutConfig
     model_class = DeepReadoutModel
 

@@ -26,7 +26,6 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
     SequenceClassifierOutput,
-    TokenClassifierOutput,
 )
 from transformers.utils import can_return_tuple
 
@@ -95,21 +94,6 @@ class Cell(nn.Module):
         return [state[0]]
 
 
-class GatheredRows:
-    """A sparse matrix (rows, columns) whose product is made of operations that torch.export and torch.compile know."""
-
-    def __init__(self, values: torch.Tensor, columns: torch.Tensor, row_starts: torch.Tensor) -> None:
-        self.values, self.columns, self.rows = values, columns.long(), len(row_starts) - 1
-        lengths = row_starts.diff().long()
-        self.row = torch.repeat_interleave(
-            torch.arange(self.rows, device=lengths.device), lengths, output_size=len(values)
-        )
-
-    def __matmul__(self, x: torch.Tensor) -> torch.Tensor:
-        products = self.values[:, None] * x[self.columns]  # (nonzeros, B)
-        return x.new_zeros(self.rows, x.shape[1]).index_add(0, self.row, products)
-
-
 class Matrix(nn.Module):
     """A frozen matrix (rows, columns): dense, or the nonzeros of its rows, one row after another (CSR)."""
 
@@ -126,8 +110,10 @@ class Matrix(nn.Module):
         values = in_float32(self.values)
         if not self.is_sparse:
             return values
-        if torch.compiler.is_compiling():
-            return GatheredRows(values, self.columns, self.row_starts)
+        if torch.compiler.is_compiling():  # torch.export and torch.compile know dense matrices only
+            places = torch.arange(self.shape[0], device=values.device)
+            rows = torch.repeat_interleave(places, self.row_starts.diff().long(), output_size=len(values))
+            return values.new_zeros(self.shape).index_put((rows, self.columns.long()), values)
         with warnings.catch_warnings():  # PyTorch calls its sparse matrices by rows a beta version
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(self.row_starts, self.columns, values, self.shape)
@@ -386,7 +372,6 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
     """The network under a linear layer that scores the classes of a text from its last features."""
 
     model_class = EsnlmModel
-    output_class: Any = SequenceClassifierOutput
 
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
@@ -405,25 +390,12 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
     ) -> Any:
         """Reads tokens (B, T), and returns `logits` (B, classes), and with `labels` the loss that `config.problem_type` names."""
         read = self.model(input_ids, attention_mask, use_cache=False, return_dict=True)
-        logits = self.score(self.seen(read.last_hidden_state))
+        logits = self.score(read.last_hidden_state[:, -1])  # tokens that pad leave the state as it was
         loss = None
         if labels is not None:
             given = {"labels": labels, "logits": logits, "pooled_logits": logits}
             loss = self.loss_function(**given, config=self.config, **kwargs)
-        return self.output_class(loss=loss, logits=logits, hidden_states=read.hidden_states)
-
-    def seen(self, features: torch.Tensor) -> torch.Tensor:
-        """Returns the features (B, F) after the last token: tokens that pad leave the state as it was."""
-        return features[:, -1]
-
-
-class EsnlmForTokenClassification(EsnlmForSequenceClassification):
-    """The network under a linear layer that scores the classes of each token: `logits` are (B, T, classes)."""
-
-    output_class: Any = TokenClassifierOutput
-
-    def seen(self, features: torch.Tensor) -> torch.Tensor:
-        return features
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=read.hidden_states)
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:

@@ -64,7 +64,7 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
             raise _not_exported("model.family", model.config.family)
     is_deep = isinstance(model, DeepReadout)
     module, name = ("modeling_deep_readout", "DeepReadout") if is_deep else ("modeling_esnlm", "Esnlm")
-    heads = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
+    heads = ("ForCausalLM", "ForSequenceClassification")
     classes = {"AutoConfig": f"{name}Config", "AutoModel": f"{name}Model"}
     classes |= {f"AutoModel{head}": f"{name}{head}" for head in heads}
     nonzeros = {}
