@@ -215,4 +215,7 @@ def test_columns_of_a_table_are_named_on_the_command_line(run, tmp_path, capsys)
     assert out.startswith("small, step 100: 3 sets of sentences, paper scoring\n") and "chance 33.33 %\n" in out
     assert call("--run", run, "--data", table, *names, "--compare", tmp_path / "sets.json") == 0
     capsys.readouterr()
-    assert refusal(capsys, "--run", run, *names) == "error: --good, --bad, --group: for pairs that --data names"
+    assert (
+        refusal(capsys, "--run", run, *names)
+        == "error: --good, --bad, --group, --phenomenon, --label: for pairs that --data names"
+    )

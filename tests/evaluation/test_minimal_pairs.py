@@ -167,7 +167,7 @@ def lines(*records):
         ("a.jsonl", lines(GOOD | {"sentence_good": " "}), ":1: field 'sentence_good'"),
         ("a.jsonl", lines(GOOD, GOOD | {"sentence_good": "He left. "}), ":2: "),
         ("a.jsonl", lines({"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}), ":1: "),
-        ("a.jsonl", lines(GOOD, GOOD | {"linguistics_term": "x"}), ":2: linguistics_term"),
+        ("a.jsonl", lines(GOOD, GOOD | {"linguistics_term": "x"}), ":2: the phenomenon"),
         ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good'"),
         ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID'"),
         ("a.txt", "a\nb\nc\n", ": "),

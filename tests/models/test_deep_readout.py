@@ -9,9 +9,10 @@ import pytest
 from esnlm.cells.attention import AttentionConfig
 from esnlm.cells.diagonal import DiagonalConfig
 from esnlm.cells.gru import GruConfig
-from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.compute import ComputeConfig
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.models.devices import choose_compute
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig

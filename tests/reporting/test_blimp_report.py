@@ -85,7 +85,7 @@ def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):
     text = io.StringIO()
     blimp_text.show(found.result, Screen(text, width=80))
     assert "accuracy 57.30 % [54.21, 60.33], one paradigm" in text.getvalue()
-    [overall] = [line for line in text.getvalue().splitlines() if line.startswith(" overall")]
+    [overall] = [line for line in text.getvalue().splitlines() if line.startswith("overall")]
     assert overall.split() == ["overall", "57.3", "54.2,", "60.3", "0", "50.0", "50.0", "98.8", "95.8"]
 
 

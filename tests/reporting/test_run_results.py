@@ -1,13 +1,12 @@
 """The tables that a training ends with."""
 
 import json
-import shutil
 
 from esnlm import config_io
 from esnlm.evaluate_run import evaluate_run
 from esnlm.reporting import blimp_report, run_results
 from esnlm.workflows.train import train_run
-from tests.interchange.small_run import small_run
+from tests.golden import small
 
 
 def test_what_is_known_of_the_validation_text_stands_before_what_it_is_compared_with():
@@ -25,7 +24,7 @@ def test_what_is_known_of_the_validation_text_stands_before_what_it_is_compared_
 
 def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_path, capsys, rendered):
     """As where a run was stopped, scored on BLiMP, and went on."""
-    run = shutil.copytree(small_run(), tmp_path / "run")
+    run = small.train_quickstart(tmp_path / "run")
     pair = {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps.", "UID": "agreement", "pairID": "0"}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
     evaluate_run(run, [tmp_path / "pairs.jsonl"], overwrite=True)
