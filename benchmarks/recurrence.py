@@ -155,24 +155,7 @@ def jax_steps(step, operands, h, tokens, width):
 
 @partial(jax.jit, static_argnames="step")
 def _scan(step, operands, h, tokens):
-    if getattr(operands, "fuses_steps", False):
-        return _fused_steps(operands, h, tokens)
     return lax.scan(lambda h, now: (step(operands, h, now), None), h, tokens)[0]
-
-
-def _fused_steps(cell, h, tokens):
-    """Returns the states after all steps of the kernel `fused`, which writes the features of each too, as in a run."""
-    steps, slots = tokens.shape
-    none = jnp.zeros((steps, slots), jnp.int32)
-    read_by_slot = Steps(tokens, none, None, jnp.zeros(steps, jnp.int32), np.int32(steps))
-    start = cell.start_of(cell.initial_state(1))
-
-    def write(t, carry):
-        return cell.write_step(*carry, t, read_by_slot, start)
-
-    carry = cell.first_carry(slots)._replace(read=jnp.stack([h, h]))
-    (read, _), _ = lax.fori_loop(0, steps, write, (carry, jnp.zeros((slots, len(h)))))
-    return read[steps % 2]
 
 
 def esnlm_step(cell, h, tokens):

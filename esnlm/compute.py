@@ -10,6 +10,9 @@ from esnlm.settings import Count, settings
 
 # On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in measurements up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
+GPU_CACHE = (
+    32 << 20
+)  # bytes, of the second-level cache of an A100 (40 MB) or H100 (50 MB), from which states are gathered
 CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
 MOST_SLOTS = 4096  # of a GPU or TPU
 
@@ -20,10 +23,10 @@ class ComputeConfig:
 
     # Of the matrix products of what is trained: float32, tf32 or bf16. A reservoir is computed in float32.
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.
+    # How the reservoir's sparse product is computed; fused is for GPUs; auto: chosen for the device.
     kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
-    # Of the states that W_rec reads; bf16 halves what a GPU moves.
-    state_precision: Literal["float32", "bf16"] = "float32"
+    # Of W_rec's product: bf16 rounds the states, and with the kernel dense tf32 and bf16 round both factors.
+    state_precision: Literal["float32", "tf32", "bf16"] = "float32"
     batch_slots: Count | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
     window_tokens: Count | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
     chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
@@ -75,7 +78,7 @@ class Recurrence(NamedTuple):
 
 
 def default_batch_slots(units: int, backend: str) -> int:
-    """Returns the slots for a backend: as many as the cache holds on a CPU, enough to fill a GPU."""
-    widest = CPU_CACHE // (4 * units) if backend == "cpu" else (1 << 28) // (4 * units)
+    """Returns the slots for a backend: as many as the cache of a CPU or GPU holds, but enough for a GPU's products."""
+    widest = {"cpu": CPU_CACHE, "gpu": GPU_CACHE}.get(backend, 1 << 28) // (4 * units)
     most = CPU_SLOTS if backend == "cpu" else MOST_SLOTS
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))

@@ -89,24 +89,6 @@ class ArrayCell(nnx.Module):
 
 
 @runtime_checkable
-class FusesSteps(Protocol):
-    """A cell that can have a kernel for whole time steps, as a reservoir on a GPU."""
-
-    @property
-    def fuses_steps(self) -> bool: ...
-
-    def first_carry(self, slots: int) -> Any: ...
-
-    def start_of(self, state: State) -> Any:
-        """Returns what `write_step` needs of the state with which sentences start."""
-
-    def write_step(
-        self, carry: Any, buffer: jax.Array, t: jax.Array, steps: Steps, start: Any, x: Any = None
-    ) -> tuple[Any, jax.Array]:
-        """Computes time step t and writes its features into the buffer. `x` is what `embed` gave; None: it is not computed yet."""
-
-
-@runtime_checkable
 class ThroughTime(Protocol):
     """A cell with a gradient through time that is faster than autodiff's (features/through_time.py)."""
 
@@ -140,15 +122,6 @@ def run(
         keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, rate)  # (B, E)
         return cell.embed(tokens[t], keep.T)
 
-    if isinstance(cell, FusesSteps) and cell.fuses_steps:
-        fusing, sentence_start = cell, cell.start_of(start)
-        by_number = steps._replace(starts=None if starts is None else starts.astype(jnp.int32))
-
-        def write(t: jax.Array, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-            return fusing.write_step(*carry, t, by_number, sentence_start, dropped_input(t) if rate else None)
-
-        return lax.fori_loop(0, count, write, (fusing.first_carry(tokens.shape[1]), buffer))[1]
-
     def advance(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         state, buffer = carry
         if parents is None:
@@ -168,8 +141,8 @@ def run_on_mesh(
 ) -> jax.Array:
     """Does what `run` does on every device of a mesh, each with its own slots and its own rows of the buffer.
 
-    In a plain program XLA would gather the buffer at each time step, whose rows begin anywhere, and it cannot divide a kernel
-    of Pallas. `steps` has a leading axis for the device, and the rows of the buffer are cut; all else is the same everywhere.
+    In a plain program XLA would gather the buffer at each time step, whose rows begin anywhere. `steps` has a leading axis for
+    the device, and the rows of the buffer are cut; all else is the same everywhere.
     """
 
     def here(cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:

@@ -64,8 +64,11 @@ def choose_compute(compute: ComputeConfig, model: ModelConfig, backend: str, dev
     Raises:
         InputError: the backend cannot do what is asked for.
     """
-    if compute.precision == "tf32" and backend != "gpu":
-        raise InputError(f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16")
+    for name in ("precision", "state_precision"):
+        if getattr(compute, name) == "tf32" and backend != "gpu":
+            raise InputError(
+                f"compute.{name} is tf32: a {backend.upper()} has no such products; choose float32 or bf16"
+            )
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
     numbers = 4 * (model.ahead_size or model.feature_size)
@@ -73,16 +76,19 @@ def choose_compute(compute: ComputeConfig, model: ModelConfig, backend: str, dev
     slots = 256 if backend == "cpu" else MOST_SLOTS
     if model.recurrence is not None:
         slots = default_batch_slots(model.recurrence.units, backend)
+    kernel = compute.kernel
+    if kernel == "auto":
+        kernel = choose_kernel(model.recurrence, backend, compute.state_precision)
     chosen: dict[str, Any] = {
-        "kernel": choose_kernel(model.recurrence, backend) if compute.kernel == "auto" else compute.kernel,
+        "kernel": kernel,
         "batch_slots": compute.batch_slots or min(slots, max(8, window // STEPS)),
         "window_tokens": compute.window_tokens or window * devices,
     }
     return ResolvedCompute(**{each.name: getattr(compute, each.name) for each in fields(compute)} | chosen)
 
 
-def choose_kernel(recurrence: Recurrence | None, backend: str) -> str:
-    """Returns the kernel of a recurrence's sparse products; "auto" if it has none.
+def choose_kernel(recurrence: Recurrence | None, backend: str, precision: str = "float32") -> str:
+    """Returns the kernel of a recurrence's sparse products in a `state_precision`; "auto" if it has none.
 
     All matrices have one kernel. If they want different ones, dense is right as long as the sparse matrices, stored dense,
     have no more entries than the full ones have already.
@@ -91,7 +97,7 @@ def choose_kernel(recurrence: Recurrence | None, backend: str) -> str:
         return "auto"
     wanted, in_full, if_dense = "dense", 0, 0
     for size, nonzeros, longest_row, _ in recurrence.matrices:
-        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row)
+        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row, precision)
         if kernel == "dense":
             in_full += nonzeros
         else:

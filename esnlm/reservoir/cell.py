@@ -13,8 +13,7 @@ import numpy as np
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm.ops import xla
-from esnlm.reservoir import fused, sparse
+from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
 from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
@@ -100,7 +99,7 @@ class Reservoir(nnx.Module):
         update_rule: leaky_output, leaky_membrane or another one of UPDATE_RULES.
     """
 
-    state_precision: str = "float32"  # of the states that W_rec reads: float32 or bf16; `for_device` sets it
+    state_precision: str = "float32"  # of W_rec's product: float32, tf32 or bf16; `for_device` sets it
 
     def __init__(
         self,
@@ -215,18 +214,21 @@ class Reservoir(nnx.Module):
 
         Args:
             kernel: of the recurrent product; "auto" leaves it to `sparse.choose_kernel`.
-            state_precision: of the states that W_rec reads; with bf16 they are rounded to bfloat16 before each product.
+            state_precision: of W_rec's product; with bf16 the states are rounded before it. See `sparse.matmul`.
             differentiable: store the transposes of what is frozen too: gradients flow back through time and layers.
             reads_tokens: False in a layer above another.
         """
         make = sparse.prepare_differentiable if differentiable else sparse.prepare
-        chosen = _choose_kernel(self.stored_w_rec) if kernel == "auto" else kernel
+        chosen = _choose_kernel(self.stored_w_rec, state_precision) if kernel == "auto" else kernel
         ready = nnx.merge(*nnx.split(self))
         ready.state_precision = state_precision
-        ready.recurrent = Frozen(make(self.stored_w_rec, chosen))
+        operand = make(self.stored_w_rec, chosen)
+        if state_precision == "bf16" and isinstance(operand, jax.Array) and not differentiable:
+            operand = operand.astype(jnp.bfloat16)  # once, and not at each time step
+        ready.recurrent = Frozen(operand)
         if not isinstance(self.input, TrainedInput):
             if reads_tokens and self.embedding is None:
-                ready.input = TokenInput(sparse.prepare_columns(self.stored_w_in, chosen))
+                ready.input = TokenInput(sparse.prepare_columns(self.stored_w_in))
             else:
                 embedding = None if self.embedding is None else self.embedding[...].T
                 ready.input = VectorInput(make(self.stored_w_in, chosen), embedding)
@@ -250,54 +252,9 @@ class Reservoir(nnx.Module):
         """Returns W_in r, (N, B), of the output r of the layer below."""
         return self.input.of(below)
 
-    # ---- a whole time step in one launch ----
-
-    @property
-    def fuses_steps(self) -> bool:
-        """Whether `first_carry` and `write_step` are there: for some built-in equations, without a transpose of W_rec."""
-        known = self.update_rule in fused.UPDATE_RULES and self.activation in fused.ACTIVATIONS
-        return known and isinstance(self.recurrent.get_value(), fused.Rows)
-
-    def first_carry(self, slots: int) -> fused.Carry:
-        """Returns what `write_step` carries from one time step to the next, before the first one."""
-        return fused.first_carry(self.state_size, slots, self.state_precision, self._rule)
-
-    def start_of(self, state: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns a state (N, 1) from which sentences start, and W_rec times what feeds back of it: once for all time steps."""
-        return state, self._feed_back(state)
-
-    def write_step(
-        self,
-        carry: fused.Carry,
-        buffer: jax.Array,
-        t: jax.Array,
-        steps: Any,
-        start: tuple[jax.Array, jax.Array],
-        x: jax.Array | None = None,
-    ) -> tuple[fused.Carry, jax.Array]:
-        """Computes time step t of `recurrence.run` and writes its features into the buffer, both updated in place.
-
-        `steps` is a features.layout.Steps, but with `starts` as int32, and `start` is of `start_of`; it is not read if `steps` has
-        parents, since sentences start from 0 then. x is W_in u, (N, B), under dropout's mask; None: the kernel adds it.
-        """
-        columns: Any = self.input.columns.get_value() if x is None and isinstance(self.input, TokenInput) else None
-        if not isinstance(columns, sparse.Columns) or columns.buckets is None:
-            columns = None
-            x = self.embed(steps.tokens[t]) if x is None else x
-        operand: Any = self.recurrent.get_value()
-        given = steps.starts, None if steps.starts is None else start, steps.parents
-        moving = carry, buffer, t, steps.first_rows, steps.tokens
-        return fused.step(operand, self._rule, self.leak[...], *moving, columns, x, *given)
-
-    @property
-    def _rule(self) -> fused.Rule:
-        return fused.Rule(self.update_rule, self.f, self.decay)
-
     def _feed_back(self, state: jax.Array) -> jax.Array:
         """Returns W_rec h or W_rec r, (N, B)."""
-        output = self.output(state)
-        seen = xla.rounded_to_bf16(output) if self.state_precision == "bf16" else output
-        return sparse.matmul(self.recurrent.get_value(), seen)
+        return sparse.matmul(self.recurrent.get_value(), self.output(state), self.state_precision)
 
     def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
         """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in u, all (N, B)."""
@@ -380,9 +337,9 @@ def _nonzeros(matrix: Matrix) -> int:
     return int(np.count_nonzero(matrix.data if isinstance(matrix, BCOO) else matrix))
 
 
-def _choose_kernel(w_rec: Matrix) -> str:
+def _choose_kernel(w_rec: Matrix, precision: str) -> str:
     """Returns the kernel for a matrix on the device at hand."""
     rows, entries, longest = w_rec.shape[0], w_rec.size, w_rec.shape[1]
     if isinstance(w_rec, BCOO):
         entries, longest = w_rec.nse, np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0)
-    return sparse.choose_kernel(rows, entries, jax.default_backend(), longest)
+    return sparse.choose_kernel(rows, entries, jax.default_backend(), longest, precision)

@@ -7,8 +7,9 @@ a scatter and is never the fast path. `prepare` turns it, once, into the operand
     csr     BCSR. On a CPU it is a compiled product row by row, the fastest one there from 8 columns on.
     ell     Rows padded to the longest one; a row of h is gathered for each entry. It is for TPUs, unless one long row would
             pad all others beyond MOST_PADDING.
-    dense   An ordinary matrix product, for a connectivity near 1, and for small states on a GPU or TPU.
-    fused   Rows as they are, without padding, for GPUs: as a product, and in `fused.step` as a whole time step in one launch.
+    dense   An ordinary matrix product, for a connectivity near 1, and for smaller states on a GPU or TPU. It alone gains by
+            tf32 and bf16 of both factors; the others read W in float32, and in bf16 states that are rounded to it.
+    fused   Rows in pieces of a few lengths, for GPUs: the entries of a row are gathered and summed in one kernel.
 
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
 """
@@ -23,6 +24,8 @@ from jax import lax
 from jax.experimental import sparse
 from jax.sharding import PartitionSpec
 
+from esnlm.ops import matmul as products
+from esnlm.ops import xla
 from esnlm.reservoir import fused
 from esnlm.reservoir.arrays import bcoo
 
@@ -48,22 +51,24 @@ Operator = sparse.BCOO | sparse.BCSR | Ell | fused.Rows | Transposable | jax.Arr
 # The compiled csr product takes as long for fewer columns as for this many, so that fewer are padded to it.
 FEWEST_COLUMNS = 8
 
-# On a GPU a state gathered from the second-level cache (4 bytes at 5.5 TB/s on an H100) takes as long as this many entries of a
-# dense product in float32 (2 operations at 67 TFLOP/s).
-DENSE_ENTRIES = 24
-# The most units of a matrix that is made dense whatever its entries. On a GPU a program of `fused` waits for one read after another;
-# a TPU has no kernel that gathers.
-DENSE_UNITS = {"gpu": 2048, "tpu": 8192}
+# On a GPU a gathered state takes as long as so many entries of a dense product, by the precision of both. By NVIDIA's figures for an
+# H100, a state of 4 bytes from the second-level cache (5.5 TB/s) is 24 entries of float32 (2 operations at 67 TFLOP/s) or 180 of
+# TF32 (495 TFLOP/s), one of 2 bytes 180 of bf16. What an H200 took at N = 4,096 and 8,192 comes to 26 and 190 (results/h200.md).
+DENSE_ENTRIES = {"float32": 24, "tf32": 180, "bf16": 180}
+# The most units of a matrix that is made dense whatever its entries. On a GPU launching the kernels of `fused` takes as long; a TPU
+# has no kernel that gathers.
+DENSE_UNITS = {"gpu": 1024, "tpu": 8192}
 
 # Padded rows may have at most this many places for each entry: an estimate, since no TPU was measured. At N 65,536 Bernoulli rows
 # come to 2 places an entry and those of a scale-free network to 50.
 MOST_PADDING = 4
 
 
-def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0) -> str:
+def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0, precision: str = "float32") -> str:
     """Returns the kernel for a (rows, rows) matrix on JAX's backend cpu, gpu or tpu, as measured in results/recurrence.md (CPU).
 
-    `longest_row` counts the entries of the fullest row, to which "ell" would pad all rows; 0 if that is not known.
+    `longest_row` counts the entries of the fullest row, to which "ell" would pad all rows; 0 if that is not known. `precision` is
+    that of the states.
     """
     if nonzeros >= rows * rows // 4:
         return "dense"
@@ -72,7 +77,7 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
     if rows <= DENSE_UNITS["gpu" if backend == "gpu" else "tpu"]:
         return "dense"
     if backend == "gpu":
-        return "dense" if DENSE_ENTRIES * nonzeros >= rows * rows else "fused"
+        return "dense" if DENSE_ENTRIES[precision] * nonzeros >= rows * rows else "fused"
     return "ell" if rows * longest_row <= MOST_PADDING * nonzeros else "bcoo"
 
 
@@ -94,7 +99,7 @@ def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operat
     if kernel == "ell":
         return _pad_rows(rows, row, column, value)
     if kernel == "fused":
-        return fused.prepare((rows, columns), row, column, value)
+        return fused.prepare(rows, row, column, value)
     raise ValueError(f"kernel {kernel!r} is not one of {', '.join(KERNELS)}")
 
 
@@ -117,12 +122,21 @@ _matmul_with_transpose.defvjp(
 )
 
 
-def matmul(operator: Operator, h: jax.Array) -> jax.Array:
-    """Returns W h, (N, B), for a prepared W (N, M) and h (M, B); float32 throughout."""
+def matmul(operator: Operator, h: jax.Array, precision: str = "float32") -> jax.Array:
+    """Returns W h, (N, B), for a prepared W (N, M) and h (M, B); sums are in float32.
+
+    In bf16 h is rounded, which no gradient sees. In bf16 and tf32 a dense product rounds both factors.
+    """
+    if isinstance(operator, jax.Array) and precision != "float32":
+        return products.matmul(operator, h, (1, 0), precision)
+    if precision == "bf16":
+        # XLA would round what is gathered instead, and gather float32.
+        is_gathered = isinstance(operator, fused.Rows)
+        h = lax.optimization_barrier(xla.laid_out(h.astype(jnp.bfloat16))) if is_gathered else xla.rounded_to_bf16(h)
     if isinstance(operator, Transposable):
         return _matmul_with_transpose(operator, h)
     if isinstance(operator, fused.Rows):
-        return _by_columns(fused.product, operator, h)
+        return fused.product(operator, h)
     if isinstance(operator, Ell):
 
         def add_entry(total: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -158,11 +172,9 @@ class Columns(NamedTuple):
 
     value: jax.Array  # (V, K)
     index: jax.Array  # type: ignore[assignment]  # (V, K)
-    # (V, buckets + 1), for the kernel `fused`: where each bucket of units begins in a column
-    buckets: jax.Array | None = None
 
 
-def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str = "") -> Columns | jax.Array:
+def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | jax.Array:
     """Returns the operand of `add_columns` for W_in (N, V): a padded table of its columns, or (V, N) where it is dense."""
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(matrix).T
@@ -170,10 +182,7 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str = 
     row, column = np.asarray(matrix.indices).T
     order = np.argsort(column, kind="stable")  # by column and then by row
     values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], padding=rows)
-    if kernel != "fused":
-        return Columns(values.T, indices.T)
-    count = fused.buckets(rows, matrix.nse, columns)
-    return Columns(values.T, indices.T, jnp.asarray(fused.first_of_buckets(np.asarray(indices.T), rows, count)))
+    return Columns(values.T, indices.T)
 
 
 def matrix_of_columns(columns: Columns, rows: int) -> sparse.BCOO:

@@ -13,12 +13,6 @@ from tests import oracle
 
 V = 23
 
-# `fused` takes longer to compile for Pallas's interpreter, and tests/reservoir/test_fused.py has its quick tests.
-EVERY_KERNEL = [
-    *(kernel for kernel in sparse.KERNELS if kernel != "fused"),
-    pytest.param("fused", marks=pytest.mark.nightly),
-]
-
 # Over 40 contracting steps float32 stays within a few hundred roundings of float64.
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
@@ -39,7 +33,7 @@ def expected(reservoir, sentence, f=np.tanh):
 
 
 @pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
-@pytest.mark.parametrize("kernel", EVERY_KERNEL)
+@pytest.mark.parametrize("kernel", sparse.KERNELS)
 def test_states_agree_with_the_oracle(kernel, prefix_tree):
     frozen, texts = reservoir(), sentences(13)
     stream = FeatureStream(frozen.for_device(kernel), slots=16, capacity=8)
@@ -77,7 +71,7 @@ def test_other_settings_agree_too(settings):
         np.testing.assert_allclose(buffer[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kernel", EVERY_KERNEL)
+@pytest.mark.parametrize("kernel", sparse.KERNELS)
 @pytest.mark.parametrize("count, longest", [(13, 40), (1, 40), (5, 1)], ids=["many", "one sentence", "nothing but BOS"])
 def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     frozen, rng = reservoir(), np.random.default_rng(5)

@@ -93,8 +93,7 @@ def sentences(count=11, seed=0):
     "name, kernel",
     [
         *((name, "csr") for name in RESERVOIRS),
-        *((name, kernel) for name in EVERY_KERNEL for kernel in sparse.KERNELS if kernel not in ("csr", "fused")),
-        *(pytest.param(name, "fused", marks=pytest.mark.nightly) for name in EVERY_KERNEL),
+        *((name, kernel) for name in EVERY_KERNEL for kernel in sparse.KERNELS if kernel != "csr"),
     ],
 )
 def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):

@@ -16,10 +16,6 @@ from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 
 EPSILON = np.finfo(np.float32).eps
-PLAIN = [kernel for kernel in sparse.KERNELS if kernel != "fused"]
-# It takes longer to compile for Pallas's interpreter, and tests/reservoir/test_fused.py has its quick tests.
-EVERY_KERNEL = [*PLAIN, pytest.param("fused", marks=pytest.mark.nightly)]
-FUSED = pytest.param({}, "fused", marks=pytest.mark.nightly)
 
 
 def reservoir(**settings):
@@ -29,7 +25,7 @@ def reservoir(**settings):
 
 
 @pytest.mark.parametrize("columns", [1, 7])
-@pytest.mark.parametrize("kernel", EVERY_KERNEL)
+@pytest.mark.parametrize("kernel", sparse.KERNELS)
 def test_matmul_agrees_with_numpy(kernel, columns):
     w_rec = reservoir().w_rec
     h = np.random.default_rng(0).normal(size=(150, columns)).astype(np.float32)
@@ -78,7 +74,7 @@ def test_rows_are_not_padded_to_a_hub():
 
 
 @pytest.mark.parametrize(
-    "settings, kernel", [*(({}, kernel) for kernel in PLAIN), ({"connectivity": 0.5}, "csr"), FUSED]
+    "settings, kernel", [*(({}, kernel) for kernel in sparse.KERNELS), ({"connectivity": 0.5}, "csr")]
 )
 def test_gradients_flow_back_through_the_transpose(settings, kernel):
     """dL/dh = W^T dL/d(W h), and W h is what it was; a matrix stored dense stays so."""
