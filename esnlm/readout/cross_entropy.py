@@ -10,7 +10,8 @@ normalised, and no maximum is sought. With s the row sums of E, w the weights of
     dL/db  = E^T (w / s)     - scatter_y(w)
 
 which equals the textbook's (softmax - one-hot), a matrix that is never written. Since s >= 1, nothing that has weight can underflow.
-If a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to the maximum.
+If a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to log s, which are
+probabilities. A GPU or TPU would wait for the host to decide that, and always computes these, with log s from one pass over the logits.
 
 Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The row is then
 there once, with exponentials relative to the first of its targets: w / s has the sum of the weights of its targets, and log s the
@@ -82,7 +83,7 @@ def pair_log_probs(
     _, total = _relative(logits, bias, base)
 
     def about_maximum() -> jax.Array:
-        _, total, top = _about_maximum(_without_bias(z, w, prior, precision) + bias)
+        top, total = _row_sums(_without_bias(z, w, prior, precision), bias)
         return (picked - top[sources]) - jnp.log(total)[sources]
 
     log_probs = (picked - base[sources]) - jnp.log(total)[sources]
@@ -103,10 +104,6 @@ def _forward(
 ) -> tuple[jax.Array, Gradient]:
     """Returns the loss and its gradient; dL/dZ, a product of its own, only where it is asked for."""
     rows = jnp.arange(len(z)) if rows is None else rows
-    logits = _without_bias(z, w, prior, precision)  # (C, V); the bias is added below, in the pass of the exponentials
-    picked = logits[rows, targets] + bias[targets]  # (P,)
-    base = picked[: len(z)]  # (C,), the logit of the first target of each row
-    e, total = _relative(logits, bias, base)
 
     def from_exponentials(e: jax.Array, total: jax.Array, excess: jax.Array) -> tuple[jax.Array, *Gradient]:
         """Returns (loss, dz, dw, dbias), from E (C, V), its row sums (C,) and the logit that E is relative to less O_y (P,)."""
@@ -128,14 +125,23 @@ def _forward(
         dbias = _dot(scale, e).at[targets].add(-slopes)  # (V,)
         return loss, dz, dw, dbias
 
-    def about_maximum() -> tuple[jax.Array, *Gradient]:
-        logits = _without_bias(z, w, prior, precision) + bias
-        e, total, top = _about_maximum(logits)
-        return from_exponentials(e, total, top[rows] - logits[rows, targets])
+    def from_probabilities() -> tuple[jax.Array, *Gradient]:
+        logits = _without_bias(z, w, prior, precision)
+        top, total = _row_sums(logits, bias)
+        log_sum = top + jnp.log(total)
+        e = jnp.exp(logits + bias - log_sum[:, None])
+        return from_exponentials(e, jnp.ones_like(total), log_sum[rows] - (logits[rows, targets] + bias[targets]))
 
-    found = from_exponentials(e, total, base[rows] - picked)
-    loss, dz, dw, dbias = xla.or_else(found, (total < LARGEST_SUM).all(), about_maximum)
-    return loss, (dz, dw, dbias)
+    def about_target() -> tuple[jax.Array, *Gradient]:
+        logits = _without_bias(z, w, prior, precision)  # (C, V); the pass of the exponentials adds the bias
+        picked = logits[rows, targets] + bias[targets]  # (P,)
+        base = picked[: len(z)]  # (C,), the logit of the first target of each row
+        e, total = _relative(logits, bias, base)
+        found = from_exponentials(e, total, base[rows] - picked)
+        return xla.or_else(found, (total < LARGEST_SUM).all(), from_probabilities)
+
+    loss, *gradient = lax.platform_dependent(cpu=about_target, default=from_probabilities)
+    return loss, tuple(gradient)
 
 
 def _forward_of_vjp(
@@ -168,16 +174,22 @@ def _without_bias(z: jax.Array, w: jax.Array, prior: jax.Array | None, precision
     return logits if prior is None else logits + prior
 
 
-def _relative(logits: jax.Array, bias: jax.Array | int, base: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _relative(logits: jax.Array, bias: jax.Array, base: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns E = exp(logits + bias - base) (C, V) and its row sums (C,)."""
     e = jnp.exp(logits + bias - base[:, None])
     return e, xla.row_sums(e)
 
 
-def _about_maximum(logits: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,). The logits have the bias."""
-    top = logits.max(axis=1)
-    return *_relative(logits, 0, top), top
+def _row_sums(logits: jax.Array, bias: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the maxima of logits + bias (C,), and the row sums of exponentials relative to them (C,), in one pass."""
+
+    def join(one: tuple[jax.Array, jax.Array], other: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        top = jnp.maximum(one[0], other[0])
+        return top, one[1] * jnp.exp(one[0] - top) + other[1] * jnp.exp(other[0] - top)
+
+    x = logits + bias
+    lowest = jnp.finfo(x.dtype).min  # finite: -inf less -inf is not a number
+    return lax.reduce((x, jnp.ones_like(x)), (lowest, jnp.zeros((), x.dtype)), join, (1,))
 
 
 def likeliest_targets(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:
