@@ -18,10 +18,12 @@ Programs are those that a run calls, with the settings that it chooses on such a
     time step  features of a prefetch window (features/recurrence.py); a loop's body counts once
     scoring    log-probabilities of a chunk of features (evaluation/scoring.py)
 
-GFLOP and GB are XLA's own count (`cost_analysis`), in which a kernel written in Triton counts nothing. "least" is what nothing can
-do without: in an update the products read the parameters and write the gradient, and the optimizer reads both and its state, and
-writes parameters and state. What lies between, such as logits, is not in it. Kernels, loops, conditionals and exchanges are counted
-in the compiled text. On several devices all figures are of one of them. Writes compile_for.TARGET.json and .md under --out.
+GFLOP and GB are XLA's own count (`cost_analysis`). For a GPU it has none, and GB are the operands and results of all kernels in the
+compiled text, of what a kernel gathers from or scatters into the rows alone; the body of a loop counts once. "least" is what nothing
+can do without whose logits lie in memory: in an update the products read the parameters and A once more, and write the gradient, the
+optimizer reads both and its state and writes parameters and state, logits are written and read, and so are probabilities, twice.
+Kernels, loops, conditionals and exchanges are counted in the compiled text. On several devices all figures are of one of them. Writes
+compile_for.TARGET.json and .md under --out.
 """
 
 import math
@@ -205,6 +207,8 @@ class Model:
         state = self.placed(jax.eval_shape(optimizer.init, self.params))
         least = 5 * own_bytes(self.params) + 2 * own_bytes(state)
         least += 4 * ROWS * config.ahead_size / self.devices if config.ahead_size else 0
+        least += 5 * 4 * ROWS * placement.rows / (mesh.shape["vocabulary"] if (mesh := placement.mesh) else 1)
+        least += own_bytes(self.params.get("readout", {}).get("a", ()))
         function = Updates(model=self.model, compute=compute, **others)._update
         return function.trace(self.params, state, self.array(dtype=bool), self.array(UPDATES), *given), least
 
@@ -279,11 +283,80 @@ def compile_it(traced: Any, platform: str, least: float, name: str, folder: Path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / (re.sub(r"\W+", "_", name) + ".txt")).write_text(text, encoding="utf-8")
     cost = compiled.cost_analysis() or {}
-    flops, moved = (cost.get(key, math.nan) for key in ("flops", "bytes accessed"))
+    flops, moved = cost.get("flops", math.nan), cost.get("bytes accessed", moved_bytes(text))
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     sizes = {"GFLOP": flops, "GB": moved, "least GB": least, "held GB": held, "temporary GB": memory.temp_size_in_bytes}
     found = {"compiled in s": seconds} | {key: size / 1e9 for key, size in sizes.items()}
     return found | {"GB / least": moved / least} | count(text)
+
+
+def moved_bytes(text: str) -> int:
+    """Returns the bytes that the kernels of a compiled text read and write."""
+    computations: dict[str, dict[str, tuple[str, str, list[str], str]]] = {}
+    for line in re.sub(r"/\*.*?\*/", "", text).splitlines():
+        if begins := re.match(r"(?:ENTRY )?%?([\w.-]+) \(.*{$", line):
+            own = computations[begins[1]] = {}
+        elif found := re.match(r"\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([a-z][\w-]*)\((.*?)\)(.*)", line):
+            name, shape, kind, given, rest = found.groups()
+            own[name] = shape, kind, re.findall(r"%([\w.-]+)", given) if kind != "parameter" else [given], rest
+    entry = computations[re.search(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)[1]]
+    return sum(_moved(computations, own) for own in [entry, *_bodies(computations, entry)])
+
+
+KERNELS = ("fusion", "custom-call", "copy", "dot", "reduce", "scatter", "gather", "sort", "transpose")
+IN_PLACE = ("scatter", "dynamic-update-slice")
+
+
+def _moved(computations: dict, own: dict) -> int:
+    total = 0
+    for shape, kind, given, rest in own.values():
+        if kind not in KERNELS:
+            continue
+        sizes, written = [size_of(own[name][0]) for name in given], size_of(shape)
+        called = re.search(r"calls=%?([\w.-]+)", rest)
+        if kind == "fusion" and called:
+            inside = computations[called[1]]
+            for name, (_, what, number, _) in inside.items():
+                if what == "parameter":
+                    sizes[int(number[0])] = min(sizes[int(number[0])], _read(inside, name))
+            _, root, parts, _ = inside[next(reversed(inside))]
+            while root == "bitcast":
+                _, root, parts, _ = inside[parts[0]]
+            written = size_of(inside[parts[-1 if root == "scatter" else 1]][0]) if root in IN_PLACE else written
+        total += sum(sizes) + written
+    return total
+
+
+def _read(inside: dict, name: str) -> float:
+    """Returns what a fusion reads of one of its operands, at most."""
+    total = 0.0
+    for own, (shape, kind, given, _) in inside.items():
+        if name not in given or kind == "parameter":
+            continue
+        if kind == "bitcast":
+            total += _read(inside, own)
+        elif kind in ("gather", "dynamic-slice") and given[0] == name:
+            total += size_of(shape)
+        elif kind in IN_PLACE and given[0] == name:
+            total += size_of(inside[given[-1 if kind == "scatter" else 1]][0])
+        else:
+            return math.inf
+    return total
+
+
+def _bodies(computations: dict, own: dict) -> list[dict]:
+    named = (re.search(r"body=%?([\w.-]+)", rest) for _, kind, _, rest in own.values() if kind == "while")
+    return [body for each in named for body in (computations[each[1]], *_bodies(computations, computations[each[1]]))]
+
+
+def size_of(shape: str) -> int:
+    """Returns the bytes of a shape as XLA writes it."""
+    bits = {"pred": 8, "bf16": 16}
+    parts = re.findall(r"([a-z]+\d*)\[([\d,]*)\]", shape)
+    return sum(
+        (bits.get(kind) or int(re.sub(r"\D", "", kind) or 0)) // 8 * math.prod(map(int, filter(None, dims.split(","))))
+        for kind, dims in parts
+    )
 
 
 def count(text: str) -> dict:

@@ -28,7 +28,6 @@ import untrained
 from jax import lax
 
 import esnlm
-from esnlm.features.layout import Steps
 from esnlm.ops.matmul import matmul
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_scipy

@@ -56,6 +56,8 @@ class TrainingLog:
     def push(self, outcome: Outcome, log: bool) -> None:
         """Takes the outcome of update `state.step`, which was just handed to the device, and records those that are there."""
         state = self.state
+        for number in outcome:
+            number.copy_to_host_async()
         self.pending.append(Pushed(outcome, state.step, state.tokens, state.words, log))
         ahead = FEWEST_AHEAD if self.pace is None else SECONDS_AHEAD / max(self.pace, 1e-6)
         ahead = min(MOST_AHEAD, max(FEWEST_AHEAD, int(ahead)))
