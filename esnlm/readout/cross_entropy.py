@@ -121,7 +121,8 @@ def _forward(
             mean = matmul(e, w, (1, 0), precision)  # (C, r): E W
             dz = (scale[:, None] * mean).at[rows].add(-slopes[:, None] * w[targets])
             scale = xla.after(scale, mean)  # one large product after the other
-        dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-slopes[:, None] * z[rows])  # (V, r)
+        dw = matmul(e, scale[:, None] * z, (0, 0), precision)  # (V, r)
+        dw = xla.laid_out(dw.at[targets].add(-slopes[:, None] * z[rows]))
         dbias = _dot(scale, e).at[targets].add(-slopes)  # (V,)
         return loss, dz, dw, dbias
 
