@@ -6,8 +6,8 @@ Each precision scores the same minimal pairs. Its row has the largest and the me
 against float64 (NumPy, on --reference sentences), and the share of the pairs whose answer is not that of float32. On a
 CPU tf32 is emulated: the factors of a product are rounded to 10 bits, as the hardware does. "bf16 states" is
 `compute.state_precision: bf16` with a readout in float32. Its rounding is the same on every device: what W_rec reads is
-rounded to bfloat16, and its sums are in float32. Errors of a state are those after the last token of the sentences in
-float64, whose units are within -1 and 1.
+rounded to bfloat16, and its sums are in float32. "dense tf32" and "dense bf16" are the kernel `dense`, which rounds W_rec
+too. Errors of a state are those after the last token of the sentences in float64, whose units are within -1 and 1.
 
 Writes precision.json and .md under --out.
 """
@@ -32,6 +32,8 @@ PRECISIONS = {
     "tf32": {"precision": "tf32", "state_precision": "float32"},
     "bf16": {"precision": "bf16", "state_precision": "float32"},
     "bf16 states": {"precision": "float32", "state_precision": "bf16"},
+    "dense tf32": {"precision": "float32", "state_precision": "tf32", "kernel": "dense"},
+    "dense bf16": {"precision": "float32", "state_precision": "bf16", "kernel": "dense"},
 }
 
 

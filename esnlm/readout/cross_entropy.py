@@ -79,15 +79,18 @@ def pair_log_probs(
     """
     logits = _without_bias(z, w, prior, precision)  # (C, V), as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
-    base = likeliest_targets(picked, sources, len(z))
-    _, total = _relative(logits, bias, base)
 
     def about_maximum() -> jax.Array:
-        top, total = _row_sums(_without_bias(z, w, prior, precision), bias)
+        top, total = _row_sums(_without_bias(z, w, prior, precision), bias)  # a loop does not hold the logits
         return (picked - top[sources]) - jnp.log(total)[sources]
 
-    log_probs = (picked - base[sources]) - jnp.log(total)[sources]
-    return xla.or_else(log_probs, (total < LARGEST_SUM).all(), about_maximum)
+    def about_targets() -> jax.Array:
+        base = likeliest_targets(picked, sources, len(z))
+        _, total = _relative(logits, bias, base)
+        log_probs = (picked - base[sources]) - jnp.log(total)[sources]
+        return xla.or_else(log_probs, (total < LARGEST_SUM).all(), about_maximum)
+
+    return lax.platform_dependent(cpu=about_targets, default=about_maximum)
 
 
 def _forward(

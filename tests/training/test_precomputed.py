@@ -129,6 +129,16 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
         )
 
 
+def test_the_first_update_waits_for_one_size_only(monkeypatch):
+    monkeypatch.setitem(batches.COMPILATION, "cpu", 0)
+    model = MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
+    updates, begin, epochs = prepare(model, store(LENGTHS + [30] * 8))
+    assert len(updates.shapes.buckets) > 1
+    updates.load(0, epochs[0].windows[0])
+    updates.run(*begin, 0)
+    assert updates._update._cache_size() == 1
+
+
 def windows_read(monkeypatch):
     """Returns where windows are read from now on: (the updates' sentences, whether the thread that trains reads them)."""
     found, read = [], PrecomputedUpdates._read
