@@ -113,11 +113,10 @@ def main(arguments: list[str] | None = None) -> dict:
         settings += ["--run=unused", f"--compute.precision={args.precision}", *(f"--{each}" for each in args.set)]
         experiment = config_io.read(CONFIGS / file, settings)
         model = Model(experiment, args.vocabulary, BACKENDS[platform], mesh, devices[0])
-        with jax.sharding.use_abstract_mesh(model.mesh.abstract_mesh):  # it says for which GPU a kernel in Triton is
-            for what, traced, least in model.programs():
-                label = f"{name}, {what}"
-                record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
-                print(label, found, flush=True)
+        for what, traced, least in model.programs():
+            label = f"{name}, {what}"
+            record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
+            print(label, found, flush=True)
         file, title = f"compile_for.{args.target.replace(':', '.')}", f"Compiled for {args.target}, {args.precision}"
         measure.write(args.out, file, title, markdown(record), record)
     return record

@@ -139,8 +139,6 @@ def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
     """Returns {name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
     kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
-    if jax.default_backend() != "gpu":
-        kernels.remove("fused")
     found = {f"esnlm {kernel}": (esnlm_step, reservoir.for_device(kernel)) for kernel in kernels}
     plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
     return found | {"jax BCOO": (plain_step, plain)}
