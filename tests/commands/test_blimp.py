@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from esnlm import commands, loaded_run
+from esnlm.models.ngrams import UnigramModel
 from tests.evaluation.fake_run import fake_run
 
 
@@ -19,6 +20,7 @@ def fake_load(directory, step=None, untrained=False):
     step = 0 if untrained else step or 100
     run = fake_run(Path(directory), token_log_probs_of, name=Path(directory).name, step=step)
     run.token_log_probs_of = token_log_probs_of
+    run.bigram = lambda: UnigramModel.from_counts(np.ones(run.tokenizer.vocab_size, int))  # stands for one
     return run
 
 
@@ -56,6 +58,7 @@ def test_a_run_is_scored_on_its_own_pairs(run, capsys):
     folder = run / "evaluation"
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert sorted(files) == ["blimp-paper.json", "blimp-paper.md", "blimp-paper.pairs.jsonl"]
+    assert "bigram" in json.loads(files["blimp-paper.json"])["baselines"]  # as at the end of training
     provenance = json.loads(files["blimp-paper.json"])["provenance"]
     assert provenance["versions"].keys() == {"python", "esnlm", "jax", "numpy"} and "cores" in provenance["machine"]
     assert call("--run", run) == 0, "the same again is no conflict"

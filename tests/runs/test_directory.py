@@ -22,12 +22,12 @@ def test_what_is_there_of_another_is_neither_written_over_nor_taken_back(tmp_pat
 
 def test_a_start_that_fails_leaves_nothing(tmp_path):
     directory = RunDirectory(tmp_path)
-    with pytest.raises(InputError), directory.begin():
+    with pytest.raises(InputError), directory.locked(), directory.begin():
         directory.config.write_text("run: x\n")
         directory.manifest.add(directory.config)
         directory.tokenizer.mkdir()
         raise InputError("bad data")
-    assert list(tmp_path.iterdir()) == []
+    assert not tmp_path.exists()
 
 
 def test_the_page_lists_every_entry():

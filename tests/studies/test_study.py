@@ -93,6 +93,8 @@ def test_the_processes_of_an_array_share_the_runs_and_the_plan_trains_nothing(wr
     assert [line.split()[0] for line in told[:2]] == ["to", "done"] and told[2].startswith("1 of 2 runs are done")
     assert run_study(file, tmp_path / "out", part="0/2") == 0 and len(asked) == 2
     assert [len(cell["runs"]) for cell in table_of(tmp_path / "out")["cells"]] == [1, 1]
+    with pytest.raises(InputError, match="has runs of spectral_radius=0.5, which this grid lacks"):
+        run_study(file, tmp_path / "out", overrides=["--model.reservoir.spectral_radius", "[0.9]"])
 
 
 def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp_path):
