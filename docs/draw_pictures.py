@@ -188,7 +188,12 @@ def trained() -> esnlm.Run:
 def main() -> None:
     """Draws all of them beside this file. The same packages give the same bytes."""
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "esnlm", "font.family": "sans-serif"}
-    figures = {"model": draw_model(), "losses": draw_losses(), "packing": draw_packing(), "sentence": draw_sentence(trained())}
+    figures = {
+        "model": draw_model(),
+        "losses": draw_losses(),
+        "packing": draw_packing(),
+        "sentence": draw_sentence(trained()),
+    }
     for name, figure in figures.items():
         figure.savefig(HERE / f"{name}.svg", metadata={"Date": None}, facecolor="white")
 
