@@ -26,6 +26,7 @@ Kernels, loops, conditionals and exchanges are counted in the compiled text. On 
 compile_for.TARGET.json and .md under --out.
 """
 
+import contextlib
 import math
 import os
 import re
@@ -113,10 +114,11 @@ def main(arguments: list[str] | None = None) -> dict:
         settings += ["--run=unused", f"--compute.precision={args.precision}", *(f"--{each}" for each in args.set)]
         experiment = config_io.read(CONFIGS / file, settings)
         model = Model(experiment, args.vocabulary, BACKENDS[platform], mesh, devices[0])
-        for what, traced, least in model.programs():
-            label = f"{name}, {what}"
-            record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
-            print(label, found, flush=True)
+        with contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            for what, traced, least in model.programs():
+                label = f"{name}, {what}"
+                record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
+                print(label, found, flush=True)
         file, title = f"compile_for.{args.target.replace(':', '.')}", f"Compiled for {args.target}, {args.precision}"
         measure.write(args.out, file, title, markdown(record), record)
     return record

@@ -10,9 +10,8 @@ from esnlm.settings import Count, settings
 
 # On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in measurements up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
-GPU_CACHE = (
-    32 << 20
-)  # bytes, of the second-level cache of an A100 (40 MB) or H100 (50 MB), from which states are gathered
+# On a GPU states are gathered from its second-level cache, 40 MB on an A100 and 50 MB on an H100.
+GPU_CACHE = 32 << 20  # bytes
 CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
 MOST_SLOTS = 4096  # of a GPU or TPU
 

@@ -125,7 +125,9 @@ def _forward(
             dz = (scale[:, None] * mean).at[rows].add(-slopes[:, None] * w[targets])
             scale = xla.after(scale, mean)  # one large product after the other
         dw = matmul(e, scale[:, None] * z, (0, 0), precision)  # (V, r)
-        dw = xla.laid_out(dw.at[targets].add(-slopes[:, None] * z[rows]))
+        dw = dw.at[targets].add(-slopes[:, None] * z[rows])
+        if jax.sharding.get_abstract_mesh().empty:  # Devices that have some rows each would gather all of them.
+            dw = xla.laid_out(dw)
         dbias = _dot(scale, e).at[targets].add(-slopes)  # (V,)
         return loss, dz, dw, dbias
 

@@ -125,7 +125,7 @@ _matmul_with_transpose.defvjp(
 def matmul(operator: Operator, h: jax.Array, precision: str = "float32") -> jax.Array:
     """Returns W h, (N, B), for a prepared W (N, M) and h (M, B); sums are in float32.
 
-    In bf16 h is rounded, which no gradient sees. In bf16 and tf32 a dense product rounds both factors.
+    In bf16 a sparse product rounds h, which no gradient sees. In bf16 and tf32 a dense product rounds both factors.
     """
     if isinstance(operator, jax.Array) and precision != "float32":
         return products.matmul(operator, h, (1, 0), precision)
@@ -136,7 +136,7 @@ def matmul(operator: Operator, h: jax.Array, precision: str = "float32") -> jax.
     if isinstance(operator, Transposable):
         return _matmul_with_transpose(operator, h)
     if isinstance(operator, fused.Rows):
-        return fused.product(operator, h)
+        return _by_columns(fused.product, operator, h)
     if isinstance(operator, Ell):
 
         def add_entry(total: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -155,7 +155,7 @@ def _csr_product(operator: sparse.BCSR, h: jax.Array) -> jax.Array:
 
 
 def _by_columns(product: Callable[[Any, jax.Array], jax.Array], operator: Operator, h: jax.Array) -> jax.Array:
-    """Returns a product that is one call for XLA, which cannot divide it: under jax.set_mesh each device has some columns of h."""
+    """Returns a product that XLA cannot divide, as it is one call or has layouts: under jax.set_mesh each device has some columns of h."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.manual_axes:
         return product(operator, h)
