@@ -13,8 +13,8 @@ PAD = "<|pad|>"
 def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     """Returns the content of tokenizer.json and of tokenizer_config.json, by name.
 
-    With special tokens it puts BOS first, before each text of a pair too. It pads on the right: with EOS, or with a token of its
-    own, whose id is the size of the run's vocabulary.
+    With special tokens it puts BOS first; before the second text of a pair, BOS would set the state back and the first be lost. It
+    pads on the right: with EOS, or with a token of its own, whose id is the size of the run's vocabulary.
     """
     pad = ENDOFTEXT if pad_is_eos else PAD
     config = {
@@ -57,9 +57,8 @@ def _fast(tokenizer: Tokenizer, pad: str) -> Any:
         if token.encode() in tokenizer.ranks:
             raise InputError(f"tokenizer {tokenizer.name}: cannot be exported, since {token!r} is one of its words")
         fast.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-    single, pair = f"{ENDOFTEXT} $A", f"{ENDOFTEXT} $A {ENDOFTEXT} $B"
-    bos = [(ENDOFTEXT, tokenizer.bos)]
-    fast.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=bos)
+    single, bos = f"{ENDOFTEXT} $A", [(ENDOFTEXT, tokenizer.bos)]
+    fast.post_processor = processors.TemplateProcessing(single=single, pair=f"{single} $B", special_tokens=bos)
     return fast
 
 
