@@ -19,7 +19,7 @@ from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
-# The accuracy of `spectral_radius`. A value closer than this to a proposition's bound decides nothing.
+# The accuracy of `spectral_radius`, so it is shown with three decimals. A value closer to a proposition's bound decides nothing.
 MARGIN = 1e-3
 ROUNDING = 1e-6  # relative: leaks are float32, so that 0.8 is 0.80000001
 START_SEED = 0  # of the start vectors of the iterations
@@ -75,7 +75,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     if is_below:
         not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a says nothing"
-    unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
+    unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.3f}, above 1"
     rules = {layer.update_rule for layer in reservoir.layers}
     own = sorted(({activation} - {"tanh", "relu"}) | (rules - {"leaky_output", "leaky_membrane"}))
     if own:
@@ -90,7 +90,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
         reason = f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
     elif linear <= 1 + MARGIN:
         verdict = "undecided"
-        reason = f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)"
+        reason = f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.3f}) is clearly above 1 (3b)"
     elif empty:
         verdict, reason = "fails", f"{unstable}, and input 0 occurs (empty columns of W_in: {empty}; proposition 3b)"
     else:

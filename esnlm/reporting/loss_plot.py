@@ -96,14 +96,11 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
     levels = {name: nll for name, nll in (ended or {}).get("references", {}).items() if np.isfinite(nll)}
     # The first updates, and runs that end above FAR, lie above the picture.
     every = np.concatenate([*(nll["tokens"][:, 1] for each in curves.values() for nll in each), list(levels.values())])
-    ends = {
-        name: max(float(its["tokens"][-1, 1]) for its in each if its["tokens"].size) for name, each in curves.items()
-    }
+    tokens = {name: [its["tokens"] for its in each if its["tokens"].size] for name, each in curves.items()}
+    ends = {name: max(float(its[-1, 1]) for its in each) for name, each in tokens.items()}
     last = [*ends.values(), *levels.values()]
-    lowest, highest = (
-        every.min() - 0.1,
-        min(max([end for end in last if end <= FAR] or last) + ABOVE, every.max() + 0.1),
-    )
+    lowest, most = every.min() - 0.1, every.max() + 0.1
+    highest = min(max([end for end in last if end <= FAR] or last) + ABOVE, most)
     width = 1.5 + 4.75 * len(shown)
     made = plots.figure(width, 4.6, columns=len(shown), sharey=True)
     if made is None:

@@ -285,18 +285,15 @@ class DeepReadoutModel(EsnlmModel):
 
 
 class DeepReadoutForCausalLM(EsnlmForCausalLM):
-    config_class: Any = DeepReadoutConfig
-    model_class = DeepReadoutModel
+    config_class, model_class = DeepReadoutConfig, DeepReadoutModel
 
 
 class DeepReadoutForSequenceClassification(EsnlmForSequenceClassification):
-    config_class: Any = DeepReadoutConfig
-    model_class = DeepReadoutModel
+    config_class, model_class = DeepReadoutConfig, DeepReadoutModel
 
 
 class DeepReadoutForTokenClassification(EsnlmForTokenClassification):
-    config_class: Any = DeepReadoutConfig
-    model_class = DeepReadoutModel
+    config_class, model_class = DeepReadoutConfig, DeepReadoutModel
 
 
 def _normed(z: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:

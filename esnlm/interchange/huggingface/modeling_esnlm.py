@@ -354,6 +354,7 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         past_key_values: Any = None,
         labels: torch.Tensor | None = None,
         logits_to_keep: int = 0,
+        cache: Any = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
@@ -364,20 +365,15 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         that of the token before it, is 0. With `num_items_in_batch`, which a Trainer gives, the loss is the sum divided by it, so that
         gradients add up over the parts of a batch. `logits_to_keep` asks for the logits of the last tokens only.
         """
-        given = {"inputs_embeds": inputs_embeds, "return_dict": True}
+        given = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
         read = self.model(input_ids, attention_mask, past_key_values, **kwargs | given)
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
         loss = None
         if labels is not None:
             mask = self.model.mask_of(inputs_embeds if input_ids is None else input_ids, attention_mask)
-            pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, 1:] | ~mask[:, :-1]
-            targets = labels[:, 1:].masked_fill(pads, -100)
-            loss = functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1).float(),
-                targets.flatten(),
-                reduction="mean" if num_items_in_batch is None else "sum",
-            )
-            loss = loss if num_items_in_batch is None else loss / num_items_in_batch
+            pads = (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)  # the first label is no target in any case
+            asked = {"labels": labels.masked_fill(pads, -100), "num_items_in_batch": num_items_in_batch}
+            loss = self.loss_function(logits=logits, vocab_size=self.config.num_tokens, **asked)
         logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)
         more = {"hidden_states": read.hidden_states, CACHE: read.get(CACHE)}
         return CausalLMOutputWithPast(loss=loss, logits=logits, **more)
@@ -423,24 +419,19 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
         """
         asked = {"output_hidden_states": output_hidden_states, "use_cache": False, "return_dict": True}
         read = self.model(input_ids, attention_mask, inputs_embeds=inputs_embeds, **asked)
-        logits = self.score(self.scored(read.last_hidden_state))
+        features = read.last_hidden_state  # tokens that pad leave the state as it was
+        logits = self.score(features[:, -1] if self.output_class is SequenceClassifierOutput else features)
         loss = None
         if labels is not None:
             given = {"labels": labels, "logits": logits, "pooled_logits": logits}
             loss = self.loss_function(**given, config=self.config, **kwargs)
         return self.output_class(loss=loss, logits=logits, hidden_states=read.hidden_states)
 
-    def scored(self, features: torch.Tensor) -> torch.Tensor:
-        return features[:, -1]  # tokens that pad leave the state as it was
-
 
 class EsnlmForTokenClassification(EsnlmForSequenceClassification):
     """The network under a linear layer that scores the classes of each token from the features after it."""
 
     output_class = TokenClassifierOutput
-
-    def scored(self, features: torch.Tensor) -> torch.Tensor:
-        return features
 
 
 def rows(table: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
