@@ -31,7 +31,6 @@ folder, texts, trust = sys.argv[1], json.load(open(sys.argv[2])), {"trust_remote
 model, tokenizer = AutoModelForCausalLM.from_pretrained(folder, **trust).eval(), AutoTokenizer.from_pretrained(folder)
 ids = [tokenizer(text, return_tensors="pt").input_ids for text in texts]
 batch = tokenizer(texts[:32], return_tensors="pt", padding=True)
-rows = [dict(tokenizer(text)) for text in texts[:32]]
 """
 TRAIN = """
 def train(size, parts):
@@ -39,15 +38,14 @@ def train(size, parts):
     told |= dict(optim="sgd", learning_rate=0.01, max_grad_norm=0, disable_tqdm=True, output_dir=sys.argv[2] + ".out")
     told = transformers.TrainingArguments(**told, per_device_train_batch_size=size, gradient_accumulation_steps=parts)
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    transformers.Trainer(model, told, train_dataset=rows, data_collator=collate).train()
+    transformers.Trainer(model, told, train_dataset=[dict(tokenizer(text)) for text in texts[:32]], data_collator=collate).train()
     return [each.detach().flatten().tolist() for each in model.parameters()]
 found, expected = train(1, 4), train(4, 1)
 """
 LORA = """
 import peft
 lora = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", r=8, target_modules="all-linear"))
-adam = torch.optim.AdamW([each for each in lora.parameters() if each.requires_grad], 1e-2)
-losses = []
+adam, losses = torch.optim.AdamW([each for each in lora.parameters() if each.requires_grad], 1e-2), []
 for _ in range(20):
     losses.append(lora(**batch, labels=batch.input_ids).loss)
     losses[-1].backward(), adam.step(), adam.zero_grad()
@@ -85,8 +83,8 @@ found = [[-float(s) for s in tool.surprise(text)[0].surprisals[1:]] for text in 
 SENTENCES = """
 from sentence_transformers import SentenceTransformer, models
 reads = models.Transformer(folder, model_kwargs=trust, config_kwargs=trust)
-pools = models.Pooling(reads.get_word_embedding_dimension())
-found = SentenceTransformer(modules=[reads, pools]).encode(texts).tolist()
+tool = SentenceTransformer(modules=[reads, models.Pooling(reads.get_word_embedding_dimension())])
+found = tool.encode(texts).tolist()
 """
 # By package: what is compared, which numbers of esnlm (None: the program's own `expected`), and the program.
 PROGRAMS = {
@@ -110,20 +108,21 @@ def main(arguments: list[str] | None = None) -> dict:
     args = parser.parse_args(arguments)
     record, run = measure.begin() | {"rows": []}, esnlm.load(args.run)
     others = dict(each.split("=", 1) for each in args.python)
-    lines = [json.loads(file.open().readline()) for file in measure.spread(sorted(args.data.glob("*.jsonl")), args.pairs)]
+    files = measure.spread(sorted(args.data.glob("*.jsonl")), args.pairs)
+    lines = [json.loads(file.read_text().splitlines()[0]) for file in files]
     texts = [line[side] for line in lines for side in ("sentence_good", "sentence_bad")]
     own = {"tokens": [its[:-1] for its in run.token_log_probs(texts)]}  # without EOS
     own |= {"texts": [[its.sum()] for its in own["tokens"]], "states": [its[:-1].mean(0) for its in run.states(texts)]}
     with tempfile.TemporaryDirectory() as folder:
         export(run.directory, f"{folder}/hf")
         for package, (compared, known, program) in PROGRAMS.items():
-            end = f"\njson.dump([version({package!r}), found, {known and 'None' or 'expected'}], open(sys.argv[2], 'w'))"
+            end = f"\njson.dump([version({package!r}), found, {'0' if known else 'expected'}], open(sys.argv[2], 'w'))"
             command = [others.get(package, sys.executable), "-c", START + program + end, f"{folder}/hf"]
             began = time.perf_counter()
             file = Path(folder, "texts.json")
             file.write_text(json.dumps(texts))
             done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
-            row = {"tool": package, "version": "", "compared": compared}
+            row = {"tool": package, "compared": compared, "largest difference": " ".join(done.stderr.split())[-80:]}
             if done.returncode == 0:
                 row["version"], found, expected = json.loads(file.read_text())
                 pairs = list(zip(found, own[known] if known else expected, strict=True))
@@ -132,10 +131,7 @@ def main(arguments: list[str] | None = None) -> dict:
                     sums = np.array([[np.sum(its) for its in pair] for pair in pairs]).reshape(-1, 2, 2)
                     right = sums[:, 0] > sums[:, 1]  # (pairs, 2): the tool's answer and esnlm's
                     row["answers that differ"] = f"{(right[:, 0] != right[:, 1]).sum()} of {len(right)}"
-            else:
-                row["largest difference"] = "failed: " + (done.stderr.strip().splitlines() or ["?"])[-1][:80]
             record["rows"].append(row | {"seconds": time.perf_counter() - began})
-            print(record["rows"][-1], flush=True)
     titles = ["tool", "version", "compared", "largest difference", "answers that differ", "seconds"]
     page = measure.table(titles, ([row.get(title, "") for title in titles] for row in record["rows"]))
     measure.write(args.out, "interchange", "One run in the programs of others", page, record)

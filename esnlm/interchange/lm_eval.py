@@ -78,9 +78,6 @@ class EsnLM(TemplateLM):
     def get_model_info(self) -> dict[str, Any]:
         return {"run": str(self.run.directory), "step": self.run.step, "tokenizer_sha256": self.run.tokenizer.sha256}
 
-    def chat_template(self, chat_template: bool | str = False) -> str:
-        raise InputError("a run has no chat template: leave out --apply_chat_template")
-
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Returns the ids of a text, after BOS if `add_special_tokens` asks for it (None: as `add_bos_token`)."""
         bos = self.add_bos_token if add_special_tokens is None else add_special_tokens
@@ -179,7 +176,7 @@ def run_command_line(words: Sequence[str]) -> None:
             cli_evaluate()
     except InputError:
         raise
-    except (ValueError, OSError) as error:  # for example an unknown task, or no network
+    except (ValueError, OSError, NotImplementedError) as error:  # for example no such task, no network, chat templates
         raise InputError(f"lm-evaluation-harness: {error}") from error
     finally:
         sys.argv = before

@@ -43,9 +43,8 @@ def read_curves(run: Path) -> Curves:
             text = text[: text.rfind(b"\n") + 1]
         lines = [json.loads(line) for line in text.splitlines()]
         # A readout that is solved for has its one loss in a line without words: those of the line before are as true.
-        logged = list(
-            itertools.accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line)
-        )
+        counted = (line for line in lines if "tokens" in line)
+        logged = list(itertools.accumulate(counted, lambda before, line: before | line))
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
         if all("words" in line for line in logged):

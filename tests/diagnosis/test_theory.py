@@ -87,7 +87,7 @@ ONE = np.ones((2, 2), np.float32)
     [
         ([by_hand(HALF), by_hand(0.8 * np.eye(2), ONE)], "holds", "the largest sigma_max(W) of 2 layers = 0.8"),
         ([by_hand(HALF), by_hand(DOUBLE, ONE)], "undecided", "every token has a column in W_in"),
-        ([by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)], "fails", "modulus 2, above 1, and input 0 occurs"),
+        ([by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)], "fails", "modulus 2.000, above 1, and input 0 occurs"),
         ([by_hand(HALF), by_hand(HALF, ONE, [0.0, 1.0])], "fails", "1 of 4 units have leak 0"),
     ],
 )

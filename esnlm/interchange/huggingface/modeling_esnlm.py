@@ -131,10 +131,7 @@ class Matrix(nn.Module):
 
 
 class TokenInput(nn.Module):
-    """A vector of N numbers for each token: its column of W_in, or its embedding.
-
-    The vectors are the rows of `weight` (V, N), or, if they are sparse, `weight` (V, K) at the places `units` (V, K), N for none.
-    """
+    """A column of W_in or an embedding for each token: rows of `weight` (V, N), or `weight` (V, K) at `units` (V, K), N for none."""
 
     def __init__(self, size: int, tokens: int, connections: int | None = None, is_trained: bool = False) -> None:
         super().__init__()
@@ -325,7 +322,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
 
     def mask_of(self, given: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns which tokens (B, T) or vectors (B, T, K) are to be read, (B, T) bool."""
-        reads = given != self.config.num_tokens if given.dim() == 2 else torch.ones_like(given[..., 0], dtype=torch.bool)
+        reads = given != self.config.num_tokens if given.dim() == 2 else given[..., 0].isfinite()
         if attention_mask is None:
             return reads
         if attention_mask.dim() == 3:  # BabyLM's fine-tuning gives a mask (B, T, T) to a causal model
@@ -371,7 +368,9 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             mask = self.model.mask_of(inputs_embeds if input_ids is None else input_ids, attention_mask)
-            pads = (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)  # the first label is no target in any case
+            pads = (
+                (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)
+            )  # the first label is no target in any case
             asked = {"labels": labels.masked_fill(pads, -100), "num_items_in_batch": num_items_in_batch}
             loss = self.loss_function(logits=logits, vocab_size=self.config.num_tokens, **asked)
         logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)

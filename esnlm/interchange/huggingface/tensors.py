@@ -105,9 +105,8 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
                 own, described = _reservoir(cell, config.reservoir, train_input=False, prefix=prefix)
                 settings |= described | {"reservoirs": settings["reservoirs"] + 1}
             case Diagonal():
-                own, tables = _arrays(prefix, time_scales=cell.time_scales), (cell.codes, cell.factors)
-                read = [np.asarray(table[...]) for table in tables if table is not None]
-                own[f"{prefix}input.weight"] = np.concatenate(read, axis=1)
+                read = [np.asarray(table[...]) for table in (cell.codes, cell.factors) if table is not None]
+                own = {f"{prefix}input.weight": np.concatenate(read, 1)} | _arrays(prefix, time_scales=cell.time_scales)
                 settings |= {"diagonal": cell.output_size, "diagonal_by_token": cell.factors is not None}
             case Gru():
                 own = _columns(cell.input.get_value(), f"{prefix}input.") | _arrays(prefix, bias=cell.bias)

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-from pathlib import Path
 from typing import Any
 
 from esnlm.io.console import tell
@@ -58,7 +57,7 @@ class WandbTracker:
             ),
         )
         if mode in ("offline", "dryrun"):
-            tell(f"W&B is offline; this uploads the run: wandb sync {Path(self._run.dir).parent}")
+            tell(f"W&B is offline; this uploads the run: wandb sync {self._run.settings.sync_dir}")
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         self._run.log(numbers(values), step=step)
