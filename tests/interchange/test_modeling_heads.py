@@ -162,10 +162,11 @@ def test_lora_trains_all_linear_layers(name, folders):
     torch.testing.assert_close(model.merge_and_unload()(**batch).logits, expected, rtol=0, atol=1e-4)
 
 
-def test_a_model_can_be_traced(folders):
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_can_be_traced(name, folders):
     import torch
 
-    model, tokenizer = load("AutoModelForCausalLM", folders("two layers"))
+    model, tokenizer = load("AutoModelForCausalLM", folders(name))
     ids = tokenizer(SENTENCES[1], return_tensors="pt")["input_ids"]
     traced = torch.export.export(model, (ids,), kwargs={"use_cache": False}, strict=False).module()
     with torch.no_grad():
