@@ -145,8 +145,8 @@ class TokenInput(nn.Module):
         values = rows(self.weight, tokens)
         if not self.is_sparse:
             return values
-        units = rows(self.units, tokens).long()
-        return values.new_zeros(*tokens.shape, self.size + 1).scatter_add(-1, units, values)[..., :-1]
+        values, units = values.movedim(-1, 0), rows(self.units, tokens).long().movedim(-1, 0)  # the step wants (N, B)
+        return values.new_zeros(self.size + 1, *tokens.shape).scatter_add(0, units, values)[:-1].movedim(0, -1)
 
 
 class Layer(nn.Module):
