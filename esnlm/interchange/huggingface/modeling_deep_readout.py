@@ -204,7 +204,7 @@ class DeepReadout(Cell):
         if config.gru:
             self.cells.append(Gru(config, f"cells.{len(self.cells)}"))
         self.trunk = Trunk(config)
-        self.reads = [cell.input.size for cell in self.cells]  # numbers of a token that each cell reads
+        self.reads: list[Any] = [cell.input.size for cell in self.cells]  # numbers of a token that each cell reads
         if config.history:
             self.reads.append(1 + (config.trunk["recent_tokens"]["width"] if self.trunk.vectors else 0))
             self.cells.append(History(config.history, self.reads[-1]))

@@ -292,7 +292,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
         output of each layer, and if there are several all of them side by side. `inputs_embeds` (B, T, K) are read in place of
         the vectors of the tokens; without `input_ids`, which show where BOS stands, nothing sets the state back.
         """
-        given = inputs_embeds if input_ids is None else input_ids
+        given: Any = inputs_embeds if input_ids is None else input_ids
         reads = self.mask_of(given, attention_mask)
         before = past_key_values if cache is None else cache
         if not isinstance(before, CarriedState):
@@ -303,7 +303,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
         with torch.autocast(reads.device.type, enabled=False):  # which would round the state at every step
             step = self.cell.stepper()
             for t in range(reads.shape[1]):
-                vectors = embed(input_ids[:, t]) if inputs_embeds is None else in_float32(inputs_embeds[:, t])
+                vectors = embed(given[:, t]) if inputs_embeds is None else in_float32(inputs_embeds[:, t])
                 new = step(tuple(part.masked_fill(begins[:, t], 0) for part in state), vectors)
                 state = tuple(torch.where(reads[:, t], *each) for each in zip(new, state, strict=True))
                 found.append(self.cell.outputs(state))
