@@ -19,6 +19,7 @@ from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore, token_dtype
 from esnlm.data.text_files import read_chunks, split_lines
 from esnlm.data.tokenizer import Tokenizer
+from esnlm.data.tokenizer_json import well_formed
 from esnlm.errors import InputError
 
 if TYPE_CHECKING:  # NLTK is an extra
@@ -155,7 +156,7 @@ def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
     ids = tokenizer.encode_batch(sentences)
     tokens = np.array([i for each in ids for i in (tokenizer.bos, *each, tokenizer.eos)], np.uint32)
     words = [len(sentence.split()) for sentence in sentences]
-    sizes = [len(tokenizer.decode_bytes(each)) for each in ids]
+    sizes = [len(well_formed(sentence).encode()) for sentence in sentences]
     return Encoded(tokens, np.array([len(each) + 2 for each in ids]), np.array(words), np.array(sizes))
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
-from esnlm.data.tokenizer_json import character_of_byte
+from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
@@ -44,7 +43,7 @@ def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
     if not folder.is_dir():
         raise InputError(f"{folder}: not a folder; name one that holds a GPT-2's config.json and model.safetensors")
     config, vocab_size, tied = _read_config(folder / "config.json")
-    tokenizer = _read_tokenizer(folder)
+    tokenizer = load_tokenizer(folder, vocab_size)
     if tokenizer.vocab_size != vocab_size:
         raise InputError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} ids and config.json a vocab_size of {vocab_size}: "
@@ -132,29 +131,6 @@ def _stack(
             f"{file}: the readout is not the embedding (tie_word_embeddings): only a tied GPT-2 can be read"
         )
     return arrays
-
-
-def _read_tokenizer(folder: Path) -> Tokenizer:
-    """Returns the tokenizer, whose ids must be those of its merges in order, with `<|endoftext|>` last, as GPT-2's are."""
-    settings, whole = folder / "tokenizer_config.json", folder / "tokenizer.json"
-    if settings.exists() and (prefix := _read_json(settings).get("add_prefix_space", False)):
-        raise InputError(f"{settings}: add_prefix_space is {prefix}: only a tokenizer without it can be read")
-    tokenizer = load_tokenizer(folder)
-    if whole.exists():
-        tree = _read_json(whole)
-        ids = tree["model"]["vocab"] | {token["content"]: token["id"] for token in tree.get("added_tokens", [])}
-    else:
-        ids = _read_json(folder / "vocab.json")
-    character = character_of_byte()
-    expected = {"".join(character[byte] for byte in token): rank for token, rank in tokenizer.ranks.items()}
-    expected[ENDOFTEXT] = tokenizer.eos
-    for token in [*expected, *ids]:
-        if ids.get(token) != expected.get(token):
-            rule = f"as in GPT-2, ids follow the merges, and {ENDOFTEXT} is the last one and the only special token"
-            raise InputError(
-                f"{folder}: token {token!r} has id {ids.get(token)}, in place of {expected.get(token)}: {rule}"
-            )
-    return tokenizer
 
 
 def _read_json(file: Path) -> dict:

@@ -193,17 +193,15 @@ def test_other_files_in_that_format_are_named_by_their_hash(tmp_path):
 
 def test_damaged_gpt2_files_are_refused(tmp_path):
     write_gpt2_files(tmp_path, ["t h", "th e"])
-    whole = (tmp_path / "vocab.bpe").read_text("utf-8")
-    (tmp_path / "vocab.bpe").write_text(whole.replace("th e", "th a"), "utf-8")
-    message = f"{tmp_path}: vocab.bpe and encoder.json are damaged or do not belong together"
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+    encoder, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
+    merges.write_text(merges.read_text("utf-8").replace("th e", "th a"), "utf-8")
+    with pytest.raises(InputError, match=f"^{encoder}: the library tokenizers cannot read it .Token `tha` out of voc"):
         load_tokenizer(tmp_path)
-    (tmp_path / "vocab.bpe").write_text(whole, "utf-8")
-    (tmp_path / "encoder.json").write_text("{", "utf-8")
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+    encoder.write_text("{", "utf-8")
+    with pytest.raises(InputError, match=f"^{encoder}: not JSON"):
         load_tokenizer(tmp_path)
-    (tmp_path / "encoder.json").unlink()
-    with pytest.raises(InputError, match=f"^{tmp_path}/encoder.json: No such file"):
+    encoder.unlink()
+    with pytest.raises(InputError, match=f"^{encoder}: No such file"):
         load_tokenizer(tmp_path)
 
 
