@@ -173,7 +173,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return open_library(self.content)
 
     @cached_property
-    def _bytes(self) -> list[bytes]:
+    def _bytes(self) -> dict[int, bytes]:
         return bytes_of_ids(self.content, self.vocab_size)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -298,13 +298,13 @@ def _load_files(path: Path, contents: tuple[bytes, ...], vocab_size: int | None)
 
 
 def _load_saved(folder: Path) -> Tokenizer:
-    second = "ranks.tiktoken" if not (folder / HUGGING_FACE).exists() else HUGGING_FACE
+    second = HUGGING_FACE if (folder / HUGGING_FACE).exists() else "ranks.tiktoken"
     described, content = _read(folder / "tokenizer.json"), _read(folder / second)
     try:
-        description, tokenizer = json.loads(described), None
+        description = json.loads(described)
         if second == HUGGING_FACE:
             ids = (description[key] for key in ("bos", "eos", "vocab_size"))
-            tokenizer = HuggingFaceTokenizer(content.decode(), *ids)
+            tokenizer: Tokenizer = HuggingFaceTokenizer(content.decode(), *ids)
         else:
             tokenizer = TiktokenTokenizer(description["name"], description["pattern"], _parse_ranks(content))
         if {key: description[key] for key in FORMAT} == FORMAT and description["sha256"] == tokenizer.sha256:

@@ -13,6 +13,7 @@ ENDOFTEXT = "<|endoftext|>"
 # The names that BOS and EOS usually have, if no tokenizer_config.json or special_tokens_map.json says.
 USUAL_BOS = (ENDOFTEXT, "<s>", "<bos>", "<|bos|>", "<|startoftext|>", "<|begin_of_text|>", "[BOS]", "[CLS]")
 USUAL_EOS = (ENDOFTEXT, "</s>", "<eos>", "<|eos|>", "<|end_of_text|>", "[EOS]", "[SEP]")
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 
 
 def byte_of_character() -> dict[str, int]:
@@ -41,24 +42,24 @@ class Read:
 
     def ranks(self) -> dict[bytes, int] | None:
         """Returns the bytes of all tokens if they are as in GPT-2: in the order of their ids, and `<|endoftext|>` behind them."""
-        cut = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-        before = {"use_regex": True} | (self.tree.get("pre_tokenizer") or {})
-        if self.tree.get("normalizer") or {key: before.get(key) for key in cut} != cut:
+        if self.tree["normalizer"] or self.tree["pre_tokenizer"] != BYTE_LEVEL:
             return None
         byte_of, tokens = byte_of_character(), sorted(self.ids, key=self.ids.__getitem__)
-        merged = ["".join(merge).replace(" ", "") for merge in self.tree["model"]["merges"]]
+        merged = ["".join(merge) for merge in self.tree["model"]["merges"]]
         if tokens[-1] != ENDOFTEXT or tokens[256:-1] != merged or not byte_of.keys() >= set("".join(tokens[:-1])):
             return None
         return {bytes(byte_of[letter] for letter in token): rank for rank, token in enumerate(tokens[:-1])}
 
     def check(self) -> None:
         """Raises InputError if a text's ids would not be those of `tokenizers`, or not spell it. The message names the rule."""
-        model, normalizer = self.tree["model"], self.tree.get("normalizer")
-        cuts = [each.get("type") for each in _listed(self.tree.get("pre_tokenizer"), "pretokenizers")]
+        model, normalizer = self.tree["model"], self.tree["normalizer"]
+        cuts = [each.get("type") for each in _listed(self.tree["pre_tokenizer"], "pretokenizers")]
         if others := [each for each in _listed(normalizer, "normalizers") if each.get("type") != "NFC"]:
             _refuse(self.path, f"it has a normalizer ({others[0].get('type')}); only NFC can be read")
         if "ByteLevel" not in cuts:
-            _refuse(self.path, f"it cuts text by another rule ({cuts[0] if cuts else None}); only ByteLevel can be read")
+            _refuse(
+                self.path, f"it cuts text by another rule ({cuts[0] if cuts else None}); only ByteLevel can be read"
+            )
         for rule in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
             if model.get(rule):
                 _refuse(self.path, f"its model has {rule}, which cannot be read")
@@ -83,18 +84,32 @@ def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> Re
         _refuse(path, "it is no tokenizer.json of Hugging Face's library tokenizers")
     if (kind := model.get("type") or "BPE") != "BPE" or not isinstance(model.get("vocab"), dict):
         _refuse(path, f"its model is {kind}; only a byte-level BPE can be read")
-    # transformers' class for GPT-2 goes by the settings, whatever the file says.
-    if str(settings.get("tokenizer_class")).startswith("GPT2") and tree.get("pre_tokenizer"):
-        tree["pre_tokenizer"] |= {"add_prefix_space": bool(settings.get("add_prefix_space"))}
-    ids, added = _ids(tree), list(tree.get("added_tokens") or [])
+    cut, ids = tree.get("pre_tokenizer") or {}, _ids(tree)
+    if cut.get("type") == "ByteLevel":
+        # transformers' class for GPT-2, which is its choice if none is named, goes by the settings, whatever the file says.
+        usual = "GPT2" if "add_prefix_space" in settings else None
+        given = settings if str(settings.get("tokenizer_class", usual)).startswith("GPT2") else cut
+        cut = BYTE_LEVEL | {
+            "add_prefix_space": given.get("add_prefix_space", False),
+            "use_regex": cut.get("use_regex", True),
+        }
     bos, eos = _special(settings.get("bos_token"), USUAL_BOS, ids), _special(settings.get("eos_token"), USUAL_EOS, ids)
-    for token in dict.fromkeys((bos or eos or ENDOFTEXT, eos or bos or ENDOFTEXT)):
-        if token not in ids:
-            ids[token] = max(ids.values()) + 1
-            added.append(_added(token, ids[token]))
-    # What frames, cuts and pads a text is no part of its ids.
-    tree |= {"added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
-    return Read(path, tree, ids[bos or eos or ENDOFTEXT], ids[eos or bos or ENDOFTEXT])
+    ends = bos or eos or ENDOFTEXT, eos or bos or ENDOFTEXT
+    for token in ends:
+        ids.setdefault(token, max(ids.values()) + 1)
+    # What frames, cuts and pads a text is left out, and so is what two layouts of one vocabulary say differently.
+    added = {token["id"]: token for token in tree.get("added_tokens") or [] if not token.get("special")}
+    added |= {ids[token]: _added(token, ids[token]) for token in ids if token not in model["vocab"] or token in ends}
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    tree = {
+        "version": "1.0",
+        "added_tokens": [added[i] for i in sorted(added)],
+        "normalizer": tree.get("normalizer"),
+        "pre_tokenizer": cut or None,
+        "decoder": BYTE_LEVEL,
+        "model": {name: value for name, value in model.items() if value} | {"merges": pairs},
+    }
+    return Read(path, tree, *(ids[token] for token in ends))
 
 
 def open_library(content: str, path: Path = Path("tokenizer.json")) -> Any:
@@ -129,25 +144,15 @@ def well_formed(text: str) -> str:
 def _tree(vocabulary: dict[str, Any], merges: bytes, settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the tree of a vocab.json and a merges.txt, as transformers' class for GPT-2 reads them."""
     lines = merges.decode(errors="replace").split("\n")
-    prefix = bool(settings.get("add_prefix_space"))
-    decoder = settings.get("added_tokens_decoder", {})
-    return {
-        "version": "1.0",
-        "added_tokens": [_added(**{"id": int(i), "content": ""} | token) for i, token in decoder.items()],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": False, "use_regex": True},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "vocab": vocabulary,
-            "merges": [line.split(" ") for line in lines[lines[0].startswith("#version") :] if line],
-        },
-    }
+    pairs = [line for line in lines[lines[0].startswith("#version") :] if line]
+    added = [token | {"id": int(i)} for i, token in settings.get("added_tokens_decoder", {}).items()]
+    cut = BYTE_LEVEL | {"add_prefix_space": settings.get("add_prefix_space", False)}
+    return {"added_tokens": added, "pre_tokenizer": cut or None, "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs}}
 
 
-def _added(content: str, id: int, **flags: bool) -> dict[str, Any]:
-    names = ("single_word", "lstrip", "rstrip", "normalized")
-    return {"id": id, "content": content} | {name: flags.get(name, False) for name in names} | {"special": flags.get("special", True)}
+def _added(token: str, i: int) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": i, "content": token, **flags, "special": True}
 
 
 def _ids(tree: dict[str, Any]) -> dict[str, int]:
