@@ -14,7 +14,7 @@ from esnlm.data.corpus import require_usable
 from esnlm.errors import InputError
 from esnlm.io.console import counted
 from esnlm.io.screen import Screen
-from esnlm.memory import device_memory, total_memory
+from esnlm.memory import device_memory, memory_use, total_memory
 from esnlm.models.base import ModelConfig
 from esnlm.models.devices import choose_compute, mesh_of
 from esnlm.models.echo_state import EchoStateConfig
@@ -26,6 +26,10 @@ from esnlm.training.update import make_optimizer
 FLOAT = 4  # bytes of a number
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": a run that seems not to fit is tried
 ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
+
+# What a run adds to a CPU's process beside its arrays, by measurement (docs/watching.md): compiled programs, and freed memory that
+# the allocator keeps for later. With features computed ahead it grows with the temporaries, up to PROGRAMS.
+FEW_PROGRAMS, PROGRAMS, PROGRAMS_THROUGH_TIME = 200_000_000, 700_000_000, 1_100_000_000
 
 
 def show(experiment: Experiment) -> int:
@@ -46,6 +50,10 @@ def show(experiment: Experiment) -> int:
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {named}"}
     parts = {f"trained with {named}" if name == "trained" else name: size for name, size in needed._asdict().items()}
+    said = "at least"
+    # A transformer's activations are not estimated, nor a regression's.
+    if platform == "cpu" and isinstance(training, TrainingConfig) and model.longest is None:
+        said, parts = "about", parts | _of_process(experiment, corpus.vocab_size)
     listed = ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items() if size)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
@@ -53,7 +61,7 @@ def show(experiment: Experiment) -> int:
         "all entries, zeros too": f"{counts.entries:,}",
         **readout,
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {counted(training.epochs, 'epoch')}",
-        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"at least {_bytes(sum(needed))}: {listed}",
+        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"{said} {_bytes(sum(parts.values()))}: {listed}",
         "disk": _disk(experiment),
         "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots},"
         f" window of {compute.window_tokens:,} tokens",
@@ -96,6 +104,15 @@ def memory(
         trained=trained,
         features=FLOAT * model.ahead_size * rows,
     )
+
+
+def _of_process(experiment: Experiment, vocab_size: int) -> dict[str, int]:
+    """Returns the memory of a CPU's process that no array explains, by name."""
+    # Logits, their gradient and what lies between: XLA's own analysis of an update gives 2.7 to 3.1 times the logits.
+    temporaries = 3 * FLOAT * experiment.compute.chunk_tokens * vocab_size
+    ahead = min(PROGRAMS, FEW_PROGRAMS + 5 * temporaries)
+    programs = ahead if experiment.model.ahead_size else PROGRAMS_THROUGH_TIME
+    return {"Python and JAX": memory_use().peak, "compiled programs": programs, "logits": temporaries}
 
 
 def require_memory(experiment: Experiment, vocab_size: int) -> None:
