@@ -25,8 +25,6 @@ from esnlm.errors import InputError
 if TYPE_CHECKING:  # NLTK is an extra
     from nltk.tokenize.punkt import PunktParameters
 
-TOGETHER = 1000  # sentences that go to the tokenizer at once
-
 
 class Encoded(NamedTuple):
     """The sentences of a chunk, with the short ones that will be dropped. `tokens` has the other ones only."""
@@ -56,19 +54,18 @@ def chunk_encoder(
         pieces = [text.strip()] if across_lines else split_lines(text)
         sentences = [sentence for piece in pieces for sentence in split(piece)]
         tokens, lengths, words, sizes = [no_ids], [], [], []
-        for start in range(0, len(sentences), TOGETHER):
-            group = sentences[start : start + TOGETHER]
-            for sentence, ids in zip(group, tokenizer.encode_lines(group), strict=True):
-                lengths.append(len(ids) + 2)
-                covered = sentence.encode()
-                if len(ids) + 2 > max_length:
-                    ids = ids[: max_length - 2]
-                    covered = tokenizer.decode_bytes(ids)
-                    sentence = covered.decode(errors="ignore")
-                words.append(len(sentence.split()))
-                sizes.append(len(covered))
-                if len(ids) + 2 >= min_length:
-                    tokens += bos, ids, eos
+        for sentence in sentences:
+            ids = tokenizer.encode(sentence)
+            lengths.append(len(ids) + 2)
+            covered = sentence.encode()
+            if len(ids) + 2 > max_length:
+                ids = ids[: max_length - 2]
+                covered = tokenizer.decode_bytes(ids)
+                sentence = covered.decode(errors="ignore")
+            words.append(len(sentence.split()))
+            sizes.append(len(covered))
+            if len(ids) + 2 >= min_length:
+                tokens += bos, np.array(ids, np.uint32), eos
         return Encoded(np.concatenate(tokens), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
 
     return encode

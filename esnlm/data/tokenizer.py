@@ -8,7 +8,6 @@ import base64
 import hashlib
 import json
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,8 @@ from typing import Any
 import numpy as np
 import tiktoken
 
-from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, bytes_of_ids, open_library, read_files, well_formed
+from esnlm.data import tokenizer_json
+from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, well_formed
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_files
 
@@ -34,12 +34,6 @@ GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 # A word with the space before it, whatever letters, hyphens and apostrophes it has; or one punctuation mark.
 WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
-
-# On a million white-space characters in a row tiktoken's stack overflows: a panic, not an exception. So long texts are
-# cut before the last of 1000 and more such characters, which no piece of either pattern spans. (\x1c-\x1f are white
-# space to Python and not to tiktoken.)
-LONG_TEXT = 500_000
-LONG_SPACE = re.compile(r"(?=[^\S\x1c-\x1f][\S\x1c-\x1f])(?<=[^\S\x1c-\x1f]{1000})")
 
 
 class Tokenizer(ABC):
@@ -66,10 +60,6 @@ class Tokenizer(ABC):
     def offsets(self, text: str) -> list[tuple[int, int]] | None:
         """Returns which characters of a text each of its tokens covers; None if the bytes of the tokens are those of the text."""
         return None
-
-    def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """Encodes each line, without white space at either end, as uint32 arrays (ids,)."""
-        return [np.array(ids, np.uint32) for ids in self.encode_batch(lines)]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes each text, on all cores."""
@@ -128,17 +118,7 @@ class TiktokenTokenizer(Tokenizer):
         return hashlib.sha256(json.dumps(rules, sort_keys=True).encode() + b"\n" + _dump_ranks(self.ranks)).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        if len(text) < LONG_TEXT:
-            return self._encoding.encode_ordinary(text)
-        return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
-
-    def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
-        # All lines at once, which is a fifth faster than one by one.
-        ids = np.array(self.encode("\n".join(lines)), np.uint32)
-        ends = np.flatnonzero(ids == self.ranks[b"\n"])
-        if len(ends) != len(lines) - 1:
-            return [np.array(self.encode(line), np.uint32) for line in lines]
-        return [ids[start:end] for start, end in zip([0, *(ends + 1)], [*ends, len(ids)], strict=True)]
+        return self._encoding.encode_ordinary(text)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         return self._encoding.decode_bytes([int(i) for i in ids])
@@ -170,11 +150,11 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _library(self) -> Any:
-        return open_library(self.content)
+        return tokenizer_json.open_library(self.content)
 
     @cached_property
     def _bytes(self) -> dict[int, bytes]:
-        return bytes_of_ids(self.content, self.vocab_size)
+        return tokenizer_json.bytes_of_ids(self.content, self.vocab_size)
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # The library forgets settings.
@@ -287,14 +267,14 @@ def _download_gpt2() -> Tokenizer:
 
 def _load_files(path: Path, contents: tuple[bytes, ...], vocab_size: int | None) -> Tokenizer:
     """Returns the tokenizer of a tokenizer.json, or of an encoder.json and the merges, and of the settings beside them."""
-    read = read_files(path, *contents)
-    given = vocab_size or read.vocab_size
-    if (ranks := read.ranks()) is not None and len(ranks) + 1 == given and read.bos == read.eos == len(ranks):
+    tree, bos, eos, size = tokenizer_json.read_files(path, *contents)
+    ranks = tokenizer_json.ranks_of(tree)
+    if ranks is not None and bos == eos and (vocab_size or size) == size:
         gpt2 = TiktokenTokenizer("gpt2", GPT2_PATTERN, ranks)
         if gpt2.sha256 == GPT2_SHA256:
             return gpt2
-    read.check()
-    return HuggingFaceTokenizer(json.dumps(read.tree), read.bos, read.eos, max(read.vocab_size, given))
+    tokenizer_json.check(path, tree)
+    return HuggingFaceTokenizer(json.dumps(tree), bos, eos, max(size, vocab_size or 0))
 
 
 def _load_saved(folder: Path) -> Tokenizer:

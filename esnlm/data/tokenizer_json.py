@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,55 +21,38 @@ def byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
 
 
-@dataclass(frozen=True)
-class Read:
-    """What was read: the tree of a tokenizer.json, with BOS and EOS among its tokens."""
-
-    path: Path
-    tree: dict[str, Any]
-    bos: int
-    eos: int
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        return _ids(self.tree)
-
-    @property
-    def vocab_size(self) -> int:
-        return max(self.ids.values()) + 1
-
-    def ranks(self) -> dict[bytes, int] | None:
-        """Returns the bytes of all tokens if they are as in GPT-2: in the order of their ids, and `<|endoftext|>` behind them."""
-        if self.tree["normalizer"] or self.tree["pre_tokenizer"] != BYTE_LEVEL:
-            return None
-        byte_of, tokens = byte_of_character(), sorted(self.ids, key=self.ids.__getitem__)
-        merged = ["".join(merge) for merge in self.tree["model"]["merges"]]
-        if tokens[-1] != ENDOFTEXT or tokens[256:-1] != merged or not byte_of.keys() >= set("".join(tokens[:-1])):
-            return None
-        return {bytes(byte_of[letter] for letter in token): rank for rank, token in enumerate(tokens[:-1])}
-
-    def check(self) -> None:
-        """Raises InputError if a text's ids would not be those of `tokenizers`, or not spell it. The message names the rule."""
-        model, normalizer = self.tree["model"], self.tree["normalizer"]
-        cuts = [each.get("type") for each in _listed(self.tree["pre_tokenizer"], "pretokenizers")]
-        if others := [each for each in _listed(normalizer, "normalizers") if each.get("type") != "NFC"]:
-            _refuse(self.path, f"it has a normalizer ({others[0].get('type')}); only NFC can be read")
-        if "ByteLevel" not in cuts:
-            _refuse(
-                self.path, f"it cuts text by another rule ({cuts[0] if cuts else None}); only ByteLevel can be read"
-            )
-        for rule in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-            if model.get(rule):
-                _refuse(self.path, f"its model has {rule}, which cannot be read")
-        if missing := byte_of_character().keys() - self.ids.keys():
-            _refuse(self.path, f"{len(missing)} of the 256 bytes have no token, so that it cannot spell every text")
-        open_library(json.dumps(self.tree), self.path)
+def ranks_of(tree: dict[str, Any]) -> dict[bytes, int] | None:
+    """Returns the bytes of all tokens if they are as in GPT-2: in the order of their ids, and `<|endoftext|>` behind them."""
+    ids, byte_of = _ids(tree), byte_of_character()
+    tokens, merged = sorted(ids, key=ids.__getitem__), ["".join(merge) for merge in tree["model"]["merges"]]
+    if tree["normalizer"] or tree["pre_tokenizer"] != BYTE_LEVEL or tokens[256:] != [*merged, ENDOFTEXT]:
+        return None
+    if not byte_of.keys() >= set("".join(tokens[:-1])):
+        return None
+    return {bytes(byte_of[letter] for letter in token): rank for rank, token in enumerate(tokens[:-1])}
 
 
-def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> Read:
+def check(path: Path, tree: dict[str, Any]) -> None:
+    """Raises InputError if a text's ids would not be those of `tokenizers`, or not spell it. The message names the rule."""
+    cuts = [each.get("type") for each in _listed(tree["pre_tokenizer"], "pretokenizers")]
+    normalizers = [each.get("type") for each in _listed(tree["normalizer"], "normalizers")]
+    if others := [each for each in normalizers if each != "NFC"]:
+        _refuse(path, f"it has a normalizer ({others[0]}); only NFC can be read")
+    if "ByteLevel" not in cuts:
+        _refuse(path, f"it cuts text by another rule ({cuts[0] if cuts else None}); only ByteLevel can be read")
+    for rule in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if tree["model"].get(rule):
+            _refuse(path, f"its model has {rule}, which cannot be read")
+    if missing := byte_of_character().keys() - _ids(tree).keys():
+        _refuse(path, f"{len(missing)} of the 256 bytes have no token, so that it cannot spell every text")
+    open_library(json.dumps(tree), path)
+
+
+def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> tuple[dict[str, Any], int, int, int]:
     """Reads a tokenizer.json or, with merges, a vocab.json, and what tokenizer_config.json and special_tokens_map.json beside it say.
 
-    Raises InputError if they are no such files, or of another kind of model.
+    Returns the tree of a tokenizer.json, the ids of BOS and EOS, and the size of the vocabulary. Raises InputError if they are no
+    such files, or of another kind of model.
     """
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
@@ -109,7 +90,7 @@ def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> Re
         "decoder": BYTE_LEVEL,
         "model": {name: value for name, value in model.items() if value} | {"merges": pairs},
     }
-    return Read(path, tree, *(ids[token] for token in ends))
+    return tree, ids[ends[0]], ids[ends[1]], max(ids.values()) + 1
 
 
 def open_library(content: str, path: Path = Path("tokenizer.json")) -> Any:
@@ -147,7 +128,11 @@ def _tree(vocabulary: dict[str, Any], merges: bytes, settings: dict[str, Any]) -
     pairs = [line for line in lines[lines[0].startswith("#version") :] if line]
     added = [token | {"id": int(i)} for i, token in settings.get("added_tokens_decoder", {}).items()]
     cut = BYTE_LEVEL | {"add_prefix_space": settings.get("add_prefix_space", False)}
-    return {"added_tokens": added, "pre_tokenizer": cut or None, "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs}}
+    return {
+        "added_tokens": added,
+        "pre_tokenizer": cut or None,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs},
+    }
 
 
 def _added(token: str, i: int) -> dict[str, Any]:

@@ -15,9 +15,7 @@ from esnlm.errors import InputError
 from esnlm.io.console import counted
 from esnlm.io.screen import Screen
 from esnlm.memory import device_memory, memory_use, total_memory
-from esnlm.models.base import ModelConfig
 from esnlm.models.devices import choose_compute, mesh_of
-from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel.mesh import describe
 from esnlm.regression.base import Fitter
 from esnlm.training import readout_regression
@@ -92,7 +90,7 @@ def memory(
     devices = math.prod(mesh.values())
     compute = choose_compute(experiment.compute, model, platform, devices)
     if not isinstance(training, Fitter):
-        trained = optimizer_bytes(training, trained_entries(model, vocab_size) // devices)[0]
+        trained = optimizer_bytes(training, model.expected_counts(vocab_size).trainable // devices)[0]
     elif platform == "cpu":
         trained = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
     else:
@@ -126,23 +124,23 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     if os.environ.get(SWITCH) == "off":
         return
     training, model = experiment.training, experiment.model
+    where, there, advice = "this machine", total_memory(), "a smaller model"
     if isinstance(training, Fitter):
         fit = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
-        smaller = "a smaller model.reservoir.state_size or training.held_out_tokens, training.kind gradient"
-        _refuse_too_much({f"training.kind {training.kind}": fit}, total_memory(), "this machine", smaller)
-        return
-    platform, mesh = backend(), describe(mesh_of(experiment.model, experiment.compute))
-    planned = memory(experiment, platform, mesh, vocab_size)
-    # The devices of a CPU, which are for tests, have one memory.
-    together = min(math.prod(mesh.values()), jax.local_device_count()) if platform == "cpu" else 1
-    named = {"what is trained": planned.trained, "what is frozen": planned.frozen, "features": planned.features}
-    parts = {name: together * size for name, size in named.items() if size}
-    where = "this machine" if platform == "cpu" else f"a device, this {jax.local_devices()[0].device_kind},"
-    advice = "a smaller model" if max(parts, key=parts.__getitem__) != "features" else "a smaller compute.window_tokens"
-    _refuse_too_much(parts, device_memory(), where, advice)
-
-
-def _refuse_too_much(parts: Mapping[str, int], there: int, where: str, advice: str) -> None:
+        parts = {f"training.kind {training.kind}": fit}
+        advice = "a smaller model.reservoir.state_size or training.held_out_tokens, training.kind gradient"
+    else:
+        platform, mesh = backend(), describe(mesh_of(model, experiment.compute))
+        planned = memory(experiment, platform, mesh, vocab_size)
+        # The devices of a CPU, which are for tests, have one memory.
+        together = min(math.prod(mesh.values()), jax.local_device_count()) if platform == "cpu" else 1
+        named = {"what is trained": planned.trained, "what is frozen": planned.frozen, "features": planned.features}
+        parts = {name: together * size for name, size in named.items() if size}
+        there = device_memory()
+        if platform != "cpu":
+            where = f"a device, this {jax.local_devices()[0].device_kind},"
+        if max(parts, key=parts.__getitem__) == "features":
+            advice = "a smaller compute.window_tokens"
     if (needed := sum(parts.values())) > there:
         of_it = ", ".join(f"{name} {size / 1e9:,.1f}" for name, size in parts.items())
         raise InputError(
@@ -159,19 +157,9 @@ def optimizer_bytes(training: TrainingConfig, trained: int) -> tuple[int, int]:
     return saved + FLOAT * trained, saved
 
 
-def trained_entries(model: ModelConfig, vocab_size: int) -> int:
-    """Returns how many numbers the trained arrays have in memory and in a checkpoint."""
-    trainable = model.expected_counts(vocab_size).trainable
-    if isinstance(model, EchoStateConfig) and model.train_input:
-        # `TrainedInput` pads all columns of W_in to the fullest one.
-        padding = model.reservoir.fullest_column(vocab_size) - model.reservoir.input_gamma * model.reservoir.state_size
-        return trainable + round(vocab_size * padding)
-    return trainable
-
-
 def _disk(experiment: Experiment) -> str:
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
-    frozen, trained = model.frozen_bytes(corpus.vocab_size), trained_entries(model, corpus.vocab_size)
+    frozen, trained = model.frozen_bytes(corpus.vocab_size), model.expected_counts(corpus.vocab_size).trainable
     if isinstance(training, Fitter):
         # Its sums, and at the end its readout; the old ones go when the new ones are there.
         count, size = 2, training.sums_size(model.feature_size, corpus.vocab_size) + FLOAT * trained

@@ -82,35 +82,10 @@ def test_every_text_comes_back(gpt2):
             assert all(0 <= i < tokenizer.bos for i in ids)
 
 
-def test_lines_encoded_together_are_encoded_as_each_is(gpt2):
-    lines = [text.strip() for text in random_texts(1000, seed=4)]
-    lines = [line.replace("\n", "") for line in lines] + [""]
-    for tokenizer in (gpt2, train_bpe(TEXT, 300), word_tokenizer(["the", " the", " cat"])):
-        for some in (lines, lines[:1], []):
-            encoded = tokenizer.encode_lines(some)
-            assert [ids.tolist() for ids in encoded] == [tokenizer.encode(line) for line in some]
-    assert [ids.tolist() for ids in gpt2.encode_lines(["a\nb", "c"])] == [gpt2.encode("a\nb"), gpt2.encode("c")]
-
-
 def test_surrogates():
     tokenizer = word_tokenizer([])
     assert tokenizer.encode("a\ud800b") == list("a\ufffdb".encode())
     assert tokenizer.encode("\ud83d\ude42") == list("🙂".encode())
-
-
-def test_very_many_spaces_do_not_end_the_process(gpt2):
-    assert len(gpt2.encode("a" + " " * 600_000 + "b")) == len(gpt2.encode("a" + " " * 599_999)) + 1
-
-
-def test_long_texts_are_encoded_as_short_ones_are(gpt2, monkeypatch):
-    rng = random.Random(0)
-    texts = [
-        "".join(rng.choice(["x", ".", " y", " " * 1500, "\n" * 1200, "\x1c", "\u3000" * 1100]) for _ in range(9))
-        for _ in range(60)
-    ]
-    expected = [gpt2.encode(text) for text in texts]
-    monkeypatch.setattr(tokenizer_module, "LONG_TEXT", 0)
-    assert [gpt2.encode(text) for text in texts] == expected
 
 
 # ---- saving and loading ----

@@ -242,8 +242,6 @@ BIAS, ONE = "transformer.h.1.mlp.c_fc.bias", np.ones(1, np.float32)
         ({BIAS: None}, BIAS),
         ({"score.weight": ONE}, "score.weight"),
         ({BIAS: np.zeros(255, np.float32)}, BIAS),
-        ({BIAS: np.zeros(256)}, BIAS),
-        ({BIAS: np.full(256, np.nan, np.float32)}, BIAS),
         ({"lm_head.weight": np.zeros((V, 64), np.float32)}, "tie_word_embeddings"),
     ],
 )
