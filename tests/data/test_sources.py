@@ -8,7 +8,6 @@ from esnlm.data import grammar
 from esnlm.data.corpus import fingerprints, open_corpus
 from esnlm.data.sources import SOURCES, CorpusSize, DataSource
 from esnlm.data.sources.grammar import GrammarData
-from esnlm.data.sources.imported import ImportedData
 from esnlm.data.sources.store import StoreData
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import word_tokenizer
@@ -92,6 +91,7 @@ def test_a_store_is_sampled_as_it_is(directory):
     assert source.size() == (30, len(ids) - 30, corpus.tokenizer.vocab_size)
     with pytest.raises(InputError, match="was made with tokenizer"):
         source.sample(word_tokenizer(["ba"]), 5, 0)
+<<<<<<< HEAD
 
 
 def test_an_imported_model_has_no_corpus(directory):
@@ -111,3 +111,5 @@ def test_texts_that_two_versions_of_nltk_split_are_warned_of(tmp_path, directory
         source = StoreData(train=str(tmp_path / "train"), validation=str(tmp_path / name))
         open_corpus(source, 0, directory)
         assert ("NLTK 3.9 and" in capsys.readouterr().err) == (name == "other")
+=======
+>>>>>>> main
