@@ -91,14 +91,6 @@ def test_a_store_is_sampled_as_it_is(directory):
     assert source.size() == (30, len(ids) - 30, corpus.tokenizer.vocab_size)
     with pytest.raises(InputError, match="was made with tokenizer"):
         source.sample(word_tokenizer(["ba"]), 5, 0)
-<<<<<<< HEAD
-
-
-def test_an_imported_model_has_no_corpus(directory):
-    source = ImportedData(source="gpt2")
-    for ask in (lambda: source.open(directory, 0), source.size, source.tokenizer, lambda: source.sample(None, 1, 0)):
-        with pytest.raises(InputError, match="^data.kind is imported: such a model has no text to train on"):
-            ask()
 
 
 def test_texts_that_two_versions_of_nltk_split_are_warned_of(tmp_path, directory, capsys):
@@ -111,5 +103,3 @@ def test_texts_that_two_versions_of_nltk_split_are_warned_of(tmp_path, directory
         source = StoreData(train=str(tmp_path / "train"), validation=str(tmp_path / name))
         open_corpus(source, 0, directory)
         assert ("NLTK 3.9 and" in capsys.readouterr().err) == (name == "other")
-=======
->>>>>>> main
