@@ -27,7 +27,6 @@ from esnlm.io.atomic import write_files
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes
-HUGGING_FACE = "huggingface.json"  # the tokenizer.json of `tokenizers`, beside our own
 GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
 
 # GPT-2's pattern as tiktoken words it; kept here because the words, not only the meaning, go into a tokenizer's hash.
@@ -55,7 +54,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def save(self, folder: str | Path) -> None:
-        """Writes `tokenizer.json` and a second file to `folder`, for `load_tokenizer(folder)` on any machine."""
+        """Writes two files to `folder`, for `load_tokenizer(folder)` on any machine."""
 
     def offsets(self, text: str) -> list[tuple[int, int]] | None:
         """Returns which characters of a text each of its tokens covers; None if the bytes of the tokens are those of the text."""
@@ -74,13 +73,6 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8. BOS and EOS appear as their names."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
-
-    def _save(self, folder: str | Path, described: dict[str, Any], name: str, content: str | bytes) -> None:
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        shared = {key: getattr(self, key) for key in ("name", "vocab_size", "bos", "eos")}
-        text = json.dumps(FORMAT | shared | described | {"sha256": self.sha256}, indent=2) + "\n"
-        write_files({folder / name: content, folder / "tokenizer.json": text})
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +116,12 @@ class TiktokenTokenizer(Tokenizer):
         return self._encoding.decode_bytes([int(i) for i in ids])
 
     def save(self, folder: str | Path) -> None:
-        described = {"pattern": self.pattern, "special_tokens": {ENDOFTEXT: self.eos}}
-        self._save(folder, described, "ranks.tiktoken", _dump_ranks(self.ranks))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        names = ("name", "vocab_size", "bos", "eos", "pattern")
+        described = FORMAT | {name: getattr(self, name) for name in names}
+        described |= {"special_tokens": {ENDOFTEXT: self.eos}, "sha256": self.sha256}
+        text = json.dumps(described, indent=2) + "\n"
+        write_files({Path(folder, "ranks.tiktoken"): _dump_ranks(self.ranks), Path(folder, "tokenizer.json"): text})
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,10 +158,6 @@ class HuggingFaceTokenizer(Tokenizer):
     def encode(self, text: str) -> list[int]:
         return self._library.encode(well_formed(text), add_special_tokens=False).ids
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        found = self._library.encode_batch_fast([well_formed(text) for text in texts], add_special_tokens=False)
-        return [each.ids for each in found]
-
     def offsets(self, text: str) -> list[tuple[int, int]]:
         return self._library.encode(well_formed(text), add_special_tokens=False).offsets
 
@@ -173,7 +165,11 @@ class HuggingFaceTokenizer(Tokenizer):
         return b"".join(self._bytes[int(i)] for i in ids)
 
     def save(self, folder: str | Path) -> None:
-        self._save(folder, {}, HUGGING_FACE, self.content)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        names = (self.decode_bytes([i]).decode() for i in (self.bos, self.eos))
+        beside = dict(zip(("bos_token", "eos_token"), names, strict=True)) | {"vocab_size": self.vocab_size}
+        files = {"tokenizer.json": self.content, "tokenizer_config.json": json.dumps(beside)}
+        write_files({Path(folder, name): text for name, text in files.items()})
 
 
 def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer:
@@ -278,20 +274,15 @@ def _load_files(path: Path, contents: tuple[bytes, ...], vocab_size: int | None)
 
 
 def _load_saved(folder: Path) -> Tokenizer:
-    second = HUGGING_FACE if (folder / HUGGING_FACE).exists() else "ranks.tiktoken"
-    described, content = _read(folder / "tokenizer.json"), _read(folder / second)
+    described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
     try:
         description = json.loads(described)
-        if second == HUGGING_FACE:
-            ids = (description[key] for key in ("bos", "eos", "vocab_size"))
-            tokenizer: Tokenizer = HuggingFaceTokenizer(content.decode(), *ids)
-        else:
-            tokenizer = TiktokenTokenizer(description["name"], description["pattern"], _parse_ranks(content))
+        tokenizer = TiktokenTokenizer(description["name"], description["pattern"], _parse_ranks(ranks))
         if {key: description[key] for key in FORMAT} == FORMAT and description["sha256"] == tokenizer.sha256:
             return tokenizer
     except (KeyError, TypeError, ValueError):
         pass
-    raise InputError(f"{folder}: tokenizer.json and {second} are damaged or do not belong together")
+    raise InputError(f"{folder}: tokenizer.json and ranks.tiktoken are damaged or do not belong together")
 
 
 def _dump_ranks(ranks: dict[bytes, int]) -> bytes:

@@ -90,7 +90,7 @@ def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> tu
         "decoder": BYTE_LEVEL,
         "model": {name: value for name, value in model.items() if value} | {"merges": pairs},
     }
-    return tree, ids[ends[0]], ids[ends[1]], max(ids.values()) + 1
+    return tree, ids[ends[0]], ids[ends[1]], max(max(ids.values()) + 1, settings.get("vocab_size", 0))
 
 
 def open_library(content: str, path: Path = Path("tokenizer.json")) -> Any:
