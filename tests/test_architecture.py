@@ -69,7 +69,6 @@ HEAVY = {
     "datasets",
     "pyarrow",
     "backports",
-    "mlflow",
     "tensorboard",
     "wandb",
     "fsspec",

@@ -92,17 +92,8 @@ class TiktokenTokenizer(Tokenizer):
             self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens={ENDOFTEXT: len(self.ranks)}
         )
 
-    @property
-    def bos(self) -> int:  # type: ignore[override]
-        return len(self.ranks)
-
-    @property
-    def eos(self) -> int:  # type: ignore[override]
-        return len(self.ranks)
-
-    @property
-    def vocab_size(self) -> int:  # type: ignore[override]
-        return len(self.ranks) + 1
+    bos = eos = property(lambda self: len(self.ranks))
+    vocab_size = property(lambda self: len(self.ranks) + 1)
 
     @cached_property
     def sha256(self) -> str:  # type: ignore[override]

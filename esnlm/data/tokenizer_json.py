@@ -67,20 +67,22 @@ def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> tu
         _refuse(path, f"its model is {kind}; only a byte-level BPE can be read")
     cut, ids = tree.get("pre_tokenizer") or {}, _ids(tree)
     if cut.get("type") == "ByteLevel":
-        # transformers' class for GPT-2, which is its choice if none is named, goes by the settings, whatever the file says.
+        # transformers' class for GPT-2, its choice if none is named, goes by the settings.
         usual = "GPT2" if "add_prefix_space" in settings else None
         given = settings if str(settings.get("tokenizer_class", usual)).startswith("GPT2") else cut
-        cut = BYTE_LEVEL | {
-            "add_prefix_space": given.get("add_prefix_space", False),
-            "use_regex": cut.get("use_regex", True),
-        }
+        prefix = given.get("add_prefix_space", False)
+        cut = BYTE_LEVEL | {"add_prefix_space": prefix, "use_regex": cut.get("use_regex", True)}
     bos, eos = _special(settings.get("bos_token"), USUAL_BOS, ids), _special(settings.get("eos_token"), USUAL_EOS, ids)
     ends = bos or eos or ENDOFTEXT, eos or bos or ENDOFTEXT
     for token in ends:
         ids.setdefault(token, max(ids.values()) + 1)
     # What frames, cuts and pads a text is left out, and so is what two layouts of one vocabulary say differently.
-    added = {token["id"]: token for token in tree.get("added_tokens") or [] if not token.get("special")}
-    added |= {ids[token]: _added(token, ids[token]) for token in ids if token not in model["vocab"] or token in ends}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    given = tree.get("added_tokens") or []
+    added = {token["id"]: token for token in given if not (token.get("special") or token["content"] in ends)}
+    for token, i in ids.items():
+        if i not in added and (token in ends or token not in model["vocab"]):
+            added[i] = {"id": i, "content": token, **flags}
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     tree = {
         "version": "1.0",
@@ -112,8 +114,7 @@ def bytes_of_ids(content: str, vocab_size: int) -> dict[int, bytes]:
     byte_of, tree = byte_of_character(), json.loads(content)
     found = dict.fromkeys(range(vocab_size), b"")
     for token, i in tree["model"]["vocab"].items():
-        is_spelled = all(letter in byte_of for letter in token)
-        found[i] = bytes(byte_of[letter] for letter in token) if is_spelled else token.encode()
+        found[i] = bytes(map(byte_of.__getitem__, token)) if byte_of.keys() >= set(token) else token.encode()
     return found | {token["id"]: token["content"].encode() for token in tree["added_tokens"]}
 
 
@@ -128,16 +129,7 @@ def _tree(vocabulary: dict[str, Any], merges: bytes, settings: dict[str, Any]) -
     pairs = [line for line in lines[lines[0].startswith("#version") :] if line]
     added = [token | {"id": int(i)} for i, token in settings.get("added_tokens_decoder", {}).items()]
     cut = BYTE_LEVEL | {"add_prefix_space": settings.get("add_prefix_space", False)}
-    return {
-        "added_tokens": added,
-        "pre_tokenizer": cut or None,
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs},
-    }
-
-
-def _added(token: str, i: int) -> dict[str, Any]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": i, "content": token, **flags, "special": True}
+    return {"added_tokens": added, "pre_tokenizer": cut, "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs}}
 
 
 def _ids(tree: dict[str, Any]) -> dict[str, int]:

@@ -109,6 +109,7 @@ def test_what_stands_beside_the_files_counts(tmp_path):
         ]
     )
     bpe.enable_truncation(3)
+    bpe.add_tokens(["1234"])  # It is not special, so a text may have it.
     bpe.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "[B]"}, "eos_token": "[A]"}))
     ours = load_tokenizer(tmp_path, vocab_size=512)

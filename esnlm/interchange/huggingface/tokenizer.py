@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from esnlm.data.tokenizer import HuggingFaceTokenizer, TiktokenTokenizer, Tokenizer
+from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer
 from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, open_library
 from esnlm.errors import InputError
 
@@ -16,11 +16,7 @@ def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     With special tokens it puts BOS first, before each text of a pair too. It pads on the right: with EOS, or with a token of its
     own, whose id is the size of the run's vocabulary.
     """
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        fast = open_library(tokenizer.content)
-    else:
-        assert isinstance(tokenizer, TiktokenTokenizer)
-        fast = _fast(tokenizer)
+    fast = open_library(tokenizer.content) if isinstance(tokenizer, HuggingFaceTokenizer) else _fast(tokenizer)
     bos, eos = (fast.id_to_token(i) for i in (tokenizer.bos, tokenizer.eos))
     pad = eos if pad_is_eos else PAD
     fast.add_special_tokens([pad])
@@ -44,8 +40,8 @@ def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     return {"tokenizer.json": fast.to_str(pretty=False), "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
 
 
-def _fast(tokenizer: TiktokenTokenizer) -> Any:
-    """Returns the tokenizer as a `tokenizers.Tokenizer`."""
+def _fast(tokenizer: Any) -> Any:
+    """Returns a TiktokenTokenizer as a `tokenizers.Tokenizer`."""
     import tokenizers
     from tokenizers import Regex, decoders, models, pre_tokenizers
 
