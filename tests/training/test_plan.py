@@ -24,6 +24,7 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
     trained = summary_of(train(tmp_path, "run"))["trainable_params"]
     assert re.search(rf"trained parameters +{trained:,}\b", planned)
     assert re.search(r"updates +24 of 8 sentences\b", planned)
+    assert re.search(r"memory +about .*Python and JAX .*compiled programs", planned)
 
 
 def test_the_plan_refuses_stores_that_a_training_would_refuse(tmp_path):
