@@ -69,6 +69,7 @@ HEAVY = {
     "datasets",
     "pyarrow",
     "backports",
+    "mlflow",
     "tensorboard",
     "wandb",
     "fsspec",

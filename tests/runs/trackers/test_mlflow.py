@@ -1,11 +1,16 @@
-"""MLflow's own client writes and reads a folder."""
+"""MLflow's own client writes and reads a folder. `tracking` finds the tracker by the entry point of pyproject.toml."""
+
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import Trackers
-from examples.mlflow_tracker import MlflowTracker
+from esnlm.runs.trackers import GROUP, Trackers
+from esnlm.runs.trackers.mlflow import MlflowTracker
 
+ROOT = Path(__file__).parents[3]
 SETTINGS = {"run": "runs/small", "model": {"rank": None}, "tracking": ["mlflow"]}
 
 
@@ -18,7 +23,7 @@ def directory(tmp_path):
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     """MLflow's client of a folder below tmp_path."""
-    pytest.importorskip("mlflow", reason="needs mlflow")
+    pytest.importorskip("mlflow", reason="needs the extra mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'mlflow'}")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
@@ -39,6 +44,11 @@ def points(client, run, name):
 def find_run(client):
     (run,) = client.search_runs([client.get_experiment_by_name("esnlm").experiment_id])
     return run
+
+
+def test_the_entry_point_names_the_tracker():
+    registered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+    assert EntryPoint("mlflow", registered["mlflow"], GROUP).load() is MlflowTracker
 
 
 def test_what_is_sent(directory, client, capsys):

@@ -1,13 +1,4 @@
-"""A tracker of one's own: MLflow, on the server or in the file that its own environment variables name.
-
-Put this file into a package of yours whose pyproject.toml registers the class, and install both it and mlflow-skinny (or mlflow, which
-also keeps runs in a file):
-
-    [project.entry-points."esnlm.trackers"]
-    mlflow = "your_package.mlflow_tracker:MlflowTracker"
-
-`esnlm train --tracking '[mlflow]'` then finds it (docs/extending.md).
-"""
+"""MLflow, on the server or in the file that its own environment variables name."""
 
 import json
 import os
@@ -25,21 +16,22 @@ class MlflowTracker:
     """Sends the settings as parameters, every figure by update, and the summary's figures.
 
     MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run goes on in the same run of
-    MLflow, and what was logged after the last checkpoint is there twice.
+    MLflow, and what was logged after the last checkpoint is there twice. pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
-        from mlflow.entities import Metric, Param
-        from mlflow.tracking import MlflowClient
-
+        try:
+            from mlflow.entities import Metric, Param
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise ImportError(f"{error}: pip install 'esnlm[mlflow]'") from None
         # MLflow's own 7 tries would hold the training for minutes where no server answers.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
         self._metric, self._client = Metric, MlflowClient()
         self._under_way: list[Any] = []  # what waits for the service, so that the training does not
         self._status = "KILLED"  # until the run comes to its end
-        file = directory.path / "mlflow.json"
-        if file.exists():
-            self._run_id = json.loads(file.read_text())["id"]
+        if directory.mlflow_id.exists():
+            self._run_id = json.loads(directory.mlflow_id.read_text())["id"]
             self._client.update_run(self._run_id, status="RUNNING")
         else:
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
@@ -47,7 +39,7 @@ class MlflowTracker:
             number = found.experiment_id if found else self._client.create_experiment(experiment)
             run = self._client.create_run(number, run_name=directory.path.resolve().name)
             self._run_id = run.info.run_id
-            write_json(file, {"id": self._run_id})
+            write_json(directory.mlflow_id, {"id": self._run_id})
             flat = traverse_util.flatten_dict(settings, sep=".")
             self._client.log_batch(self._run_id, params=[Param(key, str(value)) for key, value in flat.items()])
 
