@@ -422,8 +422,7 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
         logits = self.score(features[:, -1] if self.output_class is SequenceClassifierOutput else features)
         loss = None
         if labels is not None:
-            given = {"labels": labels, "logits": logits, "pooled_logits": logits}
-            loss = self.loss_function(**given, config=self.config, **kwargs)
+            loss = self.loss_function(labels=labels, logits=logits, pooled_logits=logits, config=self.config, **kwargs)
         return self.output_class(loss=loss, logits=logits, hidden_states=read.hidden_states)
 
 

@@ -25,7 +25,7 @@ def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     from tokenizers import processors
 
     fast.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokenizer.bos)]
+        single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, tokenizer.bos)]
     )
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -59,20 +59,10 @@ def _fast(tokenizer: Any) -> Any:
         ]
     )
     fast.decoder = decoders.ByteLevel()
-<<<<<<< HEAD
-    # After the ranks, so that <|endoftext|> gets the last id of the vocabulary and a token that pads the one after it.
-    for token in dict.fromkeys((ENDOFTEXT, pad)):
-        if token.encode() in tokenizer.ranks:
-            raise InputError(f"tokenizer {tokenizer.name}: cannot be exported, since {token!r} is one of its words")
-        fast.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-    single, bos = f"{ENDOFTEXT} $A", [(ENDOFTEXT, tokenizer.bos)]
-    fast.post_processor = processors.TemplateProcessing(single=single, pair=f"{single} $B", special_tokens=bos)
-=======
     # After the ranks, so that <|endoftext|> gets the last id of the vocabulary.
     if ENDOFTEXT.encode() in tokenizer.ranks:
         raise InputError(f"tokenizer {tokenizer.name}: cannot be exported, since {ENDOFTEXT!r} is one of its words")
     fast.add_special_tokens([ENDOFTEXT])
->>>>>>> main
     return fast
 
 
