@@ -149,7 +149,7 @@ class Run:
         `group` marks the tokens in the group, (V,) bool.
         """
         self._require_readable(sequences)
-        return scoring.group_log_probs(self._stream, self._readout, sequences, group, **self._scoring_options)
+        return scoring.token_log_probs(self._stream, self._readout, sequences, group=group, **self._scoring_options)
 
     @in_float32
     def surprisal(
@@ -162,6 +162,7 @@ class Run:
         documents: Sequence | None = None,
         punctuation: str = "attached",
         whitespace: str = "leading",
+        separator: str | None = None,
         eos: bool = True,
         scoring: str = "paper",
         progress: Shown = False,
@@ -173,7 +174,8 @@ class Run:
         -log p of it. docs/surprisal.md says how white space, punctuation and documents are treated.
 
         Args:
-            sentences: n texts, or lists of words. The words of a list are joined by spaces, and are what has a row then.
+            sentences: n texts, or lists of words. The words of a list are joined, and are what has a row then. Of words that
+                share a token the first has the surprisal of all, and the others None.
             by: "word" (of a text: what stands between white space) or "token".
             unit: "bits" or "nats".
             context: "sentence" begins each sentence with a fresh state; "document" carries the state from one sentence to
@@ -182,6 +184,7 @@ class Run:
                 None: all n are one.
             punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
             whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
+            separator: what joins the words of a list; None: a space, or nothing in a script without spaces.
             eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
             scoring: the convention: "paper", "no-eos" or "lm-eval".
 
@@ -193,13 +196,12 @@ class Run:
             raise InputError("sentences is one text: give a list of texts")
         sentences = list(sentences)
         groups = _documents(sentences, context, documents)
-        options = surprisal.Options(
-            by=by, unit=unit, punctuation=punctuation, whitespace=whitespace, eos=eos, scoring=scoring
-        )
+        of_words = {"punctuation": punctuation, "whitespace": whitespace, "separator": separator}
+        options = surprisal.Options(by=by, unit=unit, eos=eos, scoring=scoring, **of_words)
         rows = surprisal.surprisals(self, groups, options, progress)
         sums = [0.0] * len(sentences)
         for row in rows:
-            sums[row["sentence"]] -= row[f"surprisal_{unit}"]
+            sums[row["sentence"]] -= row[f"surprisal_{unit}"] or 0.0
         self._warn_of_undefined(sums)
         return rows
 

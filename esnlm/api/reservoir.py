@@ -25,6 +25,7 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.compute import default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
+from esnlm.diagnosis import lyapunov
 from esnlm.errors import InputError, whole_number
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream
@@ -286,6 +287,25 @@ class Reservoir:
             raise InputError("this reservoir reads tokens: call states")
         outputs, end = self._drive(self._sequence(inputs)[:, :, None], start)
         return outputs[:, 0], jax.tree.map(np.array, end)  # arrays that can be written to
+
+    def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
+        """Computes the largest Lyapunov exponent under one input, in nats a time step (diagnosis/lyapunov.py).
+
+        Below 0 the reservoir forgets its states, above 0 it is chaotic.
+
+        Args:
+            inputs: (T,) of token ids, or (T, D) of numbers.
+            washout: time steps that are left out at the beginning.
+
+        Example:
+            esnlm.Reservoir.draw(400, inputs=1, spectral_radius=1.5).lyapunov_exponent(series)
+        """
+        sequence = self._sequence(inputs)[..., None]
+        if not 0 <= washout < len(sequence):
+            raise InputError(f"washout is {washout}: it must leave a time step of {len(sequence)}")
+        with jax.enable_x64(not self.reads_tokens):
+            cell = self.cell.for_device("bcoo") if self.reads_tokens else self._double
+            return float(lyapunov.largest_exponent(cell, sequence, washout)[0])
 
     def require_named(self, done: str) -> None:
         """Raises InputError if the reservoir has a function that no other process could find by its name."""

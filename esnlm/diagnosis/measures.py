@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from esnlm.diagnosis import capacity, contraction, theory
+from esnlm.diagnosis import capacity, contraction, lyapunov, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
 from esnlm.errors import InputError
 from esnlm.io.console import stage
@@ -46,9 +46,10 @@ def measure(
     with stage(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text"):
         contracting = contraction.state_contraction(ready, text.tokens)
         forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
+        exponents = lyapunov.largest_exponent(reservoir.for_device("bcoo"), text.tokens, WASHOUT)
     with stage(f"{name}: states and memory capacity"):
-        states = capacity.sample_states(ready, text.tokens, washout=WASHOUT)
-        rank = _or_reason(lambda: capacity.effective_rank(states.states))
+        states, saturated = map(np.asarray, capacity.sample_states(ready, text.tokens, WASHOUT))
+        rank = _or_reason(lambda: capacity.effective_rank(states))
         memory = _or_reason(lambda: _measure_memory(ready))
     figures = {
         "name": name,
@@ -61,8 +62,9 @@ def measure(
         "theory": asdict(decided),
         "state_contraction": _summarize(contracting),
         "input_forgetting": _summarize(forgetting),
-        "saturated": states.saturated,
-        "sampled_states": len(states.states),
+        "lyapunov_exponent": float(exponents.mean()),
+        "saturated": float(saturated) if settings.activation == "tanh" else None,
+        "sampled_states": len(states),
         "effective_rank": rank,
         "memory_capacity": memory,
     }

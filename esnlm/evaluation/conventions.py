@@ -78,6 +78,7 @@ _LIST = [
     ),
 ]
 CONVENTIONS = {convention.name: convention for convention in _LIST}
+NORMALIZATIONS = ("none", "tokens", "bytes")  # what log p is divided by
 
 
 def get(scoring: str) -> Convention:
