@@ -43,10 +43,10 @@ def evaluate(
     run: ScorableRun,
     pairs: Sequence[Pair],
     scoring: str = "paper",
-    normalize: str = "none",
     baselines: Mapping[str, NgramModel] | None = None,
     compare_with: tuple[dict, np.ndarray] | None = None,
     progress: bool = False,
+    normalize: str = "none",
 ) -> Evaluation:
     """Scores pairs with a run, beside what length and word frequency alone would give.
 
@@ -56,11 +56,11 @@ def evaluate(
 
     Args:
         run, pairs, scoring: as from `esnlm.load` and `minimal_pairs.load`, and the name of the convention.
-        normalize: "tokens" or "bytes" adds `normalized` to the result: the accuracies by log p over the number of tokens that are
-            scored, or over that of bytes of the sentence in UTF-8.
         baselines: models beside `length` and `unigram`, by name.
         compare_with: the result of another evaluation of the same pairs, and which of them it has right, (n,) bool.
         progress: whether to show how far the scoring is.
+        normalize: "tokens" or "bytes": the result has `normalized`, the accuracies by log p over the tokens that are scored, or over
+            the bytes of the sentence in UTF-8.
 
     Returns:
         The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`),

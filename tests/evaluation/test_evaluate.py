@@ -166,7 +166,7 @@ def test_accuracies_by_log_p_of_a_token_and_of_a_byte(tmp_path, normalize):
     with pytest.raises(InputError, match="^normalize is 'words': choose one of none, tokens, bytes"):
         evaluate(run, pairs, normalize="words")
     assert "normalized" not in evaluate(run, pairs).result
-    result = evaluate(run, pairs, "no-eos" if normalize == "tokens" else "paper", normalize).result
+    result = evaluate(run, pairs, "no-eos" if normalize == "tokens" else "paper", normalize=normalize).result
     # Per token of "no-eos" -1, -0.75, -1.4, -0.67, as one id is one character; per byte -1, -0.75, -0.7, -0.67.
     assert result["overall"]["accuracy"] == pytest.approx(200 / 3)
     assert result["normalized"]["by"] == normalize and result["normalized"]["overall"]["accuracy"] == pytest.approx(
@@ -195,7 +195,7 @@ def test_normalized_accuracies_are_those_of_lm_evaluation_harness(tmp_path):
     process = task.ConfigurableTask.process_results
     by_harness = [process(harness, doc, [(table[word], False) for word in doc]) for doc in docs]
     pairs = [pair("x", *doc, index=i) for i, doc in enumerate(docs)]
-    found = evaluate(fake_run(tmp_path, says(table)), pairs, "lm-eval", "bytes").result
+    found = evaluate(fake_run(tmp_path, says(table)), pairs, "lm-eval", normalize="bytes").result
     mean = {name: 100 * np.mean([each[name] for each in by_harness]) for name in ("acc", "acc_bytes")}
     assert found["overall"]["accuracy"] == pytest.approx(mean["acc"])
     assert found["normalized"]["overall"]["accuracy"] == pytest.approx(mean["acc_bytes"]) != pytest.approx(mean["acc"])
