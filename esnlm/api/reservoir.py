@@ -2,12 +2,6 @@
 
 It holds the reservoir that training runs (reservoir/cell.py) and the settings that a run writes down for it
 (reservoir/weights.py). Nothing is changed in place: `replace` returns another reservoir.
-
-Example:
-    reservoir = esnlm.Reservoir.draw(1024, vocabulary=8192, spectral_radius=0.99, leak=(0, 1), seed=0)
-    reservoir.states([np.array([5, 17, 3])])[0].shape        # (3, 1024)
-    series = esnlm.Reservoir.draw(400, inputs=1, spectral_radius=0.9, leak=0.5)
-    series.states(np.sin(np.arange(1000))[:, None]).shape    # (1000, 400)
 """
 
 import dataclasses
@@ -289,16 +283,9 @@ class Reservoir:
         return outputs[:, 0], jax.tree.map(np.array, end)  # arrays that can be written to
 
     def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
-        """Computes the largest Lyapunov exponent under one input, in nats a time step (diagnosis/lyapunov.py).
+        """Computes the largest Lyapunov exponent under an input (T,) of ids or (T, D) of numbers, in nats a time step.
 
-        Below 0 the reservoir forgets its states, above 0 it is chaotic.
-
-        Args:
-            inputs: (T,) of token ids, or (T, D) of numbers.
-            washout: time steps that are left out at the beginning.
-
-        Example:
-            esnlm.Reservoir.draw(400, inputs=1, spectral_radius=1.5).lyapunov_exponent(series)
+        Below 0 the reservoir forgets its states, above 0 it is chaotic. The first `washout` time steps are left out.
         """
         sequence = self._sequence(inputs)[..., None]
         if not 0 <= washout < len(sequence):

@@ -29,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--word", metavar="NAME", help=word)
     apart = "with --word: the columns that tell sentences apart (default: Punkt splits the words)"
     add("--sentence", **SEVERAL, default=[], metavar="NAME", help=apart)
-    position = (
-        "with --word: the column that puts the words of a sentence in order (default: one named zone or the like)"
-    )
+    position = "with --word: the column of the word's place in its sentence (default: zone and the like); or none"
     add("--position", metavar="NAME", help=position)
     separator = "with --word: what joins words (default: a space, or nothing in Chinese, Japanese, Thai and the like)"
     add("--separator", metavar="TEXT", help=separator)

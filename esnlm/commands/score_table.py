@@ -68,7 +68,7 @@ def tabulate(asked: argparse.Namespace) -> None:
         table = [cells | {value: value_of[number]} for number, cells in enumerate(repeated)]
         if shared := sum(each is None for each in value_of.values()):
             say(
-                f"{counted(shared, 'word')} with an empty cell: the word before shares a token, and has the surprisal of both"
+                f"{counted(shared, 'empty cell')}: a word that shares a token with the one before, which has both surprisals"
             )
     else:
         table = [row | {"sentence": numbers[row["sentence"]]} | repeated[numbers[row["sentence"]]] for row in rows]
@@ -94,7 +94,7 @@ def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], li
         return lines, list(accumulate(not line for line in lines)), [{} for _ in lines] or [{}]
     table = read_table(asked.input, asked.quotes)
     cells = table.texts(asked.column)
-    if len(cells) > 1 and all(len(cell.split()) < 2 for cell in cells):
+    if len(cells) > 1 and separator_of(cells) and all(len(cell.split()) < 2 for cell in cells):
         warn(f"{table.name}: each row has one word, scored as a sentence; give --word if rows are words of sentences")
     others = [{name: cell for name, cell in row.items() if name != asked.column} for row in table.rows]
     return cells, table.keys(asked.document), others
@@ -108,8 +108,9 @@ def _read_words(asked: argparse.Namespace) -> tuple[list[list[int]], list[Any], 
     table = read_table(asked.input, asked.quotes)
     words = [cell.strip() for cell in table.texts(asked.word)]
     if "" in words:
-        line = table.lines[words.index("")]
-        raise InputError(f"{table.name}:{line}: no word in column {asked.word!r}: leave the row out")
+        raise InputError(
+            f"{table.name}:{table.lines[words.index('')]}: no word in column {asked.word!r}: leave the row out"
+        )
     documents = table.keys(asked.document)
     found = _in_order(table, [*asked.document, *asked.sentence], asked.position)
     if not asked.sentence:
@@ -137,13 +138,10 @@ def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[l
         if asked:
             raise InputError(f"{table.name}: column {name!r} is no position of words: {error}") from None
         return found
-    if (
-        name != "none" and len(keys) < 2 * len(found) and len(set(keys)) < len(found)
-    ):  # sentences are scattered over the table
-        by_key: dict[tuple[str, ...], list[int]] = {}
-        for row, key in enumerate(keys):
-            by_key.setdefault(key, []).append(row)
-        found = list(by_key.values())
+    if name != "none" and len(set(keys)) < len(found) and len(keys) < 2 * len(found):  # scattered over the table
+        rank = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        together = sorted(range(len(keys)), key=lambda row: rank[keys[row]])
+        found = [list(rows) for _, rows in groupby(together, keys.__getitem__)]
     for rows in found:
         rows.sort(key=position.__getitem__)
         if twice := [row for before, row in pairwise(rows) if position[before] == position[row]]:

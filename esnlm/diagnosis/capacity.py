@@ -84,14 +84,11 @@ def driving_vector(cell: Cell, input_scale: float, seed: int) -> np.ndarray:
 def _drive(cell: Cell, vector: jax.Array, u: jax.Array, washout: int) -> jax.Array:
     """Computes the states after the washout, (T - washout, B, N), for the inputs u (T, B)."""
 
-    def advance(h: State, inputs: jax.Array) -> State:
-        return cell.advance(h, vector[:, None] * inputs)
-
     def record(h: State, inputs: jax.Array) -> tuple[State, jax.Array]:
-        h = advance(h, inputs)
+        h = cell.advance(h, vector[:, None] * inputs)
         return h, cell.output(h).T
 
-    h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.initial_state(u.shape[1]))
+    h = lax.fori_loop(0, washout, lambda t, h: record(h, u[t])[0], cell.initial_state(u.shape[1]))
     return lax.scan(record, h, u[washout:])[1]
 
 

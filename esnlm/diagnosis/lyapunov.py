@@ -2,8 +2,7 @@
 
     lambda = lim 1/T ln |J_T ... J_1 v|,    J_t = dx_t / dx_(t-1) under the input of time step t
 
-A random v turns towards the direction that grows most. It is scaled to length 1 after each time step, and the logarithms of
-its growth are averaged (Benettin et al. 1980). Below 0 the network forgets its states, above 0 it is chaotic.
+A random v turns towards what grows most. The logarithms of its growth are averaged (Benettin et al. 1980).
 """
 
 from functools import partial

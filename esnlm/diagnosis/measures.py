@@ -76,10 +76,8 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
     """Returns one sentence: what theory says of the echo state property and why, and what was measured on text."""
     two = "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
     first, last = curve.fitted
-    if curve.rate == -np.inf:
-        measured = f"{two} become one within a token"
-    elif curve.rate == np.inf:
-        measured = f"{two} grow apart beyond float32 within a token"
+    if np.isinf(curve.rate):
+        measured = f"{two} {'become one' if curve.rate < 0 else 'grow apart beyond float32'} within a token"
     elif not curve.rate < 0:
         measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
     else:

@@ -42,13 +42,9 @@ class Theory:
 def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0) -> Theory:
     """Decides whether the network has the echo state property, as far as proposition 3 of Jaeger 2001 goes.
 
-    (a) With tanh and sigma_max(W) < 1 it has the property, for every input. (b) With tanh, an eigenvalue of the
-    linearisation at 0 outside the unit circle, and the input 0 possible, it has not. One-hot input is never 0, but a
-    token with an empty column of W_in acts like it. A value within 0.1 % of its bound decides nothing. With output
-    feedback the property is not defined.
-
-    With leaks, (a) asks for sigma_max(W) / alpha < 1 and all alpha a_i in (0, 1]; of layers above each other, in each layer
-    [ours, derived in docs/references.md].
+    (a) With tanh and sigma_max(W) < alpha, in each layer, and all alpha a_i in (0, 1] it has the property, for every input. (b) With
+    tanh, an eigenvalue of the linearisation at 0 outside the unit circle, and the input 0 possible, it has not. A value within
+    0.1 % of its bound decides nothing. With output feedback the property is not defined. docs/references.md derives this.
 
     `decay` is alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
     """

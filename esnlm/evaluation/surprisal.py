@@ -42,20 +42,14 @@ class Options:
 
     def check(self) -> None:
         """Raises InputError for a value that is not known, or a convention that cannot be used."""
-        choices: dict[str, Iterable[str]] = {
-            "by": ("word", "token"),
-            "unit": UNITS,
-            "punctuation": ("attached", "separate"),
-            "whitespace": ("leading", "trailing"),
-        }
+        choices: dict[str, Iterable[str]] = {"by": ("word", "token"), "unit": UNITS}
+        choices |= {"punctuation": ("attached", "separate"), "whitespace": ("leading", "trailing")}
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
         if not conventions.get(self.scoring).bos:
-            usable = [name for name, convention in conventions.CONVENTIONS.items() if convention.bos]
             raise InputError(
-                f"scoring {self.scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
-                + " or ".join(usable)
+                f"scoring {self.scoring} scores no first token, so the first word has no surprisal: take paper"
             )
 
     def columns(self) -> list[str]:
@@ -88,7 +82,7 @@ def surprisals(
     log_ends = None
     if options.whitespace == "trailing":
         group = word_ends(run.tokenizer)
-        log_ends = _over_windows(streams, run.longest, lambda pieces: run.group_log_probs_of(pieces, group))
+        log_ends = _over_windows(streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, group=group))
 
     rows: list[dict] = []
     names, convention, number = options.columns(), conventions.get(options.scoring), 0

@@ -110,10 +110,6 @@ def _headline(result: dict) -> list[str]:
     if overall["accuracy"] is not None:
         mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
         lines.append(f"accuracy {overall['accuracy']:.2f} % [{_interval(overall['interval'], 2)}], {mean}")
-        if (normalized := result.get("normalized")) is not None:
-            its = normalized["overall"]
-            by = f"{_figure(its['accuracy'], 2)} % [{_interval(its['interval'], 2)}]"
-            lines.append(f"accuracy by log p per {normalized['by'].removesuffix('s')} {by}")
         ties += f"; accuracy with ties as {tie} {_figure(overall['accuracy_ties_half'], 2)}"
     if result.get("chance") is not None:
         lines.append(f"chance {result['chance']:.2f} %")

@@ -50,9 +50,8 @@ def _choose_fonts(figure: "Figure") -> None:
 
     texts = [text for text in figure.findobj(Text) if not text.get_text().isascii()]
     missing, others = {ord(character) for text in texts for character in text.get_text()}, []
-    known = [font for font in font_manager.fontManager.ttflist if "Last Resort" not in font.name]  # that has boxes
-    for font in known:
-        if missing and (found := missing & set(font_manager.get_font(font.fname).get_charmap())):
+    for font in font_manager.fontManager.ttflist if missing else ():
+        if "Last Resort" not in font.name and (found := missing & set(font_manager.get_font(font.fname).get_charmap())):
             others.append(font.name)
             missing -= found
     for text in texts:

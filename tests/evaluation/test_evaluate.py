@@ -172,8 +172,7 @@ def test_accuracies_by_log_p_of_a_token_and_of_a_byte(tmp_path, normalize):
     assert result["normalized"]["by"] == normalize and result["normalized"]["overall"]["accuracy"] == pytest.approx(
         100 / 3
     )
-    page = blimp_text.markdown(result)
-    assert f"accuracy by log p per {normalize[:-1]} 33.33 %" in page and f" | per {normalize[:-1]} | " in page
+    assert f" | per {normalize[:-1]} | " in blimp_text.markdown(result)
 
 
 def test_normalized_accuracies_are_those_of_lm_evaluation_harness(tmp_path):
