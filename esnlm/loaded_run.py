@@ -243,10 +243,8 @@ class Run:
         if longest is not None and len(ids) + length > longest:
             raise InputError(f"the prompt has {len(ids)} tokens, and {length} are asked for: at most {longest} in all")
         choice = {"length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
-        choice["precision"] = self.config.compute.precision
-        features = self._ready.reader(count, len(ids) + length)
-        eos = self.tokenizer.eos
-        found = generation.generate_each(features, self._readout_here, [ids] * count, eos, **choice)
+        given = self._ready.reader(count, len(ids) + length), self._readout_here, [ids] * count, self.tokenizer.eos
+        found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)
         return [self.tokenizer.decode(ids) for ids in found]
 
     def arrays(self) -> dict[str, np.ndarray]:

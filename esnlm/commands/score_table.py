@@ -68,7 +68,7 @@ def tabulate(asked: argparse.Namespace) -> None:
         table = [cells | {value: value_of[number]} for number, cells in enumerate(repeated)]
         if shared := sum(each is None for each in value_of.values()):
             say(
-                f"{counted(shared, 'empty cell')}: a word that shares a token with the one before, which has both surprisals"
+                f"{counted(shared, 'empty cell')}: the word shares a token with the one before, which has both surprisals"
             )
     else:
         table = [row | {"sentence": numbers[row["sentence"]]} | repeated[numbers[row["sentence"]]] for row in rows]
@@ -108,9 +108,8 @@ def _read_words(asked: argparse.Namespace) -> tuple[list[list[int]], list[Any], 
     table = read_table(asked.input, asked.quotes)
     words = [cell.strip() for cell in table.texts(asked.word)]
     if "" in words:
-        raise InputError(
-            f"{table.name}:{table.lines[words.index('')]}: no word in column {asked.word!r}: leave the row out"
-        )
+        line = table.lines[words.index("")]
+        raise InputError(f"{table.name}:{line}: no word in column {asked.word!r}: leave the row out")
     documents = table.keys(asked.document)
     found = _in_order(table, [*asked.document, *asked.sentence], asked.position)
     if not asked.sentence:

@@ -59,8 +59,7 @@ def evaluate(
         baselines: models beside `length` and `unigram`, by name.
         compare_with: the result of another evaluation of the same pairs, and which of them it has right, (n,) bool.
         progress: whether to show how far the scoring is.
-        normalize: "tokens" or "bytes": the result has `normalized`, the accuracies by log p over the tokens that are scored, or over
-            the bytes of the sentence in UTF-8.
+        normalize: "tokens" or "bytes": adds `normalized`, the accuracies by log p over the scored tokens, or over bytes in UTF-8.
 
     Returns:
         The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`),
