@@ -9,6 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from esnlm import config_io
@@ -53,6 +54,12 @@ class Run:
     step: int  # the update after which the model was saved; 0 is the untrained model
     model: LanguageModel  # of the family's own class, see esnlm/models
     tokenizer: Tokenizer
+
+    def __reduce__(self) -> tuple:
+        # A model holds functions that no pickle can, so its arrays go in its place.
+        params = jax.tree.map(np.asarray, self.model.params)
+        frozen = _frozen(RunDirectory(self.directory), self.config, self.tokenizer)
+        return _made, (self.directory, self.config, self.step, self.tokenizer, frozen, params)
 
     @property
     def name(self) -> str:
@@ -369,16 +376,12 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     directory.verify(directory.config, directory.tokenizer)
     experiment = _for_this_machine(config_io.read_begun(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
-    frozen: dict = {}
-    if experiment.model.frozen_bytes(tokenizer.vocab_size):
-        frozen, _ = checkpoint.restore(directory.frozen)
-    model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
+    frozen = _frozen(directory, experiment, tokenizer)
     if untrained:
         if not experiment.data.has_corpus:
             raise InputError(f"{directory.path}: this model was imported: how it was before its training is not known")
-        if experiment.parent.run is not None:
-            model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
-        return Run(directory.path, experiment, 0, model, tokenizer)
+        initial = None if experiment.parent.run is None else checkpoint.restore(directory.initial)[0]["params"]
+        return _made(directory.path, experiment, 0, tokenizer, frozen, initial)
     if step == "best":
         step = _best_step(directory)
     if step is None:
@@ -392,7 +395,21 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     params = arrays["average" if averaged and "average" in arrays else "params"]
-    return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
+    return _made(directory.path, experiment, step, tokenizer, frozen, params)
+
+
+def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenizer) -> dict:
+    has_any = experiment.model.frozen_bytes(tokenizer.vocab_size)
+    return checkpoint.restore(directory.frozen)[0] if has_any else {}
+
+
+@in_float32
+def _made(
+    path: Path, experiment: ResolvedExperiment, step: int, tokenizer: Tokenizer, frozen: dict, params: dict | None
+) -> Run:
+    """Returns the run with these arrays. Without `params` they are as they were before the first update."""
+    model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
+    return Run(path, experiment, step, model if params is None else model.with_params(params), tokenizer)
 
 
 def _best_step(directory: RunDirectory) -> int:

@@ -17,7 +17,7 @@ import scipy.sparse
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm.compute import default_batch_slots, in_float32
+from esnlm.compute import backend, default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import lyapunov
 from esnlm.errors import InputError, whole_number
@@ -91,6 +91,7 @@ class Reservoir:
         if (size := whole_number(name, given)) < 1:
             raise InputError(f"{name} is {size}: give a whole number above 0")
         check_seed(seed)
+        backend()  # It says in a line if JAX finds no device.
         low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[arg-type]
         tree: dict[str, Any] = {"state_size": state_size, "leak_min": low, "leak_max": high}
         tree |= {"mean_degree": float(min(32, max(1, state_size))), **settings, "topology": _topology(topology)}
@@ -129,6 +130,7 @@ class Reservoir:
         if np.ndim(w_rec) != 2 or np.ndim(w_in) != 2:
             shapes = f"w_rec has the shape {np.shape(w_rec)} and w_in {np.shape(w_in)}"
             raise InputError(f"{shapes}: give (N, N) and (N, columns)")
+        backend()
         size, columns = np.shape(w_rec)[0], np.shape(w_in)[1]
         named = _named(activation, update_rule)
         config = ReservoirConfig(state_size=size, topology=Given(), input_connectivity=1.0, **named)
@@ -352,7 +354,7 @@ class Reservoir:
 
     @cached_property
     def _stream(self) -> FeatureStream:
-        slots = default_batch_slots(self.state_size, jax.default_backend())
+        slots = default_batch_slots(self.state_size, backend())
         return FeatureStream(self.cell.for_device(), slots, 1024)
 
     @cached_property
