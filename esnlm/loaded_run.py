@@ -190,7 +190,7 @@ class Run:
             raise InputError("sentences is one text: give a list of texts")
         sentences = list(sentences)
         groups = _documents(sentences, context, documents)
-        of_words = {"punctuation": punctuation, "whitespace": whitespace, "separator": separator}
+        of_words: dict[str, Any] = {"punctuation": punctuation, "whitespace": whitespace, "separator": separator}
         options = surprisal.Options(by=by, unit=unit, eos=eos, scoring=scoring, **of_words)
         rows = surprisal.surprisals(self, groups, options, progress)
         sums = [0.0] * len(sentences)
@@ -249,7 +249,7 @@ class Run:
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
             raise InputError(f"the prompt has {len(ids)} tokens, and {length} are asked for: at most {longest} in all")
-        choice = {"length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
+        choice: dict[str, Any] = {"length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
         given = self._ready.reader(count, len(ids) + length), self._readout_here, [ids] * count, self.tokenizer.eos
         found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)
         return [self.tokenizer.decode(ids) for ids in found]
