@@ -27,11 +27,7 @@ DECIMALS = 6
 
 
 def tabulate(asked: argparse.Namespace) -> None:
-    """Scores the words of a text and prints or writes their table. All input is checked before anything is scored.
-
-    A table with a row a word is written again, with a column of surprisals. Of any other input there is a row for each word or
-    token, and the cells of a table are repeated in it.
-    """
+    """Scores the words of a text and prints or writes their table. All input is checked before anything is scored."""
     if asked.word is None and (asked.sentence or asked.position or asked.separator is not None):
         raise InputError("--sentence, --position and --separator are for a table with a row a word, so give --word too")
     kind = asked.format or ("tsv" if asked.out is None else asked.out.suffix.lower().removeprefix("."))
@@ -101,10 +97,7 @@ def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], li
 
 
 def _read_words(asked: argparse.Namespace) -> tuple[list[list[int]], list[Any], list[Any], list[dict[str, str]]]:
-    """Returns the sentences of a table with a row a word, each as its rows and as its words; their documents; and all cells.
-
-    Sentences are neighbours that agree in the columns of --sentence, or what Punkt splits.
-    """
+    """Returns the sentences of a table with a row a word, each as its rows and as its words; their documents; and all cells."""
     table = read_table(asked.input, asked.quotes)
     words = [cell.strip() for cell in table.texts(asked.word)]
     if "" in words:

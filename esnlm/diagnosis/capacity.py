@@ -46,13 +46,11 @@ def memory_capacity(
     Compare totals of the same settings and of many samples only (docs/reservoir.md).
 
     Args:
-        cell: the network.
         delays: K, the largest delay.
         samples: number of sampled states, in all sequences together, 4 N bytes each; None: those of `default_samples`.
         washout: time steps before the first sample; at least `delays` are taken.
         input_scale: standard deviation of the driving vector.
         ridge: the penalty, relative to the mean diagonal of the smaller Gram matrix (of units or of samples).
-        seed: decides the input and the driving vector.
     """
     rng = generator(seed, Stream.MEASUREMENT, 1)
     samples = default_samples(cell.output_size) if samples is None else samples

@@ -38,9 +38,7 @@ class DistanceCurve(NamedTuple):
     """
 
     distance: np.ndarray  # before the first common token and after each, (T + 1, B)
-    # Nats a time step, negative where the states approach each other; -inf or inf where one token was enough to make them one
-    # or to leave float32.
-    rate: float
+    rate: float  # nats a time step; -inf or inf if one token was enough to make them one or to leave float32
     fitted: tuple[int, int]  # the first and the last time step that the rate was fitted to
     rate_before: float  # the rate on the time steps first / 2 to first; nan where they are too few
 
