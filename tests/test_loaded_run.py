@@ -69,7 +69,7 @@ def test_ids_are_integers_of_the_vocabulary():
 
 def test_all_tokens_together_have_probability_one():
     run = small_run()
-    everything = run.group_log_probs_of([np.array([0, 3, 1])], np.ones(run.tokenizer.vocab_size, bool))[0]
+    everything = run.token_log_probs_of([np.array([0, 3, 1])], group=np.ones(run.tokenizer.vocab_size, bool))[0]
     np.testing.assert_allclose(everything, 0, atol=1e-6)
 
 

@@ -2,12 +2,6 @@
 
 It holds the reservoir that training runs (reservoir/cell.py) and the settings that a run writes down for it
 (reservoir/weights.py). Nothing is changed in place: `replace` returns another reservoir.
-
-Example:
-    reservoir = esnlm.Reservoir.draw(1024, vocabulary=8192, spectral_radius=0.99, leak=(0, 1), seed=0)
-    reservoir.states([np.array([5, 17, 3])])[0].shape        # (3, 1024)
-    series = esnlm.Reservoir.draw(400, inputs=1, spectral_radius=0.9, leak=0.5)
-    series.states(np.sin(np.arange(1000))[:, None]).shape    # (1000, 400)
 """
 
 import dataclasses
@@ -25,6 +19,7 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.compute import backend, default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
+from esnlm.diagnosis import lyapunov
 from esnlm.errors import InputError, whole_number
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream
@@ -288,6 +283,18 @@ class Reservoir:
             raise InputError("this reservoir reads tokens: call states")
         outputs, end = self._drive(self._sequence(inputs)[:, :, None], start)
         return outputs[:, 0], jax.tree.map(np.array, end)  # arrays that can be written to
+
+    def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
+        """Computes the largest Lyapunov exponent under an input (T,) of ids or (T, D) of numbers, in nats a time step.
+
+        Below 0 the reservoir forgets its states, above 0 it is chaotic. The first `washout` time steps are left out.
+        """
+        sequence = self._sequence(inputs)[..., None]
+        if not 0 <= washout < len(sequence):
+            raise InputError(f"washout is {washout}: it must leave a time step of {len(sequence)}")
+        with jax.enable_x64(not self.reads_tokens):
+            cell = self.cell.for_device("bcoo") if self.reads_tokens else self._double
+            return float(lyapunov.largest_exponent(cell, sequence, washout)[0])
 
     def require_named(self, done: str) -> None:
         """Raises InputError if the reservoir has a function that no other process could find by its name."""
