@@ -17,11 +17,11 @@ from esnlm.models.ngrams import UnigramModel
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.regression import rls
-from esnlm.regression.base import Fitter, Window
+from esnlm.regression.base import Fitter, Window, row_blocks
 from esnlm.regression.calibration import HeldOut
 from esnlm.regression.ridge import Ridge
 from esnlm.regression.rls import RecursiveLeastSquares
-from esnlm.regression.solvers import solve_centred
+from esnlm.regression.solvers import RidgeSums, folds
 from esnlm.rng import Stream, generator
 from esnlm.training.average import evaluated
 from esnlm.training.learning_rate import learning_rates
@@ -76,7 +76,11 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
         {"w" (L, F), "bias" (L,)}, float64.
     """
     if isinstance(rule, Ridge):
-        w, bias = _best_ridge(rule, h.astype(np.float64), y, lengths, seed)
+        sums, grid = RidgeSums(y.shape[1]), rule.regularizations
+        fold = folds(lengths if len(lengths) < len(h) else [len(h)], generator(seed, Stream.HELD_OUT))
+        for part in row_blocks(len(h), h.shape[1]):
+            sums.add(h[part], y[part], fold[part])
+        w, bias = sums.solve(grid[0] if len(grid) == 1 else sums.choose(grid))
         return {"w": w, "bias": bias}
     if isinstance(rule, RecursiveLeastSquares):
         accumulators = rule.start(h.shape[1], y.shape[1])
@@ -84,21 +88,6 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
         w, bias = rls.solution(accumulators)
         return {"w": w, "bias": bias}
     raise InputError(f"targets are numbers: readout {rule.kind} is for ids; choose ridge or rls")
-
-
-def _best_ridge(
-    rule: Ridge, h: np.ndarray, y: np.ndarray, lengths: list[int], seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns W and b of all rows, at the penalty that predicts what is held out best."""
-    best = rule.regularizations[0]
-    if len(rule.regularizations) > 1:
-        held = _held_out(lengths, rule.held_out_tokens, seed)
-        errors = {}
-        for penalty in rule.regularizations:
-            w, bias = solve_centred(h[~held], y[~held], penalty)
-            errors[penalty] = float(np.square(y[held] - h[held] @ w.T - bias).sum())
-        best = min(errors, key=errors.__getitem__)
-    return solve_centred(h, y, best)
 
 
 def _descend(

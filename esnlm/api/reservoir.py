@@ -13,20 +13,17 @@ Example:
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from flax import nnx
 from jax.experimental.sparse import BCOO
 
 from esnlm.compute import default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError, whole_number
-from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
@@ -319,15 +316,15 @@ class Reservoir:
         return found
 
     def _number_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        """Reads sequences of like lengths side by side, padded to few sizes, so that few programs are compiled."""
+        """Reads sequences of like lengths side by side."""
         found = [np.empty(0)] * len(sequences)
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         while order:
-            steps = 1 << (len(sequences[order[0]]) - 1).bit_length()
+            steps = 2 * len(sequences[order[0]])
             most = max(1, MOST_BYTES // (8 * steps * self.cell.output_size))
             here = [i for i in order if len(sequences[i]) <= steps][:most]
             order = order[len(here) :]
-            laid = np.zeros((steps, self.input_size, 1 << (len(here) - 1).bit_length()))
+            laid = np.zeros((len(sequences[here[-1]]), self.input_size, len(here)))
             for slot, i in enumerate(here):
                 laid[: len(sequences[i]), :, slot] = sequences[i]
             outputs, _ = self._drive(laid)
@@ -335,30 +332,31 @@ class Reservoir:
                 found[i] = outputs[: len(sequences[i]), slot].copy()
         return found
 
-    def _drive(self, inputs: np.ndarray, start: Any = None) -> tuple[np.ndarray, Any]:
-        """Returns the outputs (T, B, F) and the last state of inputs (T, D, B), in float64."""
-        with jax.enable_x64(True):
-            if start is None:
-                start = jax.tree.map(lambda x: np.zeros(x.shape), self._double.initial_state(inputs.shape[2]))
-            outputs, end = recurrence.drive(self._double, jnp.asarray(inputs), start)
-            return np.array(outputs), end
+    def _drive(self, inputs: np.ndarray, start: list[np.ndarray] | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Returns the outputs (T, B, F) and the last state of each layer, (N, B), of inputs (T, D, B), in float64.
+
+        The host computes them: it has run a series before JAX has compiled a program for it.
+        """
+        blank = np.zeros((self.state_size, inputs.shape[2]))
+        states = [blank] * self.settings.layers if start is None else list(start)
+        outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
+        with jax.enable_x64(True):  # for functions of one's own
+            seen = [layer.output(state) for layer, state in zip(self._on_host, states, strict=True)]
+            for t, below in enumerate(inputs):
+                for i, layer in enumerate(self._on_host):
+                    states[i] = layer.step(states[i], layer.w_rec @ seen[i] + layer.w_in @ below)
+                    below = seen[i] = np.asarray(layer.output(states[i]))
+                    outputs[t, :, i * len(below) : (i + 1) * len(below)] = below.T
+        return outputs, states
+
+    @cached_property
+    def _on_host(self) -> list["_Layer"]:
+        return [_Layer.of(layer) for layer in self.cell.layers]
 
     @cached_property
     def _stream(self) -> FeatureStream:
         slots = default_batch_slots(self.state_size, jax.default_backend())
         return FeatureStream(self.cell.for_device(), slots, 1024)
-
-    @cached_property
-    def _double(self) -> cells.Reservoir | cells.Stack:
-        """The same cell, ready for numbers, with arrays of float64."""
-        layers = [layer.for_device(reads_tokens=False) for layer in self.cell.layers]
-        graphdef, state = nnx.split(layers[0] if len(layers) == 1 else cells.Stack(layers))
-        with jax.enable_x64(True):
-
-            def double(x: Any) -> Any:
-                return jnp.asarray(np.asarray(x, np.float64)) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-            return nnx.merge(graphdef, jax.tree.map(double, state))
 
     def _sequence(self, given: Any) -> np.ndarray:
         """Returns a sequence as an array, (T,) int32 or (T, D) float64."""
@@ -382,6 +380,27 @@ class Reservoir:
         if not isinstance(self.cell, cells.Reservoir):
             raise InputError(f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]")
         return self.cell
+
+
+class _Layer(NamedTuple):
+    """A layer of `_drive`: its equations for NumPy, or compiled ones if they have a function of one's own, and float64 matrices."""
+
+    step: Callable[..., Any]  # (state (N, B), drive (N, B)) -> the new state
+    output: Callable[..., Any]  # of a state
+    w_rec: Any
+    w_in: Any
+
+    @classmethod
+    def of(cls, layer: cells.Reservoir) -> "_Layer":
+        built_in = functions.is_built_in(layer.activation) and functions.is_built_in(layer.update_rule)
+        f = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[layer.activation] if built_in else layer.f
+        leak = np.asarray(layer.leak[...], np.float64)[:, None]
+        step = partial(layer.rule.step, leak=leak, f=f, decay=layer.decay)
+        equations: Any = step, partial(layer.rule.output, f=f)
+        return cls(
+            *(equations if built_in else map(jax.jit, equations)),
+            *map(as_scipy, (layer.stored_w_rec, layer.stored_w_in)),
+        )
 
 
 def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def _euler_state(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activat
 
 
 def _residual_shift(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
-    return (1 - decay * leak) * jnp.roll(state, 1, axis=0) + leak * f(drive)
+    return (1 - decay * leak) * state.__array_namespace__().roll(state, 1, axis=0) + leak * f(drive)
 
 
 ACTIVATIONS: dict[str, Activation] = {"tanh": jnp.tanh, "relu": jax.nn.relu}

