@@ -83,6 +83,11 @@ class _ReservoirEstimator(BaseEstimator):
         """Whether a target belongs to each step, and not to a whole sequence."""
         return (self.predicts or self._default) == "steps"
 
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fits it anew, and returns it. Raises ValueError if X or y has the wrong shape, or a number that is not finite."""
+        self.__dict__.pop("_sums", None)
+        return self.partial_fit(X, y)  # type: ignore[attr-defined]
+
     def states(self, X: Any) -> Any:
         """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for several sequences."""
         check_is_fitted(self)
@@ -97,20 +102,23 @@ class _ReservoirEstimator(BaseEstimator):
     def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray], again: bool) -> None:
         """Fits the readout to targets (T, L) of each sequence, or [(n, L)] of n whole sequences, beside the earlier ones if `again`."""
         if self._of_steps:
-            _check_lengths(sequences, targets)
+            for u, y in zip(sequences, targets, strict=True):
+                check_consistent_length(u, y)
             if self.washout >= (longest := max(map(len, sequences))):
                 raise InputError(f"washout is {self.washout}: it must leave some of the {longest} steps")
         if not again:
             self._draw(sequences[0].shape[1], targets[0].shape[1])
-        start, skipped = self._end, self.washout if self._end is None else 0
+        washout = self.washout if self._end is None else 0
         lengths = [len(u) if self._of_steps else 1 for u in sequences]
         fold = np.split(folds(lengths, self._rng), np.cumsum(lengths)[:-1])
-        for i, first, h, end in self._pieces(sequences, start):
-            kept = slice(max(0, skipped - first), None) if self._of_steps else slice(None)
-            y = targets[i][first : first + len(h)] if self._of_steps else targets[0][i : i + 1]
-            self._sums.add(h[kept], y[kept], fold[i][first : first + len(h)][kept])
+        y = targets if self._of_steps else [each[None] for each in targets[0]]
+        for i, first, h, end in self._pieces(sequences, self._end):
+            skipped = max(0, washout - first)
+            if skipped < len(h):
+                rows = slice(first + skipped, first + len(h))
+                self._sums.add(h[skipped:], y[i][rows], fold[i][rows])
             if self.carry_state:
-                self._end, start = end, None
+                self._end = end
         self.ridge_ = self._sums.choose(Ridge.regularizations) if self.ridge is None else self.ridge
         self.coef_, self.intercept_ = self._sums.solve(self.ridge_)
 
@@ -122,12 +130,8 @@ class _ReservoirEstimator(BaseEstimator):
         check_scalar(self.washout, "washout", Integral, min_val=0)
         if self.ridge is not None:
             check_scalar(self.ridge, "ridge", Real, min_val=0)
-        for name in ("input_scale", "bias_scale"):
-            check_scalar(getattr(self, name), name, Real)
         if not self._of_steps and (self.washout or self.carry_state):
-            raise InputError(
-                "washout and carry_state are for predicts='steps': a whole sequence is read by its last and mean state"
-            )
+            raise InputError("washout and carry_state are for predicts='steps': a whole sequence is read at its end")
         density = dict[str, Any]()
         if self.mean_degree is not None:
             density["mean_degree"] = min(self.mean_degree, self.state_size)
@@ -251,15 +255,9 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         ReservoirRegressor(400, washout=100, random_state=0).fit(u, y).predict(u)
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fits it, and returns it. Raises ValueError if X or y has the wrong shape, or a number that is not finite."""
-        return self._learn(X, y, again=False)
-
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Fits it to further sequences beside those before, as if `fit` had been given all; with carry_state they continue the last one."""
-        return self._learn(X, y, again=hasattr(self, "_sums"))
-
-    def _learn(self, X: Any, y: Any, again: bool) -> Self:
+        again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y, multi_output=True, y_numeric=True)
         parts = y if several and self._of_steps else [y]
         targets = [check_array(each, ensure_2d=False, dtype=np.float64) for each in parts]
@@ -304,15 +302,9 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 
     _default = "sequences"
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fits it to classes of any type, and returns it. Raises ValueError as ReservoirRegressor does."""
-        return self._learn(X, y, None, again=False)
-
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Fits it to further sequences beside those before. The first call may name all `classes`; otherwise it has to have them."""
-        return self._learn(X, y, classes, again=hasattr(self, "_sums"))
-
-    def _learn(self, X: Any, y: Any, classes: Any, again: bool) -> Self:
+        again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y)
         parts = [column_or_1d(each) for each in (y if several and self._of_steps else [y])]
         labels = np.concatenate(parts)
@@ -364,11 +356,6 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         """Returns the share of classes that are right, counted as by `ReservoirRegressor.score`."""
         y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
-
-
-def _check_lengths(sequences: list[np.ndarray], targets: list[np.ndarray]) -> None:
-    for u, y in zip(sequences, targets, strict=True):
-        check_consistent_length(u, y)
 
 
 def _by_row(y: Any) -> Any:

@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -39,6 +39,7 @@ from esnlm.rng import Stream, check_seed, seed_sequence
 from esnlm.settings import build
 
 MOST_BYTES = 256 << 20  # of states that are computed at once
+HOST_ACTIVATIONS: dict[str, Callable] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
 Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from a connectivity of 1/4 on
 
 
@@ -341,17 +342,27 @@ class Reservoir:
         states = [blank] * self.settings.layers if start is None else list(start)
         outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
         with jax.enable_x64(True):  # for functions of one's own
-            seen = [layer.output(state) for layer, state in zip(self._on_host, states, strict=True)]
+            seen = [output(state) for (_, output, _, _), state in zip(self._on_host, states, strict=True)]
             for t, below in enumerate(inputs):
-                for i, layer in enumerate(self._on_host):
-                    states[i] = layer.step(states[i], layer.w_rec @ seen[i] + layer.w_in @ below)
-                    below = seen[i] = np.asarray(layer.output(states[i]))
+                for i, (step, output, w_rec, w_in) in enumerate(self._on_host):
+                    states[i] = step(states[i], w_rec @ seen[i] + w_in @ below)
+                    below = seen[i] = np.asarray(output(states[i]))
                     outputs[t, :, i * len(below) : (i + 1) * len(below)] = below.T
         return outputs, states
 
     @cached_property
-    def _on_host(self) -> list["_Layer"]:
-        return [_Layer.of(layer) for layer in self.cell.layers]
+    def _on_host(self) -> list[tuple]:
+        """Step, output, W_rec and W_in of each layer for `_drive`: by NumPy, or compiled if a function is one's own, in float64."""
+        found = []
+        for layer in self.cell.layers:
+            built_in = functions.is_built_in(layer.activation) and functions.is_built_in(layer.update_rule)
+            f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
+            leak = np.asarray(layer.leak[...], np.float64)[:, None]
+            step = partial(layer.rule.step, leak=leak, f=f, decay=layer.decay)
+            equations: list[Any] = [step, partial(layer.rule.output, f=f)]
+            matrices = as_scipy(layer.stored_w_rec), as_scipy(layer.stored_w_in)
+            found.append((*(equations if built_in else map(jax.jit, equations)), *matrices))
+        return found
 
     @cached_property
     def _stream(self) -> FeatureStream:
@@ -380,27 +391,6 @@ class Reservoir:
         if not isinstance(self.cell, cells.Reservoir):
             raise InputError(f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]")
         return self.cell
-
-
-class _Layer(NamedTuple):
-    """A layer of `_drive`: its equations for NumPy, or compiled ones if they have a function of one's own, and float64 matrices."""
-
-    step: Callable[..., Any]  # (state (N, B), drive (N, B)) -> the new state
-    output: Callable[..., Any]  # of a state
-    w_rec: Any
-    w_in: Any
-
-    @classmethod
-    def of(cls, layer: cells.Reservoir) -> "_Layer":
-        built_in = functions.is_built_in(layer.activation) and functions.is_built_in(layer.update_rule)
-        f = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[layer.activation] if built_in else layer.f
-        leak = np.asarray(layer.leak[...], np.float64)[:, None]
-        step = partial(layer.rule.step, leak=leak, f=f, decay=layer.decay)
-        equations: Any = step, partial(layer.rule.output, f=f)
-        return cls(
-            *(equations if built_in else map(jax.jit, equations)),
-            *map(as_scipy, (layer.stored_w_rec, layer.stored_w_in)),
-        )
 
 
 def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str, Any]:

@@ -5,12 +5,10 @@ RidgeSums      From sums that are added up piece by piece, so that no more featu
 predict_ridge  From the smaller Gram matrix, of features or of samples. It serves many targets at one penalty.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.linalg
-
-from esnlm.errors import InputError
 
 FOLDS = 4
 
@@ -39,17 +37,14 @@ class RidgeSums:
 
     def choose(self, penalties: Sequence[float]) -> float:
         """Returns the penalty with the least squared error on the rows of each fold, after a fit to the others."""
-        errors = np.zeros(len(penalties))
-        for held, rest in self._splits():
-            mean, gram, cross, scale = self._centred(rest)
-            values, vectors = scipy.linalg.eigh(gram, driver="evd", overwrite_a=True, check_finite=False)
-            rotated = vectors.T @ cross
-            for i, penalty in enumerate(penalties):
-                level = max(penalty, len(gram) * 1e-14) * scale
-                w = vectors @ (rotated / (np.maximum(values, 0) + level)[:, None])
-                missed = np.vstack([self._affine(mean, w), -np.eye(self.outputs)])  # of W h + b - y
-                errors[i] += np.sum(missed * (held @ missed))
-        return penalties[int(np.argmin(errors))]
+
+        def error(penalty: float) -> float:
+            missed = [
+                (held, np.vstack([self._fit(rest, penalty), -np.eye(self.outputs)])) for held, rest in self._splits()
+            ]
+            return sum(float(np.sum(m * (held @ m))) for held, m in missed)
+
+        return min(penalties, key=error)
 
     def solve(self, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         """Returns W (L, F) and the intercept (L,), which is not penalised."""
@@ -62,11 +57,10 @@ class RidgeSums:
         features, moments = -self.outputs, np.zeros((1 + 2 * self.outputs,) * 2)
         total = self.by_fold.sum(axis=0)
         for held, rest in list(self._splits()) or [(total, total)]:
-            m = np.eye(len(held), 1 + 2 * self.outputs)  # (1 + F + L, 1 + 2 L), from z
-            m[:, 1:] = 0
-            m[:features, 1 : 1 + self.outputs] = self._fit(rest, penalty)
+            m = np.zeros((len(held), len(moments)))  # (1 + F + L, 1 + 2 L), from z
+            m[0] = np.concatenate([[1], self.shift[features:], self.shift[features:]])
+            m[:features, 1 : 1 + self.outputs] += self._fit(rest, penalty)
             m[features:, 1 + self.outputs :] = np.eye(self.outputs)
-            m[0, 1:] += np.tile(self.shift[features:], 2)
             moments += m.T @ held @ m
         return moments
 
@@ -75,22 +69,15 @@ class RidgeSums:
         total = self.by_fold.sum(axis=0)
         return ((held, total - held) for held in self.by_fold if 0 < held[0, 0] < total[0, 0])
 
-    def _centred(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Returns the means (F + L,), the Gram matrix (F, F) and the sums of h y^T (F, L) about them, and the mean eigenvalue."""
-        mean = sums[0, 1:] / sums[0, 0]
-        about = sums[1:, 1:] - np.outer(sums[0, 1:], mean)
-        gram, cross = about[: -self.outputs, : -self.outputs], about[: -self.outputs, -self.outputs :]
-        return mean, gram, cross, float(np.trace(gram)) / len(gram) or 1.0
-
-    def _affine(self, mean: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Returns (b, W)^T, (1 + F, L), of w (F, L) about the means."""
-        return np.vstack([mean[-self.outputs :] - mean[: -self.outputs] @ w, w])
-
     def _fit(self, sums: np.ndarray, penalty: float) -> np.ndarray:
-        """Returns (b, W)^T, (1 + F, L)."""
-        mean, gram, cross, scale = self._centred(sums)
-        gram = gram + max(penalty, len(gram) * 1e-14) * scale * np.eye(len(gram))
-        return self._affine(mean, scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram, overwrite_a=True), cross))
+        """Returns (b, W)^T, (1 + F, L), for h and y without the shift."""
+        features, mean = -self.outputs, sums[0, 1:] / sums[0, 0]
+        about = sums[1:, 1:] - np.outer(sums[0, 1:], mean)
+        gram, cross = about[:features, :features], about[:features, features:]
+        level = max(penalty, len(gram) * 1e-14) * np.trace(gram) / len(gram)
+        factor = scipy.linalg.cho_factor(gram + (level or 1.0) * np.eye(len(gram)), overwrite_a=True)
+        w = scipy.linalg.cho_solve(factor, cross)
+        return np.vstack([mean[features:] - mean[:features] @ w, w])
 
 
 def folds(lengths: Sequence[int], rng: np.random.Generator) -> np.ndarray:
@@ -106,19 +93,20 @@ def folds(lengths: Sequence[int], rng: np.random.Generator) -> np.ndarray:
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
     """Fits y (S, K) on x (S, F) with an intercept where not `test` (S,), and returns the predictions where it is.
 
-    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples. Raises InputError if that penalty
-    is not above 0.
+    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples.
     """
     train = ~test
-    mean = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
-    y_train = y[train] - mean[1]
     if x.shape[1] <= train.sum():
-        x = x - mean[0]
-        solve = _penalized_solver(x[train].T @ x[train], ridge)
-        return x[test] @ solve(x[train].T @ y_train) + mean[1]
+        sums = RidgeSums(y.shape[1])
+        sums.add(x[train], y[train], np.zeros(train.sum(), int))
+        w, intercept = sums.solve(ridge)
+        return x[test] @ w.T + intercept
+    mean = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
     gram = gram_of_samples(x, mean[0])  # the dual form, with K of samples: y = K (K + lambda I)^-1 y_train
-    solve = _penalized_solver(gram[np.ix_(train, train)], ridge)
-    return gram[np.ix_(test, train)] @ solve(y_train) + mean[1]
+    fitted = gram[np.ix_(train, train)]
+    level = ridge * np.trace(fitted) / len(fitted)
+    weights = scipy.linalg.solve(fitted + level * np.eye(len(fitted)), y[train] - mean[1], assume_a="pos")
+    return gram[np.ix_(test, train)] @ weights + mean[1]
 
 
 def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
@@ -129,14 +117,3 @@ def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
         part = x[:, start : start + 4096] - mean[start : start + 4096]
         total += part @ part.T
     return total
-
-
-def _penalized_solver(gram: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function that solves (gram + lambda I) z = right, with lambda relative to the mean of the diagonal."""
-    level = ridge * np.trace(gram) / len(gram)
-    if not bool(level > 0):
-        raise InputError(
-            f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0"
-        )
-    factor = scipy.linalg.cho_factor(gram + level * np.eye(len(gram)))
-    return lambda right: scipy.linalg.cho_solve(factor, right)

@@ -74,7 +74,7 @@ def spectral_radius(
     unit = np.abs(csr.data).max()
     csr.data /= unit  # radius(c W) = |c| radius(W); keeps every norm and logarithm below in range
     cycles, blocks = _strong_blocks(csr)
-    found = [cycles, *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(_operator(b), seed) for b in blocks)]
+    found = [cycles, *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(b, seed) for b in blocks)]
     largest = max(found, key=lambda block: block.radius)
     return replace(largest, radius=float(largest.radius * unit), products=sum(block.products for block in found))
 
@@ -119,14 +119,11 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
     return SpectralRadius(np.abs(np.linalg.eigvals(block.toarray())).max(), "dense", block.shape[0])
 
 
-def _operator(block: sparse.csr_array) -> np.ndarray | sparse.csr_array:
-    """Returns the block (N, N) in the form whose products are the faster ones: dense from half of its entries on."""
-    return block.toarray() if block.nnz > block.shape[0] ** 2 / 2 else block
-
-
 def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
     """Filters by rounds of power products, each followed by Arnoldi on what they leave, until that converges."""
     n: int = operator.shape[0]
+    if sparse.issparse(operator) and operator.nnz > n**2 / 2:
+        operator = operator.toarray()  # whose products are the faster ones
     v = np.random.default_rng(seed).standard_normal(n)  # (N,)
     v /= _norm(v)
     log_norms = [0.0]  # of W^k v_0, k = 0, 1, ...
