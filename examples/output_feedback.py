@@ -97,7 +97,9 @@ class Network:
         target = np.arctanh(teacher[washout:]) if self.tanh_output else teacher[washout:]
         x, penalty = self.states(u, fed)[0][washout:], np.sqrt(ridge) * np.eye(len(self.w_in))
         # Not by the normal equations: they square the condition, which matters for a network that generates.
-        w_out = np.linalg.lstsq(np.vstack([x, penalty]), np.vstack([target, np.zeros((len(penalty), target.shape[1]))]))[0].T
+        w_out = np.linalg.lstsq(
+            np.vstack([x, penalty]), np.vstack([target, np.zeros((len(penalty), target.shape[1]))])
+        )[0].T
         return dataclasses.replace(self, w_out=w_out)
 
     def generate(self, state: State, u: np.ndarray) -> np.ndarray:

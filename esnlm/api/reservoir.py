@@ -440,7 +440,7 @@ def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
         raise InputError(f"spectral_radius is {asked}: w_rec has the radius {found}; both must be above 0")
     scale = np.float32(asked / found)
     if isinstance(matrix, BCOO):
-        return bcoo(matrix.data * scale, matrix.indices, matrix.shape), asked
+        return bcoo(np.asarray(matrix.data) * scale, matrix.indices, matrix.shape), asked
     return np.asarray(matrix) * scale, asked
 
 

@@ -258,7 +258,8 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
-    return w * scale if isinstance(w, np.ndarray) else bcoo(w.data * scale, w.indices, w.shape), radius, redraws
+    scaled = w * scale if isinstance(w, np.ndarray) else bcoo(np.asarray(w.data) * scale, w.indices, w.shape)
+    return scaled, radius, redraws
 
 
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:
