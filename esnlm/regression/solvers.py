@@ -1,7 +1,6 @@
 """Ridge regression onto real-valued targets, by Cholesky of the normal equations in float64.
 
-RidgeSums      From sums that are added up piece by piece, so that no more features exist than those of one piece. They choose
-               the penalty by cross-validation, too.
+RidgeSums      From sums that are added up piece by piece, in the memory of one. They choose the penalty by cross-validation, too.
 predict_ridge  From the smaller Gram matrix, of features or of samples. It serves many targets at one penalty.
 """
 
