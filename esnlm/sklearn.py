@@ -92,11 +92,7 @@ class _ReservoirEstimator(BaseEstimator):
         """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for several sequences."""
         check_is_fitted(self)
         sequences, several, _ = self._read(X)
-        inputs = [_with_bias(u) for u in sequences]
-        if self._end is None:
-            found = self.reservoir_.states(inputs)
-        else:
-            found = [self.reservoir_.run(u, self._end)[0] for u in inputs]
+        found = [self.reservoir_.run(_with_bias(u), self._end)[0] for u in sequences]
         return found if several or not self._of_steps else found[0]
 
     def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray], again: bool) -> None:

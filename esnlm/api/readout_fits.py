@@ -38,7 +38,7 @@ def fit_ids(
     """
     h = h.astype(np.float32)
     held = _held_out(lengths, rule.held_out_tokens, seed)
-    fitted = [rows[~held[rows]] for rows in _sequences(lengths)]
+    fitted = [rows[~held[rows]] for rows in np.split(np.arange(len(h)), np.cumsum(lengths)[:-1])]
     fitted = [rows for rows in fitted if len(rows)]
     accumulators = rule.start(h.shape[1], classes)
     window = Window(jnp.asarray(h), fitted, y[np.concatenate(fitted)])
@@ -64,15 +64,10 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
         return {"w": w, "bias": bias}
     if isinstance(rule, RecursiveLeastSquares):
         accumulators = rule.start(h.shape[1], y.shape[1])
-        rule.accumulate(accumulators, Window(h, _sequences(lengths), y), PRECISION)  # type: ignore[arg-type]
+        rule.accumulate(accumulators, Window(h, np.split(np.arange(len(h)), np.cumsum(lengths)[:-1]), y), PRECISION)  # type: ignore[arg-type]
         w, bias = rls.solution(accumulators)
         return {"w": w, "bias": bias}
     raise InputError(f"targets are numbers: readout {rule.kind} is for ids; choose ridge or rls")
-
-
-def _sequences(lengths: list[int]) -> list[np.ndarray]:
-    """Returns the rows of each sequence."""
-    return np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
 
 
 def _held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:

@@ -3,34 +3,17 @@
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from esnlm.data.oddities import INVISIBLE, code_point
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions
-from esnlm.io.console import Shown
-from esnlm.models.ngrams import NgramModel
 from esnlm.warning import warn_caller
 
-
-class ScorableRun(Protocol):
-    """What scoring asks of a run."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def directory(self) -> Path: ...
-    @property
-    def tokenizer(self) -> Any: ...
-    @property
-    def longest(self) -> int | None: ...
-    def token_log_probs_of(self, sequences: list[np.ndarray], progress: Shown = False) -> list[np.ndarray]: ...
-    def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]: ...
-    def unigram(self) -> NgramModel | None: ...
+# What scoring asks of a run: `name`, `step`, `directory`, `tokenizer`, `longest`, `token_log_probs_of` and `unigram` of Run.
+ScorableRun: TypeAlias = Any
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:

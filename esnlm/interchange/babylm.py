@@ -17,6 +17,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from esnlm.errors import InputError
+from esnlm.evaluation.alignment import token_spans
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.interchange.revisions import revision_names, words_of_checkpoints
@@ -250,8 +251,8 @@ def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) 
     scored = _token_log_probs(run, [[*before, *ids] for ids in encoded])
     scored_ends = []
     for (text, completion), ids, log_probs in zip(texts, encoded, scored, strict=True):
-        context = len(text.encode()) - len(completion.encode())
-        ends = np.cumsum([len(run.tokenizer.decode_bytes([token])) for token in ids])  # (T,) in bytes
+        context = len(text) - len(completion)
+        ends = [end for _, end in token_spans(text, ids, run.tokenizer)]  # (T,) in characters
         first = int(np.searchsorted(ends, context, side="right")) if context else 0
         # A token's log-probability has the number before the token's own, since nothing predicts the first one.
         scored_ends.append(log_probs[max(first + len(before), 1) - 1 :])

@@ -33,6 +33,7 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
             first, last = curve["fitted"]
             rows[rate] = f"{curve['rate']:+.3g} (tokens {first} to {last}), {curve['rate_before']:+.3g} before"
             rows[left] = f"{curve['left']:.2g} after {len(curve['distance']) - 1} tokens"
+    rows["largest Lyapunov exponent"] = f"{figures['lyapunov_exponent']:+.3g} nats a token"
     rows["saturated, |tanh| > 0.99"] = "no tanh" if saturated is None else f"{100 * saturated:.2g} %"
     rows["effective rank"] = rank if isinstance(rank, str) else f"{rank:,.1f} of {figures['sampled_states']:,} states"
     if isinstance(memory, str):

@@ -8,7 +8,6 @@ from esnlm.data import grammar
 from esnlm.data.corpus import fingerprints, open_corpus
 from esnlm.data.sources import SOURCES, CorpusSize, DataSource
 from esnlm.data.sources.grammar import GrammarData
-from esnlm.data.sources.imported import ImportedData
 from esnlm.data.sources.store import StoreData
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import word_tokenizer
@@ -94,8 +93,13 @@ def test_a_store_is_sampled_as_it_is(directory):
         source.sample(word_tokenizer(["ba"]), 5, 0)
 
 
-def test_an_imported_model_has_no_corpus(directory):
-    source = ImportedData(source="gpt2")
-    for ask in (lambda: source.open(directory, 0), source.size, source.tokenizer, lambda: source.sample(None, 1, 0)):
-        with pytest.raises(InputError, match="^data.kind is imported: such a model has no text to train on"):
-            ask()
+def test_texts_that_two_versions_of_nltk_split_are_warned_of(tmp_path, directory, capsys):
+    words = word_tokenizer(["a"])
+    for name, nltk in (("train", "3.9"), ("same", "3.9"), ("other", "3.10"), ("lines", None)):
+        with StoreWriter(tmp_path / name, words) as writer:
+            writer.append([words.bos, 97, 98, words.eos], [4], [1], [2])
+            writer.finish(versions={"tiktoken": "0.13"} | ({"nltk": nltk} if nltk else {}))
+    for name in ("same", "lines", "other"):
+        source = StoreData(train=str(tmp_path / "train"), validation=str(tmp_path / name))
+        open_corpus(source, 0, directory)
+        assert ("NLTK 3.9 and" in capsys.readouterr().err) == (name == "other")
