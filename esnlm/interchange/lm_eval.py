@@ -62,7 +62,7 @@ class EsnLM(TemplateLM):
         super().__init__()
         if run is None:
             raise InputError("no run is given: name it with --model_args run=DIR")
-        self.run = run if isinstance(run, Run) else load(run, step=step, untrained=untrained)
+        self.run = run if isinstance(run, Run) else load(str(run), step=step, untrained=untrained)
         model = self.run.config.model
         self.max_length = max_length or model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
         self.add_bos_token, self.max_gen_toks, self.seed = bool(add_bos_token), int(max_gen_toks), int(seed)
