@@ -76,7 +76,7 @@ def choose_compute(compute: ComputeConfig, model: ModelConfig, backend: str, dev
     slots = 256 if backend == "cpu" else MOST_SLOTS
     if model.recurrence is not None:
         slots = default_batch_slots(model.recurrence.units, backend)
-    kernel = compute.kernel
+    kernel: str = compute.kernel
     if kernel == "auto":
         kernel = choose_kernel(model.recurrence, backend, compute.state_precision)
     chosen: dict[str, Any] = {

@@ -6,6 +6,8 @@ length share a kernel. What adds up the pieces of each row is fused into what re
 which is in the nearest cache. So the bytes that count are nonzeros * B states, half as many in bfloat16.
 """
 
+from functools import reduce
+from operator import add
 from typing import NamedTuple, Union
 
 import jax
@@ -56,12 +58,14 @@ def product(matrix: Rows, h: jax.Array) -> jax.Array:
     # The slots of a unit lie side by side, or a gather would read 32 bytes of memory for 4.
     h, sums = xla.laid_out(h), [jnp.zeros((1, h.shape[1]), jnp.float32)]
     for entries in matrix.pieces:
-        sums.append(sum(value[:, None] * _gathered(h, column).astype(jnp.float32) for value, column in entries))
+        sums.append(
+            reduce(add, (value[:, None] * _gathered(h, column).astype(jnp.float32) for value, column in entries))
+        )
     found = xla.laid_out(jnp.concatenate(sums))  # (1 + pieces, B)
     if isinstance(matrix.of_row, Rows):
         # The empty piece has no column 0 of its own: numbers count from 1, and 0 is padding, which adds nothing.
         return product(matrix.of_row, found)
-    return xla.laid_out(sum(_gathered(found, number) for number in matrix.of_row))
+    return xla.laid_out(reduce(add, (_gathered(found, number) for number in matrix.of_row)))
 
 
 def _gathered(x: jax.Array, rows: jax.Array) -> jax.Array:
