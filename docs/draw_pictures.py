@@ -1,8 +1,9 @@
-"""Draws the pictures of the pages: docs/model.svg, docs/sentence.svg and docs/packing.svg.
+"""Draws the pictures of the pages: docs/model.svg, docs/losses.svg, docs/sentence.svg and docs/packing.svg.
 
 python docs/draw_pictures.py
 
-The second is drawn from a small model that is trained for it, and the third by the program's own layout.
+The losses are read from the tables in results/. The picture of a sentence is of a small model that is trained for it, and the
+program's own layout draws the packing.
 """
 
 import tempfile
@@ -71,6 +72,43 @@ def draw_model() -> Figure:
     arrow(axes, (5.3, 1.4), (6.2, 1.4), "state h")
     arrow(axes, (7.7, 1.4), (7.95, 1.4))
     axes.text(8.7, 2.4, "next token", ha="center", fontsize=10, weight="bold")
+    return figure
+
+
+def column(page: str, heading: str) -> dict[int, float]:
+    """Returns a column of a table by words of text, from a page of results/."""
+    rows = [line.strip("| ").split(" | ") for line in (HERE.parent / "results" / page).read_text().splitlines()]
+    first = next(number for number, row in enumerate(rows) if row[0] == "words" and heading in row)
+    place, found = rows[first].index(heading), {}
+    for row in rows[first + 2 :]:
+        if len(row) != len(rows[first]):
+            break
+        words, unit = row[0].replace(",", ""), 1_000_000 if "million" in row[0] else 1
+        found[int(words.split()[0]) * unit] = float(row[place].split()[0])
+    return found
+
+
+def draw_losses() -> Figure:
+    """Draws the validation NLL of five models by the words that they were trained on."""
+    lines = {
+        "bigram model": (column("frontier.md", "bigram model"), "0.45"),
+        "ESN, 4,096 units": (column("two_cores/ladder.md", "ESN 4,096"), "#b5651d"),
+        "GPT-2, 4 layers": ({1_000_000: 5.379, 4_000_000: 4.755}, "#7a5195"),
+        "LSTM, 512 units": (column("frontier.md", "LSTM-512"), "#2f6db3"),
+        "deep readout": (column("frontier.md", "wide with bigrams"), "#2a8a57"),
+    }
+    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, (losses, colour) in lines.items():
+        axes.plot(list(losses), list(losses.values()), "o-", color=colour, linewidth=2, markersize=5)
+        last = max(losses)
+        axes.annotate(name, (last, losses[last]), (8, 0), textcoords="offset points", color=colour, va="center")
+    axes.set_xscale("log")
+    axes.set_xticks([1e6, 2e6, 4e6, 8e6, 16e6, 25e6], ["1", "2", "4", "8", "16", "25"])
+    axes.xaxis.minorticks_off()
+    axes.set(xlim=(0.9e6, 45e6), xlabel="million words of training text", ylabel="validation NLL, nats a token")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="0.9")
     return figure
 
 
@@ -150,7 +188,12 @@ def trained() -> esnlm.Run:
 def main() -> None:
     """Draws all of them beside this file. The same packages give the same bytes."""
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "esnlm", "font.family": "sans-serif"}
-    figures = {"model": draw_model(), "packing": draw_packing(), "sentence": draw_sentence(trained())}
+    figures = {
+        "model": draw_model(),
+        "losses": draw_losses(),
+        "packing": draw_packing(),
+        "sentence": draw_sentence(trained()),
+    }
     for name, figure in figures.items():
         figure.savefig(HERE / f"{name}.svg", metadata={"Date": None}, facecolor="white")
 

@@ -53,7 +53,8 @@ def evaluate_run(
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     directory = RunDirectory(loaded.directory)
-    pairs = _own_pairs(directory) if pairs is None else pairs
+    pairs, bigram = (_own_pairs(directory), loaded.bigram()) if pairs is None else (pairs, None)
+    baselines = {} if bigram is None else {"bigram": bigram}  # a generated text is there, and counted at once
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
     path = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
     compare_with = None
@@ -62,7 +63,7 @@ def evaluate_run(
         compare_with = blimp_report.read_to_compare(run_copy(compare, untrained=True), scoring, data_sha256, len(pairs))
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
-    evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)
+    evaluation = evaluate(loaded, pairs, scoring, baselines, compare_with, progress=True)
     if not processes.writes():
         return evaluation
     evaluation.result["provenance"] = provenance(command)

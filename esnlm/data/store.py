@@ -184,7 +184,7 @@ def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
         if verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest):
             raise ValueError("changed since it was made")
     except OSError:
-        raise InputError(f"{path}: missing; not a token store: make one with python -m esnlm prepare") from None
+        raise InputError(f"{path}: missing; not a token store: make one with esnlm prepare") from None
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: not the manifest of a token store ({error}); {AGAIN}") from None
     return manifest

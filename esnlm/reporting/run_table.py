@@ -180,7 +180,7 @@ def notes_on(groups: Sequence[Group], losses: bool = True) -> list[str]:
             notes.append(f"{row['run']} diverged: {DIVERGED}")
         for name, score in row["minimal_pairs"].items():
             ended = row["summary"].get("step", score["step"])
-            if score["step"] != ended:
+            if score["step"] not in (ended, 0):  # 0: scored untrained on purpose
                 notes.append(f"{row['run']}: {name} is of update {score['step']:,}, and the run ended at {ended:,}")
     if not losses:
         return notes

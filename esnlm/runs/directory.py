@@ -157,3 +157,5 @@ class RunDirectory:
             yield
         finally:
             lock.release()
+            if [path.name for path in self.path.iterdir()] == [self.lock.name]:  # A refused training leaves nothing.
+                remove(self.path)

@@ -54,6 +54,7 @@ def run_study(
     first, step = _parse_part(part)
     others = take_lists(grid, words)
     cells, runs = make_cells(grid, file), make_runs(grid, file, out, others)
+    table.require_own(out, file.stem, grid.kind, [cell.name for cell in cells])
     for run in runs:
         require_same(run)
         run.experiment.data.size()  # finds a token store that cannot be used

@@ -1,7 +1,7 @@
 """The files of a study: table.json with all figures, table.md with means and their intervals over seeds, and table.png."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,16 @@ def row(name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: st
     return {"cell": name, "values": values, "state": state, **more, "runs": runs, "means": means}
 
 
-def require_own(out: Path, study: str, kind: str) -> None:
-    """Raises InputError if the folder of a study holds another study."""
+def require_own(out: Path, study: str, kind: str, names: Collection[str] | None = None) -> None:
+    """Raises InputError if the folder of a study holds another study, or has measured other cells than those of `names`."""
     file = out / "table.json"
     if file.exists():
         tree = json.loads(file.read_bytes())
         if (tree.get("study"), tree.get("kind")) != (study, kind):
             raise InputError(f"{out}: holds something else than the {kind} {study}; choose another folder with --out")
+        measured = [cell["cell"] for cell in tree.get("cells", ()) if cell["runs"]]
+        if names is not None and (lost := [name for name in measured if name not in names]):
+            raise InputError(f"{out}: has runs of {lost[0]}, which this grid lacks; choose another folder with --out")
 
 
 def head(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> Tree:

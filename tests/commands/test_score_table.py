@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import sys
 
 import pytest
 
@@ -25,10 +24,19 @@ def here(tmp_path, monkeypatch, small):
     return tmp_path
 
 
+def call(*words):
+    return commands.main(["score", "--run", "small", "--tokens", *words])
+
+
 def score(capsys, *words):
     """The rows that the command prints."""
-    assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
+    assert call(*words) == 0
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline=""), delimiter="\t"))
+
+
+def surprisals(rows, unit="bits"):
+    """The figures of rows, as they are written with six decimals."""
+    return pytest.approx([float(row[f"surprisal_{unit}"]) for row in rows], abs=1e-6)
 
 
 def test_words_in_bits_are_the_default(here, capsys, small):
@@ -39,44 +47,16 @@ def test_words_in_bits_are_the_default(here, capsys, small):
         *(("0", "The"), ("0", "cats"), ("0", "sleep.")),
         *(("2", "The"), ("2", "cat"), ("2", "run")),  # the number of the line, and a blank line has no row
     ]
-    expected = small.surprisal(["The cats sleep.", "The cat run"])
-    assert [float(row["surprisal_bits"]) for row in rows] == pytest.approx(
-        [row["surprisal_bits"] for row in expected], abs=1e-6
+    assert [float(row["surprisal_bits"]) for row in rows] == surprisals(
+        small.surprisal(["The cats sleep.", "The cat run"])
     )
 
 
 def test_a_column_of_a_table_keeps_the_others(here, capsys):
     (here / "items.csv").write_text('item,cond,text\n7,a,"The cats, that run"\n7,b,The cat\n')
-    words = ["--input", "items.csv", "--column", "text", "--by", "token", "--unit", "nats", "--no-eos"]
-    assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
-    assert "has one word" not in capsys.readouterr().err
-    rows = score(capsys, *words)
+    rows = score(capsys, *["--input", "items.csv", "--column", "text", "--by", "token", "--unit", "nats", "--no-eos"])
     assert {(row["sentence"], row["item"], row["cond"]) for row in rows} == {("0", "7", "a"), ("1", "7", "b")}
     assert [row["token"] for row in rows] == ["The", " cats", ",", " that", " run", "The", " cat"]
-
-
-@pytest.mark.parametrize(("option", "file"), [("--out", "none/rows.tsv"), ("--plot", "none/rows.png")])
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_scored(
-    here, capsys, small, option, file, monkeypatch
-):
-    monkeypatch.setattr(type(small), "surprisal", lambda *_, **__: pytest.fail("scored"))
-    (here / "text.txt").write_text("The cats sleep.\n")
-    assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", option, file]) == 2
-    assert f"{file}: no such folder" in capsys.readouterr().err
-
-
-def test_a_dash_is_standard_input(here, capsys, monkeypatch):
-    (here / "text.txt").write_text("The cats sleep.\n")
-    with open(here / "text.txt") as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        rows = score(capsys, "--input", "-")
-    assert rows == score(capsys, "--input", "text.txt")
-
-
-def test_a_row_a_word_is_told_of(here, capsys):
-    (here / "words.csv").write_text("word,rt\nThe,300\ncats,320\nsleep.,310\n")
-    assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--column", "word"]) == 0
-    assert "each row has one word, scored as a sentence" in capsys.readouterr().err
 
 
 WORDS = """item,word,rt,sentence
@@ -95,14 +75,14 @@ SENTENCES = ["The cats sleep.", "The cat", "that run"]
 def test_a_table_of_words_is_written_again_with_their_surprisals(here, capsys, small, options):
     (here / "words.csv").write_text(WORDS)
     given = dict(zip([word.removeprefix("--") for word in options[::2]], options[1::2], strict=True))
-    value = f"surprisal_{given.get('unit', 'bits')}"
+    unit = given.get("unit", "bits")
     columns = ["--word", "word", "--sentence", "sentence", "--document", "item"]
     rows = score(capsys, "--input", "words.csv", *columns, *options, "--format", "tsv")
     before = list(csv.DictReader(io.StringIO(WORDS)))
-    assert [{name: row[name] for name in row if name != value} for row in rows] == before
+    assert [{name: row[name] for name in row if not name.startswith("surprisal")} for row in rows] == before
     documents = [7, 7, 8] if "context" in given else None
-    expected = [row[value] for row in small.surprisal(SENTENCES, **given, documents=documents, eos=False)]
-    assert [float(row[value]) for row in rows] == pytest.approx(expected, abs=1e-6)
+    expected = small.surprisal(SENTENCES, **given, documents=documents, eos=False)
+    assert [float(row[f"surprisal_{unit}"]) for row in rows] == surprisals(expected, unit)
 
 
 def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeypatch):
@@ -110,20 +90,8 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
     monkeypatch.setattr(score_table, "load_punkt", lambda language: language)
     split = {"The cats sleep. The cat": ["The cats sleep.", "The cat"], "that run": ["that run"]}
     monkeypatch.setattr(score_table, "punkt_splitter", lambda language: split.__getitem__)
-    assert (
-        commands.main(
-            ["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word", "--document", "item"]
-        )
-        == 0
-    )
-    printed, told = capsys.readouterr()
-    assert told == "7 words in 3 sentences, the longest of 3\n"
-    expected = [row["surprisal_bits"] for row in small.surprisal(SENTENCES, eos=False)]
-    found = [float(line.split("\t")[-1]) for line in printed.splitlines()[1:]]
-    assert found == pytest.approx(expected, abs=1e-6)
-    monkeypatch.setattr(score_table, "load_punkt", lambda language: None)
-    assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word"]) == 2
-    assert "no Punkt data for english" in capsys.readouterr().err
+    rows = score(capsys, "--input", "words.csv", "--word", "word", "--document", "item")
+    assert [float(row["surprisal_bits"]) for row in rows] == surprisals(small.surprisal(SENTENCES, eos=False))
 
 
 @pytest.mark.parametrize(
@@ -137,46 +105,39 @@ def test_a_word_is_in_the_sentence_of_its_first_character(words, sentences, numb
     assert score_table.sentence_numbers(words, lambda text: sentences) == numbers
 
 
-def test_a_row_without_a_word_is_named(here, capsys):
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        (["--input", "words.csv", "--word", "word"], "words.csv:3: "),
+        (["--input", "text.txt", "--out", "none/rows.tsv"], "none/rows.tsv: "),
+        (["--input", "text.txt", "--plot", "none/rows.png"], "none/rows.png: "),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_scored(here, capsys, small, monkeypatch, words, named):
+    monkeypatch.setattr(type(small), "surprisal", lambda *_, **__: pytest.fail("scored"))
+    (here / "text.txt").write_text("The cats sleep.\n")
     (here / "words.csv").write_text("word,rt\nThe,300\n ,320\n")
-    assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word"]) == 2
-    assert "words.csv:3: no word in column 'word': leave the row out" in capsys.readouterr().err
-
-
-def test_words_are_drawn(here, capsys, rendered):
-    (here / "words.csv").write_text(WORDS)
-    words = ["--input", "words.csv", "--word", "word", "--sentence", "item", "sentence", "--plot", "words.png"]
-    assert commands.main(["score", "--run", "small", "--tokens", *words, "--out", "words.jsonl"]) == 0
-    told = capsys.readouterr().err
-    assert told == "7 words in 3 sentences, the longest of 3\nwritten: words.jsonl, words.png\n"
-    assert (here / "words.png").stat().st_size > 10_000
+    assert call(*words) == 2
+    assert capsys.readouterr().err.startswith(f"error: {named}")
 
 
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
-    sentences = ["The cats", "The cat", "that run"]
     (here / "text.txt").write_text("The cats\n\nThe cat\nthat run\n")
     (here / "text.tsv").write_text("text\tstory\nThe cats\ta\nThe cat\tb\nthat run\tb\n")
-    expected = small.surprisal(sentences, context="document", documents=[0, 1, 1])
+    expected = small.surprisal(["The cats", "The cat", "that run"], context="document", documents=[0, 1, 1])
     for words in (["--input", "text.txt"], ["--input", "text.tsv", "--column", "text", "--document", "story"]):
-        found = score(capsys, *words, "--context", "document")
-        assert [float(row["surprisal_bits"]) for row in found] == pytest.approx(
-            [row["surprisal_bits"] for row in expected], abs=1e-6
-        )
+        rows = score(capsys, *words, "--context", "document")
+        assert [float(row["surprisal_bits"]) for row in rows] == surprisals(expected)
 
 
-def test_files_are_written_and_not_overwritten_unasked(here, capsys):
+def test_files_are_written_and_not_overwritten_unasked(here, rendered):
     (here / "text.txt").write_text("The cats sleep.\n")
-    words = ["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", "rows.jsonl", "--plot", "rows.png"]
-    assert commands.main(words) == 0
-    assert capsys.readouterr() == ("", "written: rows.jsonl, rows.png\n")
+    words = ["--input", "text.txt", "--out", "rows.jsonl", "--plot", "rows.png"]
+    assert call(*words) == 0
     first = (here / "rows.jsonl").read_bytes()
-    assert json.loads(first.splitlines()[0])["word"] == "The" and (here / "rows.png").exists()
-    assert commands.main(words) == 2
-    assert capsys.readouterr() == (
-        "",
-        "error: rows.jsonl: exists; name another file, or replace it with --overwrite\n",
-    )
-    assert commands.main([*words, "--overwrite", "--format", "csv"]) == 0
+    assert json.loads(first.splitlines()[0])["word"] == "The" and (here / "rows.png").stat().st_size > 10_000
+    assert call(*words) == 2 and (here / "rows.jsonl").read_bytes() == first
+    assert call(*words, "--overwrite", "--format", "csv") == 0
     assert (here / "rows.jsonl").read_text().startswith("sentence,position,word,start,end,surprisal_bits\n0,0,The,0,3,")
 
 

@@ -1,13 +1,11 @@
 """Text encoded in memory is what a token store of the same text is."""
 
 import numpy as np
-import pytest
 
 from esnlm.data import grammar
 from esnlm.data.encode import encode_file, encode_sentences
 from esnlm.data.prepare import prepare
 from esnlm.data.tokenizer import word_tokenizer
-from esnlm.errors import InputError
 
 TOKENIZER = word_tokenizer(grammar.words())
 SENTENCES = ["The cats sleep.", "Naïve — 眠る", "a", "<|endoftext|> is ordinary text"]
@@ -35,8 +33,3 @@ def test_sentences_are_taken_as_they_are():
     text = encode_sentences([" The cats", "", "\ud800"], TOKENIZER)
     assert text.words.tolist() == [2, 0, 1] and text.bytes.tolist() == [9, 0, 3]  # an unpaired surrogate is U+FFFD
     assert text.sentence(1).tolist() == [TOKENIZER.bos, TOKENIZER.eos]
-
-
-def test_no_sentence_is_refused():
-    with pytest.raises(InputError, match="^no sentence to measure: give at least one$"):
-        encode_sentences([], TOKENIZER)

@@ -20,7 +20,6 @@ TINY = {
     "ADVERBS": ("often",),
     "DETERMINERS": ("the",),
 }
-PINNED = ["No monks that the brothers like smiled.", "Our sister around my woman smiles.", "My duck smiles."]
 
 
 def tokens(sentence: str) -> list[str]:
@@ -38,11 +37,6 @@ def every_derivation(table, symbol="S"):
         for children in itertools.product(*(list(every_derivation(table, child)) for child in symbols)):
             p = math.prod((child_p for child_p, _ in children), start=probability)
             yield p, tuple(itertools.chain.from_iterable(child_words for _, child_words in children))
-
-
-def test_the_same_seed_gives_the_same_sentences_on_every_machine():
-    assert list(sentences(3, seed=0)) == PINNED
-    assert list(sentences(5, seed=0))[:3] == PINNED
 
 
 def test_seeds_and_splits_are_different_streams():

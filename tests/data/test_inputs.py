@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -37,37 +35,8 @@ def test_files_folders_and_patterns_in_the_order_of_their_paths(folder):
     assert list(texts("corpus/[a]*.txt", "corpus/deep")) == ["a.txt", "c.txt"]
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-def test_one_input_may_be_given_as_it_is(folder, kind):
-    """A text is no list of its letters, of which "/" would be all files of the machine."""
-    assert [source.name for source in find_inputs(kind("corpus/b.txt"))] == ["b.txt"]
-
-
-def test_folders_that_are_links_are_read_as_by_a_pattern(folder):
-    (folder / "elsewhere").mkdir()
-    (folder / "elsewhere" / "e.txt").write_text("A cat.\n")
-    (folder / "corpus" / "linked").symlink_to(folder / "elsewhere")
-    names = ["a.txt", "b.txt", "deep/c.txt", "linked/e.txt"]
-    assert list(texts("corpus")) == list(texts("corpus/**/*.txt")) == names
-
-
-def test_a_name_that_is_not_utf_8_is_one_that_a_manifest_can_hold(folder):
-    name = os.fsdecode(b"caf\xe9.txt")
-    try:
-        (folder / "corpus" / name).write_text("A cat.\n")
-    except OSError:
-        pytest.skip("this file system has UTF-8 names only")
-    assert list(texts("corpus")) == ["a.txt", "b.txt", "caf\ufffd.txt", "deep/c.txt"]
-    store = prepare(["corpus"], "store", tokenizer="tokenizer", sentences="line", min_length=3)
-    assert store.manifest["sources"][2]["name"] == "caf\ufffd.txt"
-
-
 def test_a_file_is_read_once(folder):
-    for given in (
-        ["corpus", "corpus/a.txt"],
-        ["corpus/*.txt", "corpus/**/*.txt"],
-        ["corpus/a.txt", "corpus/../corpus/a.txt"],
-    ):
+    for given in (["corpus", "corpus/a.txt"], ["corpus/a.txt", "corpus/../corpus/a.txt"]):
         with pytest.raises(InputError, match="a.txt: named twice, and its text would count twice; name it once"):
             find_inputs(given)
 
@@ -76,10 +45,8 @@ def test_a_file_is_read_once(folder):
     ("given", "line"),
     [
         ("none.txt", "none.txt: no such file"),
-        ("corpus/*.md", "corpus/*.md: no such file"),
-        ("empty.jsonl", "empty.jsonl: empty, or nothing but white space"),
+        ("empty.jsonl", "empty.jsonl: empty"),
         ("records.json.gz", "records.json.gz: JSON, whose keys"),
-        ("hf:a:b:c:d", "hf:a:b:c:d: give hf:NAME"),
         ("hf:", "hf:: give hf:NAME"),
     ],
 )
@@ -101,13 +68,8 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     assert source.size == sum(len(text.encode()) for text in source.chunks())
     datasets.DatasetDict({"dev": records}).save_to_disk("split")
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}
-    with pytest.raises(
-        InputError,
-        match="^hf:saved: no field 'text'; there are story, id: name one of them with --field$",
-    ):
+    with pytest.raises(InputError, match="^hf:saved: no field 'text'; there are story, id"):
         find_inputs(["hf:saved"])
-    with pytest.raises(InputError, match="^hf:split: cannot be loaded: KeyError: "):
-        find_inputs(["hf:split"])
 
 
 @pytest.mark.parametrize("max_words", [None, 8])
@@ -116,12 +78,7 @@ def test_a_store_is_the_same_however_the_text_is_packed(folder, max_words):
     (folder / "plain.txt").write_text(text)
     (folder / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
     (folder / "records.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES * 20))
-    options = {
-        "tokenizer": "tokenizer",
-        "sentences": "line",
-        "min_length": 3,
-        "max_words": max_words,
-    }
+    options = {"tokenizer": "tokenizer", "sentences": "line", "min_length": 3, "max_words": max_words}
     stores = [prepare([name], f"{name}.store", **options) for name in ("plain.txt", "packed.txt.gz", "records.jsonl")]
     tokens = [(store.folder / "tokens.bin").read_bytes() for store in stores]
     assert tokens[0] == tokens[1] == tokens[2]

@@ -8,7 +8,6 @@ from esnlm.data import grammar
 from esnlm.data.corpus import fingerprints, open_corpus
 from esnlm.data.sources import SOURCES, CorpusSize, DataSource
 from esnlm.data.sources.grammar import GrammarData
-from esnlm.data.sources.imported import ImportedData
 from esnlm.data.sources.store import StoreData
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import word_tokenizer
@@ -92,10 +91,3 @@ def test_a_store_is_sampled_as_it_is(directory):
     assert source.size() == (30, len(ids) - 30, corpus.tokenizer.vocab_size)
     with pytest.raises(InputError, match="was made with tokenizer"):
         source.sample(word_tokenizer(["ba"]), 5, 0)
-
-
-def test_an_imported_model_has_no_corpus(directory):
-    source = ImportedData(source="gpt2")
-    for ask in (lambda: source.open(directory, 0), source.size, source.tokenizer, lambda: source.sample(None, 1, 0)):
-        with pytest.raises(InputError, match="^data.kind is imported: such a model has no text to train on"):
-            ask()

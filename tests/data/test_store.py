@@ -73,24 +73,6 @@ def test_the_files_are_laid_out_as_documented(tmp_path):
     assert hash_of_itself == hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def test_many_sentences_in_many_batches(tmp_path):
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(2, 30, 5000)
-    tokens = rng.integers(0, 261, lengths.sum())
-    words, sizes = rng.integers(0, 2**32, (2, 5000))
-    edges = np.sort(rng.integers(0, 5001, 20))
-    with StoreWriter(tmp_path / "store", TOKENIZER) as writer:
-        for a, b in zip([0, *edges], [*edges, 5000], strict=False):
-            writer.append(tokens[lengths[:a].sum() : lengths[:b].sum()], lengths[a:b], words[a:b], sizes[a:b])
-        store = writer.finish()
-    store = open_store(store.folder)
-    np.testing.assert_array_equal(store.tokens, tokens)
-    np.testing.assert_array_equal(store.lengths, lengths)
-    np.testing.assert_array_equal(store.words, words)
-    np.testing.assert_array_equal(store.bytes, sizes)
-    assert store.manifest["counts"]["bytes"] == sizes.sum()
-
-
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(65_535, np.uint16), (65_536, np.uint32)])
 def test_ids_take_four_bytes_above_65535_of_them(tmp_path, vocab_size, dtype):
     ranks = {bytes([i]): i for i in range(256)} | {b"%06d" % i: i for i in range(256, vocab_size - 1)}
@@ -104,12 +86,6 @@ def test_ids_take_four_bytes_above_65535_of_them(tmp_path, vocab_size, dtype):
 
 
 # ---- the tokenizer in it ----
-
-
-def test_the_store_brings_its_tokenizer(tmp_path):
-    store = open_store(write_store(tmp_path / "store").folder)
-    assert store.tokenizer().sha256 == TOKENIZER.sha256
-    store.require_tokenizer(TOKENIZER)
 
 
 def test_another_tokenizer_is_refused(tmp_path):
@@ -126,46 +102,25 @@ def test_another_tokenizer_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "offsets.npy", "words.npy", "bytes.npy"])
-def test_a_damaged_file_is_refused_by_name(tmp_path, name):
+@pytest.mark.parametrize("damage", ["a bit", "its end", "all of it"])
+def test_a_damaged_file_is_refused_by_name(tmp_path, name, damage):
     path = write_store(tmp_path / "store").folder / name
     whole = path.read_bytes()
-
-    for place in (0, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(InputError) as error:
-            open_store(tmp_path / "store")
-        assert str(error.value).startswith(f"{path}: ")
-
-    for data in (whole[:-1], b""):
-        path.write_bytes(data)
-        for verify in (True, False):
-            with pytest.raises(InputError) as error:
-                open_store(tmp_path / "store", verify=verify)
-            assert str(error.value).startswith(f"{path}: ")
-
-    path.unlink()
-    with pytest.raises(InputError) as error:
-        open_store(tmp_path / "store")
-    assert str(error.value).startswith(f"{path}: missing or damaged")
-
-
-def test_without_verification_a_broken_header_is_still_an_input_error(tmp_path):
-    path = write_store(tmp_path / "store").folder / "words.npy"
-    path.write_bytes(b"X" + path.read_bytes()[1:])
-    with pytest.raises(InputError, match=f"^{path}: missing or damaged"):
-        open_store(tmp_path / "store", verify=False)
+    if damage == "all of it":
+        path.unlink()
+    else:
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) * (damage == "a bit"))
+    for verify in (True,) if damage == "a bit" else (True, False):
+        with pytest.raises(InputError, match=f"^{path}: "):
+            open_store(tmp_path / "store", verify=verify)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         lambda text: text.replace('"words": 6', '"words": 7'),
-        lambda text: text.replace(TOKENIZER.sha256, "0" * 64),
         lambda text: text.replace('"version": 1', '"version": 2'),
-        lambda text: text.replace('"sha256"', '"sha1"'),
-        lambda text: "[]",
         lambda text: text[:-20],
-        lambda text: "",
     ],
 )
 def test_a_damaged_manifest_is_refused(tmp_path, damage):
@@ -174,9 +129,6 @@ def test_a_damaged_manifest_is_refused(tmp_path, damage):
     path.write_text(damage(text), "utf-8")
     assert damage(text) != text
     with pytest.raises(InputError, match=f"^{path}: not the manifest of a token store"):
-        open_store(tmp_path / "store")
-    path.unlink()
-    with pytest.raises(InputError, match=f"^{path}: missing; not a token store"):
         open_store(tmp_path / "store")
 
 
@@ -207,14 +159,6 @@ def test_what_is_no_store_or_has_other_files_beside_it_is_never_replaced(tmp_pat
     assert contents(tmp_path) == before
 
 
-def test_a_link_to_a_store_goes_on_pointing_at_it(tmp_path):
-    write_store(tmp_path / "store", made="first")
-    (tmp_path / "link").symlink_to("store")
-    write_store(tmp_path / "link", overwrite=True, made="second")
-    assert (tmp_path / "link").is_symlink()
-    assert open_store(tmp_path / "store").manifest["made"] == "second"
-
-
 def test_an_exception_leaves_nothing_and_keeps_the_former_store(tmp_path):
     write_store(tmp_path / "store", made="first")
     before = contents(tmp_path)
@@ -222,9 +166,9 @@ def test_an_exception_leaves_nothing_and_keeps_the_former_store(tmp_path):
         writer.append(SENTENCES[0], [6], [3], [15])
         raise KeyboardInterrupt
     assert contents(tmp_path) == before
-    refused = pytest.raises(
-        InputError, match="/new: no sentence to store; give more text, or filters that let some pass$"
-    )
-    with refused, StoreWriter(tmp_path / "new", TOKENIZER) as writer:
+    with (
+        pytest.raises(InputError, match="/new: no sentence to store"),
+        StoreWriter(tmp_path / "new", TOKENIZER) as writer,
+    ):
         writer.finish()
     assert contents(tmp_path) == before

@@ -38,10 +38,8 @@ def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
     "text, line",
     [
         ("", ": no rows: the first line of a table names its columns"),
-        ("a\tb\n", ": no rows: the first line of a table names its columns"),
         ("a\ta\n1\t2\n", ": two columns have one name"),
         ("a\tb\n1\t2\n\n3\n", ":4: not a cell for each of the 2 columns"),
-        ('a\tb\n1\t"Yes", he said\n', ":2: not a table ("),
         ('a\tb\n1\t"Yes\n', ":2: not a table (unexpected end of data)"),
     ],
 )
@@ -49,11 +47,3 @@ def test_what_is_no_table_is_named_by_its_line(tmp_path, text, line):
     file = save(tmp_path, text)
     with pytest.raises(InputError, match=f"^{re.escape(f'{file}{line}')}"):
         read_table(file)
-
-
-def test_a_missing_column_and_documents_are_named(tmp_path):
-    file = save(tmp_path, "a\tb\n1\t2\n")
-    with pytest.raises(InputError, match=r"no column 'text': choose from a, b$"):
-        read_table(file).column("text")
-    with pytest.raises(InputError, match=r"a\.jsonl: holds documents, and a table is read here"):
-        read_table(file.rename(tmp_path / "a.jsonl"))

@@ -64,13 +64,6 @@ def test_read_lines_keeps_the_numbering(tmp_path, monkeypatch):
         assert read_lines(Path("-")) == ["one", "", "two", "three"]
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
-def test_json_and_documents_are_no_list_of_sentences(tmp_path, name):
-    file = write(tmp_path / name, b'{"text": "The cats sleep."}\n{"text": "A dog barks."}\n')
-    with pytest.raises(InputError, match=f"{name}: (JSON, whose keys|holds documents)"):
-        read_lines(file)
-
-
 # ---- compressed text ----
 
 TEXT = "".join(f"Line {i} of a text.\r\n" for i in range(3000)).encode()

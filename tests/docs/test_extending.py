@@ -142,8 +142,3 @@ def test_the_family_is_fitted_by_regression_too(trained, tmp_path):
     fitted = train(tmp_path, "run", text=FAMILY.replace(TRAINING, "training: {kind: ridge}\n"))
     before = esnlm.load(trained, untrained=True).log_probs(SENTENCES)
     assert esnlm.load(fitted).log_probs(SENTENCES).mean() > before.mean() + 5
-
-
-def test_what_the_family_refuses(tmp_path):
-    with pytest.raises(InputError, match=r"model.decays.1 is 1.0"):
-        train(tmp_path, "run", "--model.decays", "[0.5, 1.0]", text=FAMILY)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments.bottleneck import curves, images, network, one_step, study
-from experiments.bottleneck.images import Images, ImageSettings
+from experiments.bottleneck import curves, network, one_step, study
+from experiments.bottleneck.images import Images
 from experiments.bottleneck.settings import Case
 
 WIDTHS = [12, 20, 6, 20, 6, 20, 2]
@@ -225,34 +225,6 @@ def test_expected_slopes_where_the_bottleneck_narrows():
     assert change["mup"] == [None] * 6, "it is stated for hidden layers of one width"
 
 
-def test_a_fit_is_least_squares_on_the_means_over_seeds():
-    x = np.array([10, 20, 50, 100, 300])
-    values = 3 * x[:, None] ** -0.7 * np.exp(np.random.default_rng(0).normal(size=(5, 8)) / 10)
-    found, expected = one_step.fit_power(x, values), scipy.stats.linregress(np.log(x), np.log(values.mean(axis=1)))
-    assert (found.slope, found.constant) == pytest.approx((expected.slope, expected.intercept))
-    assert found.low < found.slope < found.high
-
-
-@pytest.fixture
-def cifar10(tmp_path, monkeypatch):
-    """A folder in CIFAR-10's binary format, 40 images a file; pixel values tell the label."""
-    monkeypatch.setattr(images, "IMAGES_PER_FILE", 40)
-    rng = np.random.default_rng(0)
-    for name in images.FILES:
-        labels = rng.integers(0, 10, 40)
-        pixels = 20 * labels[:, None] + rng.integers(0, 10, (40, 3072))
-        np.column_stack([labels, pixels]).astype(np.uint8).tofile(tmp_path / name)
-    return tmp_path
-
-
-def test_cifar10_s_files_are_read(cifar10):
-    train, test = images.load(ImageSettings(str(cifar10), train=20, test=10), ["automobile", "horse"], "")
-    assert train.x.shape == (20, 3072) and test.x.shape == (10, 3072)
-    for part in (train, test):  # of labels 1 and 7, the brighter are the horses
-        assert np.array_equal(part.y[:, 1] == 1, part.x.mean(axis=1) > 0)
-    assert len(np.unique(np.vstack([train.x, test.x]), axis=0)) == 30  # no image twice
-
-
 def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert capsys.readouterr().out == (tmp_path / "whole" / "alignment.md").read_text()
@@ -281,3 +253,11 @@ def test_training_curves_are_written(tmp_path):
     assert len(found["cells"]) == 4
     losses = found["cells"]["airplane/automobile, dynamic, seed 1"]
     assert len(losses["train"]) == len(losses["test"]) == 4 and losses["train"][-1] < losses["train"][0]
+
+
+def test_a_fit_is_least_squares_on_the_means_over_seeds():
+    x = np.array([10, 20, 50, 100, 300])
+    values = 3 * x[:, None] ** -0.7 * np.exp(np.random.default_rng(0).normal(size=(5, 8)) / 10)
+    found, expected = one_step.fit_power(x, values), scipy.stats.linregress(np.log(x), np.log(values.mean(axis=1)))
+    assert (found.slope, found.constant) == pytest.approx((expected.slope, expected.intercept))
+    assert found.low < found.slope < found.high

@@ -9,7 +9,7 @@ import yaml
 from esnlm.studies.grid import make_cells
 from esnlm.studies.study import read_study
 from experiments.claims import __main__ as page
-from experiments.claims.verdicts import DOES_NOT_HOLD, HOLDS, NOT_RESOLVED, NOT_TESTED, combine, examine
+from experiments.claims.verdicts import DOES_NOT_HOLD, HOLDS, NOT_RESOLVED, NOT_TESTED, examine
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES, CLAIMS, RESULTS = ROOT / "configs" / "studies", ROOT / "experiments" / "claims", ROOT / "results"
@@ -71,35 +71,6 @@ def test_cells_are_compared_with_one_of_another_family_and_cases_keep_apart():
     assert examine(part, {"cells": study["cells"][:-1]}).reason == "size has no cell LSTM"
     assert examine(FALLS, study).reason == "size has 0 cells of state_size"
     assert examine(FALLS, None).reason == "no study size"
-
-
-@pytest.mark.parametrize(
-    "losses, expected, here",
-    [
-        ([2e17, "inf", "nan", 1e5], HOLDS, "radius=1.6: 4 of 4 over 100, 1e+05 .. 2e+17"),
-        ([6.0, 6.1, 6.2, 6.3], DOES_NOT_HOLD, "radius=1.6: 0 of 4 over 100, 6 .. 6.3"),
-        ([6.0, 6.1, 6.2, 1e9], NOT_RESOLVED, "radius=1.6: 1 of 4 over 100, 6 .. 1e+09"),
-        (["inf", "inf"], NOT_RESOLVED, "radius=1.6: 2 of 2 over 100, none of them finite"),
-    ],
-)
-def test_runs_that_blow_up_are_counted(losses, expected, here):
-    part = {"study": "radius", "measure": "train_nll", "over": {"cells": ["radius=1.6"], "limit": 100}}
-    found = examine(part, {"cells": [cell({"radius": 1.6}, train_nll=losses)]})
-    assert (found.verdict, found.here) == (expected, [here])
-
-
-@pytest.mark.parametrize("seeds, flat, steep", [(30, HOLDS, DOES_NOT_HOLD), (2, NOT_RESOLVED, NOT_RESOLVED)])
-def test_slopes_of_alignment_are_flat_or_not(seeds, flat, steep):
-    slopes = [{"slope": x, "low": x - 0.05, "high": x + 0.05} for x in (-0.02, 0.01)]
-    study = {"study": {"seeds": seeds}, "report": {"dynamic": {"alignment": slopes}}}
-    for check, expected in (("flat", flat), ("steep", steep)):
-        found = examine({"study": "slopes", check: {"case": "dynamic", "within": 0.1}}, study)
-        assert found.verdict == expected and found.here[0] == "layer 1: -0.02 [-0.07, +0.03]"
-
-
-def test_of_the_sentences_that_were_tested_all_must_hold():
-    assert combine([HOLDS, NOT_TESTED]) == HOLDS and combine([HOLDS, NOT_RESOLVED]) == NOT_RESOLVED
-    assert combine([HOLDS, NOT_RESOLVED, DOES_NOT_HOLD]) == DOES_NOT_HOLD and combine([NOT_TESTED]) == NOT_TESTED
 
 
 def test_the_page_of_the_frontier_is_made_again(tmp_path, monkeypatch, capsys):

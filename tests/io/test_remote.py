@@ -1,28 +1,20 @@
 """Runs and token stores at URLs: copied into the cache, uploaded, and what happens when a service fails."""
 
 import shutil
-import socket
 
 import fsspec
+import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config_io
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.io import sealed_folder
-from esnlm.io.remote import Upload, full_name, is_url, run_copy
+from esnlm.io.remote import Upload, run_copy
 from esnlm.workflows.train import train_run
+from tests.training.small import read
 
 URL = "memory://runs/first"
-SMALL = """\
-run: run
-data: {kind: grammar, sentences: 60, validation_sentences: 20}
-model:
-  reservoir: {state_size: 16, mean_degree: 4}
-  readout: {rank: 4}
-training: {epochs: 1}
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +44,6 @@ def run(tmp_path):
 
 def there():
     return {path.removeprefix("/runs/first/") for path in fsspec.filesystem("memory").find("/runs/first")}
-
-
-def test_a_path_is_no_url_and_a_path_of_a_url_gets_its_slash_back():
-    assert is_url("s3://bucket/run") and is_url("s3:/bucket/run") and not is_url("runs/first") and not is_url("C:/x")
-    assert full_name("s3:/bucket/run") == "s3://bucket/run" and full_name("runs/first") == "runs/first"
 
 
 def test_an_uploaded_run_is_read_back_with_its_newest_checkpoint_only(run):
@@ -124,36 +111,14 @@ def test_an_outage_does_not_end_a_training_but_is_an_error_at_the_end(run, monke
     assert "checkpoints/4/manifest.json" in there()
 
 
-@pytest.mark.nightly
-def test_a_training_is_uploaded_to_s3_and_loaded_from_there(tmp_path, monkeypatch):
-    """moto's server stands for S3."""
-    server = pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    s3 = server.ThreadedMotoServer(port=port)
-    s3.start()
-    try:
-        monkeypatch.chdir(tmp_path)
-        for name, value in {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        fsspec.filesystem("s3").mkdir("bucket")
-        (tmp_path / "small.yaml").write_text(SMALL)
-        url = "s3://bucket/runs/first"
-        assert train_run(config_io.read("small.yaml", []), ends_process=False, upload=url) == 0
-        there, here = esnlm.load(url), esnlm.load("run")
-        assert there.step == here.step
-        sentence = ["The cat sleeps ."]
-        assert there.log_probs(sentence).tolist() == here.log_probs(sentence).tolist()
-        assert open_store(tmp_path / "run/stores/train").tokens_sha256 == _store_at("s3://bucket/store", tmp_path)
-        with pytest.raises(InputError, match="--upload URL"):
-            train_run(config_io.read("small.yaml", ["--run", url]), ends_process=False)
-    finally:
-        s3.stop()
-
-
-def _store_at(url, folder):
-    fsspec.filesystem("s3").put(str(folder / "run/stores/train"), url, recursive=True)
-    return open_store(url).tokens_sha256
+def test_a_training_is_uploaded_and_loaded_from_there(tmp_path):
+    here = read(tmp_path, "here")
+    assert train_run(here, ends_process=False, upload=URL) == 0
+    one, other = esnlm.load(URL), esnlm.load(here.run)
+    assert one.step == other.step
+    assert all(np.array_equal(array, other.arrays()[name]) for name, array in one.arrays().items())
+    store = tmp_path / "here/stores/train"
+    fsspec.filesystem("memory").put(str(store), "memory://runs/store", recursive=True)
+    assert open_store("memory://runs/store").tokens_sha256 == open_store(store).tokens_sha256
+    with pytest.raises(InputError, match="--upload URL"):
+        train_run(read(tmp_path, "here", "--run", URL), ends_process=False)

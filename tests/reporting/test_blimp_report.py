@@ -1,7 +1,6 @@
 """Reports: written whole or not at all, read back, compared, shown and plotted."""
 
 import hashlib
-import io
 import json
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.io.screen import Screen
 from esnlm.reporting import blimp_report, blimp_text
 from tests.evaluation.fake_run import fake_run
 
@@ -43,19 +41,9 @@ def test_a_report_is_three_files(tmp_path):
     pairs = (tmp_path / "out" / "a.b.pairs.jsonl").read_bytes()
     assert result["pairs_file"] == {"name": "a.b.pairs.jsonl", "sha256": hashlib.sha256(pairs).hexdigest()}
     lines = [json.loads(line) for line in pairs.splitlines()]
-    assert lines[0] == {
-        "UID": "my_paradigm",
-        "index": 0,
-        "pairID": "0",
-        "sentence_good": "g0",
-        "sentence_bad": "b0",
-        "log_prob_good": -1.0,
-        "log_prob_bad": -2.0,
-        "tokens_good": 3,
-        "tokens_bad": 3,
-        "right": True,
-        "tie": False,
-    }
+    first = {"UID": "my_paradigm", "index": 0, "pairID": "0", "sentence_good": "g0", "sentence_bad": "b0"}
+    first |= {"log_prob_good": -1.0, "log_prob_bad": -2.0, "tokens_good": 3, "tokens_bad": 3}
+    assert lines[0] == first | {"right": True, "tie": False}
     assert [(line["right"], line["tie"]) for line in lines[1:]] == [(False, False), (False, True), (True, False)]
 
 
@@ -67,8 +55,6 @@ def test_numbers_that_json_has_no_word_for_are_null(tmp_path):
         (None, -1.0, None),
         (-1.0, None, True),
     ]
-    text = (tmp_path / "a.md").read_text()
-    assert "not defined: 1 of 4 sentences have a log-probability that is not a number" in text
 
 
 def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch):
@@ -78,15 +64,6 @@ def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch
     with pytest.raises(ZeroDivisionError):
         blimp_report.write(evaluation(tmp_path, [LOSE]), tmp_path / "a.json")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):
-    found = evaluation(tmp_path, [WIN] * 573 + [LOSE] * 427, "determiner_noun_agreement_1", "determiner_noun_agreement")
-    text = io.StringIO()
-    blimp_text.show(found.result, Screen(text, width=80))
-    assert "accuracy 57.30 % [54.21, 60.33], one paradigm" in text.getvalue()
-    [overall] = [line for line in text.getvalue().splitlines() if line.startswith("overall")]
-    assert overall.split() == ["overall", "57.3", "54.2,", "60.3", "0", "50.0", "50.0", "98.8", "95.8"]
 
 
 def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
@@ -101,6 +78,5 @@ def test_a_report_with_another_figure_is_refused(tmp_path):
     path = tmp_path / "a.json"
     blimp_report.write(evaluation(tmp_path, [WIN, LOSE]), path)
     path.write_text(path.read_text().replace('"accuracy": 50.0', '"accuracy": 90.0'))
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^{path}: damaged"):
         blimp_report.read(path)
-    assert str(error.value) == f"{path}: damaged, not as it was written: score the run again with --overwrite"

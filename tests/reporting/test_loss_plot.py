@@ -8,24 +8,19 @@ import pytest
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import plot_losses, read_curves
 
-CPU = {"platform": "cpu", "kind": "cpu", "count": 1, "cores": 2}
-GPU = {"platform": "gpu", "kind": "NVIDIA H200", "count": 1, "cores": 16}
-
 
 @pytest.fixture
 def make_logged(make_run):
     """Makes a finished run with two lines of training losses, after 1,000 and 4,000 tokens, and one of validation."""
 
-    def make(name, tokens_per_second=1000.0, words=True, losses=(8.0, 6.0), device=None, **settings):
-        folder = make_run(name, **settings)
+    def make(name, tokens_per_second=1000.0):
+        folder = make_run(name)
         lines = []
-        for step, tokens, loss in zip((1, 2), (60_000, 240_000), losses, strict=True):
-            line = {"step": step, "epoch": 1, "tokens": tokens, "train_nll": loss}
-            lines.append(line | {"tokens_per_second": tokens_per_second} | ({"words": tokens // 2} if words else {}))
+        for step, tokens, loss in ((1, 60_000, 8.0), (2, 240_000, 6.0)):
+            line = {"step": step, "epoch": 1, "tokens": tokens, "words": tokens // 2, "train_nll": loss}
+            lines.append(line | {"tokens_per_second": tokens_per_second})
         lines.append({"step": 2, "epoch": 1, "val_nll": 5.5})
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        summary = json.loads((folder / "summary.json").read_text())
-        (folder / "summary.json").write_text(json.dumps(summary | {"device": device or CPU}))
         return folder
 
     return make
@@ -73,35 +68,6 @@ def test_a_line_for_each_run_over_words_and_over_minutes(make_logged, figure, tm
     assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["fast", "slow"]
 
 
-def test_a_run_that_has_diverged_is_named_and_hides_no_other(make_logged, figure, tmp_path):
-    runs = [make_logged("fine", losses=(8.0, 6.0)), make_logged("gone", losses=(8.0, 1e6))]
-    plot_losses(runs, tmp_path / "losses.png")
-    assert figure[0].axes[0].get_ylim()[1] == 7.5
-    names = [text.get_text() for text in figure[0].legends[0].get_texts()]
-    assert names == ["fine", "gone, above the picture"]
-    plot_losses(runs[1:], tmp_path / "alone.png")
-    assert figure[1].axes[0].get_ylim()[1] > 1e6, "alone it is drawn"
-
-
-def test_an_overfitted_run_shows_its_validation(make_logged, figure, tmp_path):
-    """It lies far above its training loss, and without it the run would look best."""
-    over = make_logged("over", losses=(8.0, 1.5))
-    (over / "metrics.jsonl").write_text(
-        (over / "metrics.jsonl").read_text().replace('"val_nll": 5.5', '"val_nll": 8.2')
-    )
-    plot_losses([make_logged("fine", losses=(8.0, 5.2)), over], tmp_path / "losses.png")
-    assert figure[0].axes[0].get_ylim()[1] > 8.2
-
-
-def test_runs_of_other_seeds_share_a_colour(make_logged, figure, tmp_path):
-    runs = [make_logged("a", seed=0), make_logged("b", seed=1), make_logged("peer", learning_rate=3e-3)]
-    plot_losses(runs, tmp_path / "losses.png", seeds=True)
-    names = [text.get_text() for text in figure[0].legends[0].get_texts()]
-    assert names == ["a (2 seeds)", "peer"]
-    colours = [line.get_color() for line in figure[0].axes[0].lines if line.get_linestyle() == "-"]
-    assert colours[0] == colours[1] != colours[2]
-
-
 def test_a_run_that_is_still_training_is_drawn_as_far_as_it_is(make_logged, figure, tmp_path):
     going, done = make_logged("going", tokens_per_second=500.0), make_logged("done")
     (going / "summary.json").unlink()
@@ -112,21 +78,3 @@ def test_a_run_that_is_still_training_is_drawn_as_far_as_it_is(make_logged, figu
     assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["going, not finished", "done"]
     np.testing.assert_allclose(words.lines[0].get_xdata(), [0.03, 0.12])
     np.testing.assert_allclose(minutes.lines[0].get_xdata(), [2.0, 8.0])
-
-
-def test_minutes_of_different_devices_are_not_compared(make_logged, figure, tmp_path):
-    runs = [make_logged("slow", device=CPU), make_logged("fast", device=GPU), make_logged("other", device=GPU)]
-    said = plot_losses(runs, tmp_path / "losses.png").splitlines()
-    assert said[0] == "no minutes: times are of different devices, cpu x 1, 2 cores and NVIDIA H200 x 1, 16 cores"
-    plot_losses(runs[1:], tmp_path / "more.png")
-    assert [len(each.axes) for each in figure] == [1, 2]
-
-
-def test_losses_of_other_tokens_are_told_of_in_the_picture_too(make_logged, figure, tmp_path):
-    going = make_logged("going", text="t")
-    (going / "summary.json").unlink()
-    same, other = make_logged("same", text="t"), make_logged("other", text="t", tokenizer="bytes")
-    line = "the runs are of different tokenizers: only bits per byte and nats per word compare their losses"
-    assert line in plot_losses([going, other], tmp_path / "losses.png").splitlines()
-    assert line not in plot_losses([going, same], tmp_path / "more.png")
-    assert [line in each.get_suptitle() for each in figure] == [True, False]

@@ -1,7 +1,5 @@
 """Which runs are one row: what they have in common, and what it is called."""
 
-import json
-
 import pytest
 
 from esnlm.compute import ComputeConfig
@@ -50,19 +48,3 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
 
 def test_one_seed_counts_once(make_run):
     assert names_of_groups(make_run("a"), make_run("b"), make_run("c", seed=1)) == ["a (2 seeds)", "b"]
-
-
-def test_runs_of_one_name_are_told_apart_by_their_paths(make_run, tmp_path):
-    """A name may also be the key of a note: it is that of one run."""
-    runs = []
-    for folder, words in (("a", 200), ("b", 190)):
-        run = make_run("first", seed=len(runs), text="t")
-        summary = json.loads((run / "summary.json").read_text())
-        figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
-        (run / "summary.json").write_text(json.dumps(summary | figures))
-        (tmp_path / folder).mkdir()
-        runs.append(run.rename(tmp_path / folder / "first"))
-    table = run_table.report([*runs, make_run("other", learning_rate=3e-3)])
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == [f"| {runs[0]}", f"| {runs[1]}", "| other"]
-    assert "not all runs were validated on the same sentences" in table
-    assert run_table.report(runs, by="phenomenon").startswith(f"| phenomenon | {runs[0]} | {runs[1]} |")

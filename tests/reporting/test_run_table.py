@@ -6,10 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from esnlm import commands
-from esnlm.errors import InputError
 from esnlm.io.json_file import seal
-from esnlm.reporting import run_groups, run_table
+from esnlm.reporting import run_table
 
 
 def test_a_row_a_run(make_run):
@@ -19,25 +17,6 @@ def test_a_row_a_run(make_run):
     assert "| 1,200 | 3,000 |  | 100 | 5.750 | 5.250 |" in lines[2]
     assert [line.split(" | ")[3] for line in lines[-2:]] == ["100.00", "50.00"]
     assert "±" not in table
-
-
-def test_a_study_and_no_folder_at_all_are_told_apart(tmp_path):
-    (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "table.json").write_text('{"format": "esnlm study"}')
-    for name, line in (
-        ("none", "none: no run here: name a folder that train.py made"),
-        ("study", "study: a study: name its runs, or give --html"),
-    ):
-        with pytest.raises(InputError, match=f"{line}$"):
-            run_table.report([tmp_path / name])
-
-
-def test_a_run_that_has_not_come_to_its_end_has_no_row(make_run):
-    run = make_run("going")
-    (run / "summary.json").write_text('{"status": "interrupted", "step": 7}')
-    with pytest.raises(InputError, match="going: not a finished run; train it to its end, or draw its losses"):
-        run_table.report([run])
-    assert run_groups.identify(run)["summary"] is None
 
 
 def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, tmp_path):
@@ -132,21 +111,3 @@ def test_a_figure_that_cannot_be_compared_has_a_note(make_run, note):
     assert note not in run_table.report(runs)
     NOTES[note](*runs)
     assert f"\n\n{note}" in run_table.report(runs)
-
-
-def test_reports_that_seeds_do_not_share_have_no_mean(make_run):
-    runs = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
-    (runs[1] / "evaluation" / "blimp-paper.json").unlink()
-    assert "accuracy" not in run_table.report(runs, seeds=True)
-
-
-def test_an_existing_file_is_replaced_when_asked_only(make_run, tmp_path, capsys, rendered):
-    run, table, picture = str(make_run("a")), tmp_path / "table.csv", tmp_path / "losses.png"
-    table.write_text("my notes")
-    assert commands.main(["report", run, "--out", str(table)]) == 2
-    assert "table.csv: exists; name another file, or replace it with --overwrite" in capsys.readouterr().err
-    assert table.read_text() == "my notes" and not picture.exists()
-    assert commands.main(["report", run, "--out", str(table), "--overwrite"]) == 0
-    assert table.read_text().startswith("run,model,seed,")
-    assert commands.main(["report", run, "--out", str(tmp_path / "table.xlsx")]) == 2
-    assert "its name must end in .md or .csv" in capsys.readouterr().err

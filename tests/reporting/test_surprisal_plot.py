@@ -19,10 +19,3 @@ def test_words_of_all_kinds_are_drawn_with_their_surprisals(rendered, monkeypatc
     monkeypatch.setattr(plots, "png", lambda figure: kept.append(figure) or b"")
     surprisal_plot.plot([row("a", value, by="token", unit="nats") for value in (5.0, *values)], "$")
     assert [text.get_text() for text in kept[0].axes[0].texts][::2] == ["5.0", "inf", "nan", "-0.0", "0.0"]
-
-
-def test_a_long_text_is_drawn_in_part(monkeypatch):
-    monkeypatch.setattr(surprisal_plot, "LINES", 2)
-    monkeypatch.setattr(surprisal_plot, "WIDTH", 10)
-    picture, note = surprisal_plot.plot([row("word", 1.0)] * 9, "small")
-    assert picture is not None and note == "the first 4 of 9 words are drawn"

@@ -86,17 +86,23 @@ SEEDS = dict.fromkeys(("scale_table3", "connectivity_table4", "leak_table5"), (0
 SEEDS |= dict.fromkeys(("dense_frozen_table1", "radius_frozen_table2"), (0,))
 
 
+# What a study for two cores has of its own: sizes, and the learning rate that a search chose.
+SCALE = {"training.learning_rate", "model.reservoir.state_size"}
+SCALE |= {"model.layers", "model.heads", "model.width", "model.positions"}
+
+
+@pytest.mark.parametrize("folder", ["", "two_cores"])
 @pytest.mark.parametrize("name", STATED)
-def test_a_study_has_the_papers_settings(name):
-    file = STUDIES / f"{name}.yaml"
+def test_a_study_has_the_papers_settings(name, folder):
+    file = STUDIES / folder / f"{name}.yaml"
     its = read_study(file)
-    assert tuple(its.seeds) == SEEDS[name]
+    assert folder or tuple(its.seeds) == SEEDS[name]
     cells = {cell.name: cell for cell in make_cells(its, file)}
     for run in make_runs(its, file, Path("out")):
         settings, cell = flatten(as_dict(run.experiment)), cells[run.cell]
         stated = {f"training.{key}": value for key, value in TRAINING.items()}
         stated |= {f"model.{key}": value for key, value in STATED[name][cell.case].items()}
-        stated |= cell.values
+        stated = {key: value for key, value in stated.items() if not folder or key not in SCALE} | cell.values
         assert {key: settings[key] for key in stated} == stated, run.cell
 
 
@@ -115,23 +121,6 @@ def test_fujimaki_s_model_learns_by_the_delta_rule(file):
         stated |= {"model.reservoir.layers": 1, "model.readout.rank": None}
         assert {key: settings[key] for key in stated} == stated
         assert settings["model.reservoir.embedding"] in (32, 64, 128)
-
-
-@pytest.mark.parametrize("name", STATED)
-def test_a_study_for_two_cores_differs_in_scale_only(name):
-    """Its cells have the paper's settings but for the size of the network, the text and what a search chose."""
-    file = STUDIES / "two_cores" / f"{name}.yaml"
-    its = read_study(file)
-    cells = {cell.name: cell for cell in make_cells(its, file)}
-    own = {"training.learning_rate", "model.reservoir.state_size"}
-    for run in make_runs(its, file, Path("out")):
-        settings, cell = flatten(as_dict(run.experiment)), cells[run.cell]
-        if cell.case == "GPT-2":
-            own = own | {"model.layers", "model.heads", "model.width", "model.positions"}
-        stated = {f"training.{key}": value for key, value in TRAINING.items()}
-        stated |= {f"model.{key}": value for key, value in STATED[name][cell.case].items()}
-        stated = {key: value for key, value in (stated | cell.values).items() if key not in own or key in cell.values}
-        assert {key: settings[key] for key in stated} == stated, run.cell
 
 
 GRIDS = [file for file in sorted(STUDIES.rglob("*.yaml")) if "\nkind: grid\n" in f"\n{file.read_text()}"]

@@ -47,14 +47,11 @@ def test_the_table_has_mean_and_interval_of_each_cell_beside_published_values(wr
     tree = table_of(out)
     assert (tree["study"], tree["command"], tree["note"]) == ("radius", "the command", "Trend only.")
     for cell in tree["cells"]:
-        losses = [
-            json.loads((out / "runs" / run["run"] / "summary.json").read_text())["val_nll"] for run in cell["runs"]
-        ]
+        folders = [out / "runs" / run["run"] for run in cell["runs"]]
+        losses = [json.loads((folder / "summary.json").read_text())["val_nll"] for folder in folders]
         found = cell["means"]["val_nll"]
         assert found["mean"] == pytest.approx(sum(losses) / 3) and found["interval"] == list(seed_interval(losses))
-        scores = [
-            json.loads((out / "runs" / run["run"] / "evaluation/blimp-paper.json").read_text()) for run in cell["runs"]
-        ]
+        scores = [json.loads((folder / "evaluation/blimp-paper.json").read_text()) for folder in folders]
         assert [run["blimp"] for run in cell["runs"]] == [score["overall"]["accuracy"] for score in scores]
     page = (out / "table.md").read_text()
     assert capsys.readouterr().out.endswith(page) and "Published: a paper" in page and "Made by `the command`" in page
@@ -96,18 +93,8 @@ def test_the_processes_of_an_array_share_the_runs_and_the_plan_trains_nothing(wr
     assert [line.split()[0] for line in told[:2]] == ["to", "done"] and told[2].startswith("1 of 2 runs are done")
     assert run_study(file, tmp_path / "out", part="0/2") == 0 and len(asked) == 2
     assert [len(cell["runs"]) for cell in table_of(tmp_path / "out")["cells"]] == [1, 1]
-    for text in ("2/2", "1", "-1/2", "a/b"):
-        with pytest.raises(InputError, match=f"--cell is {text}: give I/N"):
-            run_study(file, tmp_path / "out", part=text)
-
-
-def test_a_changed_study_and_another_folder_are_refused(write, asked, tmp_path):
-    file, out = write(TWO), tmp_path / "out"
-    run_study(file, out)
-    with pytest.raises(InputError, match=r"another configuration \(training.epochs 1 -> 2\); give the same"):
-        run_study(file, out, overrides=["--training.epochs", "2"])
-    with pytest.raises(InputError, match="holds something else than the grid other"):
-        run_study(write(TWO, "other"), out)
+    with pytest.raises(InputError, match="has runs of spectral_radius=0.5, which this grid lacks"):
+        run_study(file, tmp_path / "out", overrides=["--model.reservoir.spectral_radius", "[0.9]"])
 
 
 def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp_path):
@@ -139,9 +126,8 @@ def test_settings_and_lists_of_the_command_line(write):
     runs = make_runs(study, file, Path("out"), others)
     assert [run.name for run in runs] == [f"spectral_radius={r}-seed{s}" for r in ("0.9", "1.0") for s in (3, 4)]
     assert {run.experiment.data.pairs for run in runs} == {4} and runs[3].experiment.seed == 4
-    for setting in ("--model.reservoir={leak_min: 0.5}", "--model.reservoir.spectral_radius=1", "--seed=3", "--run=a"):
-        with pytest.raises(InputError, match="command line: --.*radius.yaml sets it"):
-            make_runs(study, file, Path("out"), [setting])
+    with pytest.raises(InputError, match="command line: --.*radius.yaml sets it"):
+        make_runs(study, file, Path("out"), ["--model.reservoir.spectral_radius=1"])
 
 
 def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(write, tmp_path):
@@ -164,42 +150,19 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(wr
     [
         ("kind: table", "kind is 'table': choose grid or search"),
         ("kind: [", "not a YAML file"),
-        ("kind: grid\nbase: base.yaml", "runs: field required"),
         (STUDY.replace("base: base.yaml", "base: none.yaml"), "base is none.yaml: name a configuration"),
         (STUDY.replace("seeds:", "seed:"), "seed: extra inputs are not permitted"),
-        (
-            STUDY.replace("[0.5, 0.9]", "0.5"),
-            "runs.0.grid.model.reservoir.spectral_radius: input should be a valid list",
-        ),
+        (STUDY.replace("[0.5, 0.9]", "0.5"), "runs.0.grid.model.reservoir.spectral_radius: input should be"),
         (STUDY.replace("[0.5, 0.9]", "[0.5, -0.9]"), "spectral_radius=-0.9: model.reservoir.spectral_radius"),
         (STUDY.replace("[0.5, 0.9]", "[0.5, 0.5]"), "two cells have the name spectral_radius=0.5"),
         (STUDY.replace("model.reservoir.spectral_radius:", "seed:"), "seed=0.5: seed is for seeds and out"),
         (STUDY.replace("val_nll: [5.25", "nll: [5.25"), "reference.cells.spectral_radius=0.9.nll.*val_nll"),
-        (STUDY + "blimp: pairs", "pairs"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, write, asked, tmp_path):
     with pytest.raises(InputError, match=line) as caught:
         run_study(write(text), tmp_path / "out")
     assert "\n" not in str(caught.value) and asked == [] and not (tmp_path / "out").exists()
-
-
-def test_an_interval_over_seeds_needs_three_and_is_students():
-    from scipy import stats
-
-    values = [5.0, 5.2, 5.1, 4.9]
-    for level in (0.95, 0.99):
-        expected = stats.ttest_1samp(values, 0).confidence_interval(level)
-        assert seed_interval(values, level) == pytest.approx(tuple(expected), rel=1e-12)
-    assert seed_interval(values[:2]) is None and seed_interval([5.0, math.inf, 5.1]) is None
-
-
-def test_gpus_are_given_to_one_process_each(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
-    assert find_slots(None) == [{}]
-    assert find_slots("auto") == find_slots("7") == [{"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "5"}]
-    with pytest.raises(InputError, match="--jobs is 0: give a number from 1 up, or auto"):
-        find_slots("0")
 
 
 @pytest.mark.nightly
@@ -221,3 +184,19 @@ def test_jobs_that_are_stopped_go_on_to_the_table_of_an_undisturbed_study(write,
     assert subprocess.run(command, capture_output=True).returncode == 0
     one, two = table_of(tmp_path / "one"), table_of(tmp_path / "two")
     assert one["cells"] == two["cells"]
+
+
+def test_an_interval_over_seeds_needs_three_and_is_students():
+    from scipy import stats
+
+    values = [5.0, 5.2, 5.1, 4.9]
+    for level in (0.95, 0.99):
+        expected = stats.ttest_1samp(values, 0).confidence_interval(level)
+        assert seed_interval(values, level) == pytest.approx(tuple(expected), rel=1e-12)
+    assert seed_interval(values[:2]) is None and seed_interval([5.0, math.inf, 5.1]) is None
+
+
+def test_gpus_are_given_to_one_process_each(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    assert find_slots(None) == [{}]
+    assert find_slots("auto") == find_slots("7") == [{"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "5"}]

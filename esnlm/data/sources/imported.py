@@ -10,7 +10,7 @@ from esnlm.settings import settings
 
 @settings
 class ImportedData(DataSource):
-    """None: the model was trained elsewhere (`python -m esnlm import`)."""
+    """None: the model was trained elsewhere (`esnlm import`)."""
 
     kind: str = "imported"
     source: str = ""  # name of the folder that it came from

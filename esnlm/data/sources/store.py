@@ -14,7 +14,7 @@ from esnlm.settings import settings
 
 @settings
 class StoreData(DataSource):
-    """Token stores made by `python -m esnlm prepare`."""
+    """Token stores made by `esnlm prepare`."""
 
     kind: str = "store"
     train: str = ""  # folder of the training store

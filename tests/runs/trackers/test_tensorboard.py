@@ -72,17 +72,3 @@ def test_a_resumed_run_has_each_point_once(directory, read):
     sizes = [file.stat().st_size for file in sorted(directory.tensorboard.glob("*.esnlm"))]
     assert sizes[:-1] == [0, 0] and other.exists()
     killed.finish()
-
-
-def test_a_viewer_that_has_read_the_earlier_file_forgets_it(directory, read):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    killed = TensorBoardTracker(directory, SETTINGS, 0)
-    killed.log(2, {"train_nll": 4.0})
-    killed.log(4, {"train_nll": 3.0})
-    viewer = EventAccumulator(str(directory.tensorboard)).Reload()
-    assert [each.step for each in viewer.Scalars("train_nll")] == [2, 4]
-    write(directory, {"step": 2, "train_nll": 4.0})
-    TensorBoardTracker(directory, SETTINGS, 2).finish()
-    assert [each.step for each in viewer.Reload().Scalars("train_nll")] == [2]
-    killed.finish()
