@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-ESNLM = "0.1.0"  # setuptools reads it here
+ESNLM = "0.2.0"  # setuptools reads it here
 
 
 def version(package: str) -> str:
