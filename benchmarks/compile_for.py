@@ -55,7 +55,6 @@ from esnlm.features.recurrence import BY_DEVICE
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.models.devices import choose_compute
-from esnlm.ops.matmul import PRECISIONS
 from esnlm.parallel.mesh import EVERYWHERE, make_mesh
 from esnlm.parallel.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
 from esnlm.training import end_to_end, update
@@ -94,7 +93,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
     parser.add_argument("--target", required=True, help=f"{', '.join(TARGETS)}, or several: h100:1x8x1, tpu-v5e:4x4")
     parser.add_argument("--mesh", help="DATAxVOCABULARY, on several devices (default: all along vocabulary)")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
+    parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="float32")
     parser.add_argument("--vocabulary", type=int, default=50_257, help="tokens")
     parser.add_argument("--configs", type=Path, nargs="+", help="compile these models instead")
     parser.add_argument("--set", nargs="+", default=[], metavar="SECTION.KEY=VALUE", help="settings of all models")

@@ -40,7 +40,6 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.models.devices import choose_compute, placement_of
-from esnlm.ops.matmul import PRECISIONS
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.loop import optimizer_of
@@ -57,7 +56,9 @@ def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
     parser.add_argument("--configs", type=Path, nargs="+", required=True, help="configurations of training, YAML")
     parser.add_argument("--store", type=Path, required=True, help="take the sentences from this token store")
-    parser.add_argument("--precisions", choices=PRECISIONS, nargs="+", help="default: that of each configuration")
+    parser.add_argument(
+        "--precisions", choices=("float32", "tf32", "bf16"), nargs="+", help="default: that of each configuration"
+    )
     parser.add_argument("--torch-esn", action="store_true", help="the first configuration in PyTorch, too")
     parser.add_argument("--compiled", action="store_true", help="and with torch.compile")
     parser.add_argument("--patience", type=float, help="seconds after which a contender that is not ready is left out")

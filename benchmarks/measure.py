@@ -50,19 +50,13 @@ Contender = Callable[[int], object]  # called with the round's number; returns w
 
 def as_command(main: Callable[[], dict]) -> None:
     """Runs a benchmark and exits. What it cannot read is said in one line, with status 2."""
-
-    def without_result() -> None:
-        main()
-
-    sys.exit(exit_with(without_result))
+    sys.exit(exit_with(lambda: None if main() else 1))
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     """Returns the parser of a benchmark, with the argument that all of them have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--out", type=Path, default=MEASURED, help="folder of the result files (default: build/measured)"
-    )
+    parser.add_argument("--out", type=Path, default=MEASURED, help="folder of the results (default: build/measured)")
     return parser
 
 

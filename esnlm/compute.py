@@ -55,7 +55,8 @@ def backend() -> str:
     except (RuntimeError, AssertionError) as error:  # JAX asserts that a CUDA device is there
         asked = jax.config.jax_platforms  # type: ignore[attr-defined]
         reason = str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]  # without JAX's own advice
-        raise InputError(f"JAX_PLATFORMS is {asked}: no such device can be used ({reason})") from None
+        reason = f" ({reason})" if reason else ""
+        raise InputError(f"JAX_PLATFORMS is {asked}: no such device can be used{reason}") from None
 
 
 class SparseMatrix(NamedTuple):

@@ -28,6 +28,7 @@ def evaluate_run(
     label: str | None = None,
     pair: str | None = None,
     scoring: str = "paper",
+    normalize: str = "none",
     out: str | Path | None = None,
     step: Step = None,
     untrained: bool = False,
@@ -63,7 +64,7 @@ def evaluate_run(
         compare_with = blimp_report.read_to_compare(run_copy(compare, untrained=True), scoring, data_sha256, len(pairs))
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
-    evaluation = evaluate(loaded, pairs, scoring, baselines, compare_with, progress=True)
+    evaluation = evaluate(loaded, pairs, scoring, baselines, compare_with, progress=True, normalize=normalize)
     if not processes.writes():
         return evaluation
     evaluation.result["provenance"] = provenance(command)

@@ -1,13 +1,4 @@
-"""The public face of a trained run: `load` restores it from its directory, and `Run` answers questions about text.
-
-Example:
-    run = esnlm.load("runs/quickstart")
-    run.log_probs(["The cats sleep.", "The cats sleeps."])  # (2,) in nats
-    run.generate("The cats", count=3)
-    run.states(["The cats sleep."])[0].shape                # (T, N) of an echo state network
-    run.likelihood("stores/dev").bits_per_byte
-    run.surprisal(["The cats sleep."])                      # a row a word, in bits
-"""
+"""The public face of a trained run: `load` restores it from its directory, and `Run` answers questions about text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,6 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from esnlm import config_io
@@ -63,6 +55,12 @@ class Run:
     model: LanguageModel  # of the family's own class, see esnlm/models
     tokenizer: Tokenizer
 
+    def __reduce__(self) -> tuple:
+        # A model holds functions that no pickle can, so its arrays go in its place.
+        params = jax.tree.map(np.asarray, self.model.params)
+        frozen = _frozen(RunDirectory(self.directory), self.config, self.tokenizer)
+        return _made, (self.directory, self.config, self.step, self.tokenizer, frozen, params)
+
     @property
     def name(self) -> str:
         """The name of the run directory."""
@@ -96,12 +94,17 @@ class Run:
 
     @in_float32
     def token_log_probs_of(
-        self, sequences: list[np.ndarray], progress: Shown = False, with_likeliest: bool = False
+        self,
+        sequences: list[np.ndarray],
+        progress: Shown = False,
+        with_likeliest: bool = False,
+        group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids, int arrays (T,): no BOS or EOS is added to them.
 
         The result is one float32 array a sequence, (T - 1,), empty if T < 2; with `with_likeliest` (T - 1, 2), where the
-        second column is 1 for the token that the model finds likeliest and 0 for any other.
+        second column is 1 for the token that the model finds likeliest and 0 for any other. With `group`, (V,) bool, it is
+        log p(w_{t+1} is in this group of tokens | w_1 .. w_t).
         """
         self._require_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
@@ -110,7 +113,7 @@ class Run:
             bar.total = total
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
-        options = self._scoring_options | {"with_likeliest": with_likeliest}
+        options = self._scoring_options | {"with_likeliest": with_likeliest, "group": group}
         on_progress = show if progress else None
         return scoring.token_log_probs(self._stream, self._readout, sequences, on_progress=on_progress, **options)
 
@@ -143,15 +146,6 @@ class Run:
         self._require_room(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
     @in_float32
-    def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} is in a group of tokens | w_1 .. w_t) in nats of token ids, as `token_log_probs_of` does.
-
-        `group` marks the tokens in the group, (V,) bool.
-        """
-        self._require_readable(sequences)
-        return scoring.group_log_probs(self._stream, self._readout, sequences, group, **self._scoring_options)
-
-    @in_float32
     def surprisal(
         self,
         sentences: Sequence[str | Sequence[str]],
@@ -162,6 +156,7 @@ class Run:
         documents: Sequence | None = None,
         punctuation: str = "attached",
         whitespace: str = "leading",
+        separator: str | None = None,
         eos: bool = True,
         scoring: str = "paper",
         progress: Shown = False,
@@ -173,7 +168,8 @@ class Run:
         -log p of it. docs/surprisal.md says how white space, punctuation and documents are treated.
 
         Args:
-            sentences: n texts, or lists of words. The words of a list are joined by spaces, and are what has a row then.
+            sentences: n texts, or lists of words. The words of a list are joined, and are what has a row then. Of words that
+                share a token the first has the surprisal of all, and the others None.
             by: "word" (of a text: what stands between white space) or "token".
             unit: "bits" or "nats".
             context: "sentence" begins each sentence with a fresh state; "document" carries the state from one sentence to
@@ -182,6 +178,7 @@ class Run:
                 None: all n are one.
             punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
             whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
+            separator: what joins the words of a list; None: a space, or nothing in a script without spaces.
             eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
             scoring: the convention: "paper", "no-eos" or "lm-eval".
 
@@ -193,13 +190,12 @@ class Run:
             raise InputError("sentences is one text: give a list of texts")
         sentences = list(sentences)
         groups = _documents(sentences, context, documents)
-        options = surprisal.Options(
-            by=by, unit=unit, punctuation=punctuation, whitespace=whitespace, eos=eos, scoring=scoring
-        )
+        of_words: dict[str, Any] = {"punctuation": punctuation, "whitespace": whitespace, "separator": separator}
+        options = surprisal.Options(by=by, unit=unit, eos=eos, scoring=scoring, **of_words)
         rows = surprisal.surprisals(self, groups, options, progress)
         sums = [0.0] * len(sentences)
         for row in rows:
-            sums[row["sentence"]] -= row[f"surprisal_{unit}"]
+            sums[row["sentence"]] -= row[f"surprisal_{unit}"] or 0.0
         self._warn_of_undefined(sums)
         return rows
 
@@ -253,17 +249,9 @@ class Run:
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
             raise InputError(f"the prompt has {len(ids)} tokens, and {length} are asked for: at most {longest} in all")
-        found = generation.generate_each(
-            self._ready.reader(count, len(ids) + length),
-            self._readout_here,
-            [ids] * count,
-            self.tokenizer.eos,
-            length=length,
-            temperature=temperature,
-            top_k=top_k,
-            seed=seed,
-            precision=self.config.compute.precision,
-        )
+        choice: dict[str, Any] = {"length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
+        given = self._ready.reader(count, len(ids) + length), self._readout_here, [ids] * count, self.tokenizer.eos
+        found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)
         return [self.tokenizer.decode(ids) for ids in found]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -388,16 +376,12 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     directory.verify(directory.config, directory.tokenizer)
     experiment = _for_this_machine(config_io.read_begun(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
-    frozen: dict = {}
-    if experiment.model.frozen_bytes(tokenizer.vocab_size):
-        frozen, _ = checkpoint.restore(directory.frozen)
-    model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
+    frozen = _frozen(directory, experiment, tokenizer)
     if untrained:
         if not experiment.data.has_corpus:
             raise InputError(f"{directory.path}: this model was imported: how it was before its training is not known")
-        if experiment.parent.run is not None:
-            model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
-        return Run(directory.path, experiment, 0, model, tokenizer)
+        initial = None if experiment.parent.run is None else checkpoint.restore(directory.initial)[0]["params"]
+        return _made(directory.path, experiment, 0, tokenizer, frozen, initial)
     if step == "best":
         step = _best_step(directory)
     if step is None:
@@ -411,7 +395,21 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     params = arrays["average" if averaged and "average" in arrays else "params"]
-    return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
+    return _made(directory.path, experiment, step, tokenizer, frozen, params)
+
+
+def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenizer) -> dict:
+    has_any = experiment.model.frozen_bytes(tokenizer.vocab_size)
+    return checkpoint.restore(directory.frozen)[0] if has_any else {}
+
+
+@in_float32
+def _made(
+    path: Path, experiment: ResolvedExperiment, step: int, tokenizer: Tokenizer, frozen: dict, params: dict | None
+) -> Run:
+    """Returns the run with these arrays. Without `params` they are as they were before the first update."""
+    model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
+    return Run(path, experiment, step, model if params is None else model.with_params(params), tokenizer)
 
 
 def _best_step(directory: RunDirectory) -> int:
@@ -431,8 +429,9 @@ def _documents(
         raise InputError(f"context is {context!r}: choose sentence or document")
     if context == "sentence" and documents is not None:
         raise InputError("documents are named, and each sentence has a fresh state: give context='document' with them")
-    one_each = range(len(sentences)) if context == "sentence" else [None] * len(sentences)
-    named = zip(sentences, one_each if documents is None else documents, strict=True)
+    if documents is None:
+        documents = range(len(sentences)) if context == "sentence" else [None] * len(sentences)
+    named = zip(sentences, documents, strict=True)
     return [[sentence for sentence, _ in group] for _, group in groupby(named, itemgetter(1))]
 
 

@@ -153,8 +153,8 @@ def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path)
 
 
 def test_trackers_are_a_list_of_names(file, tmp_path):
-    experiment = config_io.read(file("run: runs/x"), ["--tracking", "[csv]"])
-    assert experiment.tracking == ("csv",)
+    experiment = config_io.read(file("run: runs/x"), ["--tracking", "[wandb]"])
+    assert experiment.tracking == ("wandb",)
     config_io.write(experiment, tmp_path / "copy.yaml")
     assert config_io.read(tmp_path / "copy.yaml") == experiment
     assert "tape" in refusal(config_io.read, file("tracking: [tape]"))

@@ -1,10 +1,12 @@
 """Checks of what a run directory holds, before a Run is made of it."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import esnlm
 from esnlm import loaded_run
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment
@@ -27,6 +29,15 @@ def test_the_states_of_many_sentences_are_those_of_each_alone(monkeypatch):
         np.testing.assert_array_equal(states, alone[text])
     assert sum(reads) == len(texts) and 1 < len(reads) < 10
     assert run.states([]) == []
+
+
+@pytest.mark.parametrize("family", ["esn", "lstm"])
+def test_a_run_can_be_pickled(family, trained, tmp_path):
+    run, given = esnlm.load(trained(family)), ["The cats sleep.", "A dog"]
+    expected = run.log_probs(given)
+    copy = pickle.loads(pickle.dumps(run))
+    np.testing.assert_array_equal(copy.log_probs(given), expected)
+    assert (copy.name, copy.step, copy.config) == (run.name, run.step, run.config)
 
 
 def test_arrays_that_are_edited_leave_the_model_as_it_was():
@@ -58,7 +69,7 @@ def test_ids_are_integers_of_the_vocabulary():
 
 def test_all_tokens_together_have_probability_one():
     run = small_run()
-    everything = run.group_log_probs_of([np.array([0, 3, 1])], np.ones(run.tokenizer.vocab_size, bool))[0]
+    everything = run.token_log_probs_of([np.array([0, 3, 1])], group=np.ones(run.tokenizer.vocab_size, bool))[0]
     np.testing.assert_allclose(everything, 0, atol=1e-6)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from esnlm.api import readout_fits
-from esnlm.compute import in_float32
+from esnlm.compute import backend, in_float32
 from esnlm.config import TRAINING, TrainingConfig
 from esnlm.errors import InputError
 from esnlm.regression.base import Fitter
@@ -81,6 +81,7 @@ class Readout:
         Example:
             esnlm.Readout("rls").fit(reservoir.states(u), y)
         """
+        backend()  # It says in a line if JAX finds no device.
         h, y, lengths = _rows(states, targets)
         of_ids = y.dtype.kind in "iu"
         if of_ids:

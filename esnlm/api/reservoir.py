@@ -2,12 +2,6 @@
 
 It holds the reservoir that training runs (reservoir/cell.py) and the settings that a run writes down for it
 (reservoir/weights.py). Nothing is changed in place: `replace` returns another reservoir.
-
-Example:
-    reservoir = esnlm.Reservoir.draw(1024, vocabulary=8192, spectral_radius=0.99, leak=(0, 1), seed=0)
-    reservoir.states([np.array([5, 17, 3])])[0].shape        # (3, 1024)
-    series = esnlm.Reservoir.draw(400, inputs=1, spectral_radius=0.9, leak=0.5)
-    series.states(np.sin(np.arange(1000))[:, None]).shape    # (1000, 400)
 """
 
 import dataclasses
@@ -23,8 +17,9 @@ import scipy.sparse
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm.compute import default_batch_slots, in_float32
+from esnlm.compute import backend, default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
+from esnlm.diagnosis import lyapunov
 from esnlm.errors import InputError, whole_number
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream
@@ -96,6 +91,7 @@ class Reservoir:
         if (size := whole_number(name, given)) < 1:
             raise InputError(f"{name} is {size}: give a whole number above 0")
         check_seed(seed)
+        backend()  # It says in a line if JAX finds no device.
         low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[arg-type]
         tree: dict[str, Any] = {"state_size": state_size, "leak_min": low, "leak_max": high}
         tree |= {"mean_degree": float(min(32, max(1, state_size))), **settings, "topology": _topology(topology)}
@@ -134,6 +130,7 @@ class Reservoir:
         if np.ndim(w_rec) != 2 or np.ndim(w_in) != 2:
             shapes = f"w_rec has the shape {np.shape(w_rec)} and w_in {np.shape(w_in)}"
             raise InputError(f"{shapes}: give (N, N) and (N, columns)")
+        backend()
         size, columns = np.shape(w_rec)[0], np.shape(w_in)[1]
         named = _named(activation, update_rule)
         config = ReservoirConfig(state_size=size, topology=Given(), input_connectivity=1.0, **named)
@@ -287,6 +284,18 @@ class Reservoir:
         outputs, end = self._drive(self._sequence(inputs)[:, :, None], start)
         return outputs[:, 0], jax.tree.map(np.array, end)  # arrays that can be written to
 
+    def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
+        """Computes the largest Lyapunov exponent under an input (T,) of ids or (T, D) of numbers, in nats a time step.
+
+        Below 0 the reservoir forgets its states, above 0 it is chaotic. The first `washout` time steps are left out.
+        """
+        sequence = self._sequence(inputs)[..., None]
+        if not 0 <= washout < len(sequence):
+            raise InputError(f"washout is {washout}: it must leave a time step of {len(sequence)}")
+        with jax.enable_x64(not self.reads_tokens):
+            cell = self.cell.for_device("bcoo") if self.reads_tokens else self._double
+            return float(lyapunov.largest_exponent(cell, sequence, washout)[0])
+
     def require_named(self, done: str) -> None:
         """Raises InputError if the reservoir has a function that no other process could find by its name."""
         for kind in ("activation", "update_rule"):
@@ -345,7 +354,7 @@ class Reservoir:
 
     @cached_property
     def _stream(self) -> FeatureStream:
-        slots = default_batch_slots(self.state_size, jax.default_backend())
+        slots = default_batch_slots(self.state_size, backend())
         return FeatureStream(self.cell.for_device(), slots, 1024)
 
     @cached_property

@@ -15,6 +15,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from types import ModuleType
 
 from esnlm.commands.base import Parser, accept_levels
@@ -77,7 +78,7 @@ def _with_arguments(parser: Parser, command: ModuleType) -> Parser:
 def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
     words = sys.argv[1:] if arguments is None else list(arguments)
     options, others = parser.parse_known_args(words)
-    if "" in words and "prompt" not in options:
+    if any(not word and before not in ("--prompt", "--separator") for before, word in pairwise(["", *words])):
         parser.error("an argument is empty, as that of a variable that is not set; leave it out, or give a value")
     if "overrides" in options:
         options.overrides = others

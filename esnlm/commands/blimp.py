@@ -6,7 +6,7 @@ docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's f
 import argparse
 
 from esnlm.commands.base import SEVERAL, STEP, accept_processes, join_processes, step
-from esnlm.evaluation.conventions import CONVENTIONS
+from esnlm.evaluation.conventions import CONVENTIONS, NORMALIZATIONS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--label", metavar="COLUMN", help="in a table with a row a sentence (--good): whether it is grammatical")
     add("--pair", metavar="COLUMN", help="and the number or name of its pair")
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
+    normalize = "give the accuracy by log p a token, or a byte, too (default: %(default)s)"
+    add("--normalize", default="none", choices=NORMALIZATIONS, help=normalize)
     add("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)

@@ -29,12 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--word", metavar="NAME", help=word)
     apart = "with --word: the columns that tell sentences apart (default: Punkt splits the words)"
     add("--sentence", **SEVERAL, default=[], metavar="NAME", help=apart)
+    position = "with --word: the column of the word's place in its sentence (default: zone and the like); or none"
+    add("--position", metavar="NAME", help=position)
+    separator = "with --word: what joins words (default: a space, or nothing in Chinese, Japanese, Thai and the like)"
+    add("--separator", metavar="TEXT", help=separator)
     add("--language", metavar="NAME", default="english", help="with --word: of Punkt (default: %(default)s)")
     add("--no-quotes", action="store_false", dest="quotes", help="quotation marks are a part of cells")
     context = "begin each with a fresh state (default: sentence)"
     add("--context", choices=("sentence", "document"), default="sentence", help=context)
-    document = "the column that tells documents apart (default: all is one; in plain text a blank line ends one)"
-    add("--document", metavar="NAME", help=document)
+    document = "the columns that tell documents apart (default: all is one; in plain text a blank line ends one)"
+    add("--document", **SEVERAL, default=[], metavar="NAME", help=document)
     punctuation = "part of the word it touches, or a word (default: attached)"
     add("--punctuation", choices=("attached", "separate"), default="attached", help=punctuation)
     whitespace = "part of the word it begins, or ends (default: leading)"

@@ -5,17 +5,16 @@ import dataclasses
 import json
 from bisect import bisect
 from collections.abc import Callable, Sequence
-from itertools import accumulate, groupby
-from operator import itemgetter
+from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 from esnlm import loaded_run
 from esnlm.data.sentences import load_punkt, punkt_splitter
-from esnlm.data.tables import read_table
+from esnlm.data.tables import Table, read_table
 from esnlm.data.text_files import read_lines
 from esnlm.errors import InputError
-from esnlm.evaluation.surprisal import Options
+from esnlm.evaluation.surprisal import Options, separator_of
 from esnlm.io.atomic import require_writable, write_files
 from esnlm.io.console import counted, say, tell, warn, working
 from esnlm.io.json_file import spell_nonfinite
@@ -23,17 +22,14 @@ from esnlm.reporting import surprisal_plot
 from esnlm.reporting.tables import csv_table
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
+POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in small letters
 DECIMALS = 6
 
 
 def tabulate(asked: argparse.Namespace) -> None:
-    """Scores the words of a text and prints or writes their table. All input is checked before anything is scored.
-
-    A table with a row a word is written again, with a column of surprisals. Of any other input there is a row for each word or
-    token, and the cells of a table are repeated in it.
-    """
-    if asked.sentence and asked.word is None:
-        raise InputError("--sentence is for a table with a row a word, so give --word too")
+    """Scores the words of a text and prints or writes their table. All input is checked before anything is scored."""
+    if asked.word is None and (asked.sentence or asked.position or asked.separator is not None):
+        raise InputError("--sentence, --position and --separator are for a table with a row a word, so give --word too")
     kind = asked.format or ("tsv" if asked.out is None else asked.out.suffix.lower().removeprefix("."))
     if kind not in (*SEPARATORS, "jsonl"):
         raise InputError(f"{asked.out}: end the name in .tsv, .csv or .jsonl, or give --format")
@@ -43,7 +39,7 @@ def tabulate(asked: argparse.Namespace) -> None:
     value = f"surprisal_{options.unit}"
     if asked.word is not None:  # a row is what a row of the table is
         options = dataclasses.replace(options, by="word", punctuation="attached", eos=False)
-        sentences, documents, repeated = _read_words(asked)
+        found, sentences, documents, repeated = _read_words(asked)
         own = [value]
     else:
         sentences, documents, repeated = _read_sentences(asked)
@@ -64,7 +60,12 @@ def tabulate(asked: argparse.Namespace) -> None:
         **dataclasses.asdict(options),
     )
     if asked.word is not None:
-        table = [cells | {value: row[value]} for cells, row in zip(repeated, rows, strict=True)]
+        value_of = {number: row[value] for number, row in zip(chain(*found), rows, strict=True)}
+        table = [cells | {value: value_of[number]} for number, cells in enumerate(repeated)]
+        if shared := sum(each is None for each in value_of.values()):
+            say(
+                f"{counted(shared, 'empty cell')}: the word shares a token with the one before, which has both surprisals"
+            )
     else:
         table = [row | {"sentence": numbers[row["sentence"]]} | repeated[numbers[row["sentence"]]] for row in rows]
     text, note = table_text(table, kind), None
@@ -89,34 +90,60 @@ def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], li
         return lines, list(accumulate(not line for line in lines)), [{} for _ in lines] or [{}]
     table = read_table(asked.input, asked.quotes)
     cells = table.texts(asked.column)
-    if len(cells) > 1 and all(len(cell.split()) < 2 for cell in cells):
+    if len(cells) > 1 and separator_of(cells) and all(len(cell.split()) < 2 for cell in cells):
         warn(f"{table.name}: each row has one word, scored as a sentence; give --word if rows are words of sentences")
-    documents = table.column(asked.document) if asked.document else [None] * len(cells)
-    return cells, documents, table.others([asked.column])
+    others = [{name: cell for name, cell in row.items() if name != asked.column} for row in table.rows]
+    return cells, table.keys(asked.document), others
 
 
-def _read_words(asked: argparse.Namespace) -> tuple[list[Any], list[Any], list[dict[str, str]]]:
-    """Returns the sentences of a table with a row a word, each as its words; their documents; and the cells of each row.
-
-    Sentences are neighbours that agree in the columns of --sentence, or what Punkt splits.
-    """
+def _read_words(asked: argparse.Namespace) -> tuple[list[list[int]], list[Any], list[Any], list[dict[str, str]]]:
+    """Returns the sentences of a table with a row a word, each as its rows and as its words; their documents; and all cells."""
     table = read_table(asked.input, asked.quotes)
     words = [cell.strip() for cell in table.texts(asked.word)]
     if "" in words:
         line = table.lines[words.index("")]
         raise InputError(f"{table.name}:{line}: no word in column {asked.word!r}: leave the row out")
-    documents = table.column(asked.document) if asked.document else [""] * len(words)
-    if asked.sentence:
-        keys: list[Any] = list(zip(documents, *(table.column(name) for name in asked.sentence), strict=True))
-    else:
+    documents = table.keys(asked.document)
+    found = _in_order(table, [*asked.document, *asked.sentence], asked.position)
+    if not asked.sentence:
+        if not separator_of(words):
+            raise InputError("Punkt finds no end of a sentence in a script without spaces: give --sentence")
         if (parameters := load_punkt(asked.language)) is None:
             raise InputError(f"no Punkt data for {asked.language}: get NLTK's punkt_tab, or give --sentence")
-        split, keys = punkt_splitter(parameters), []
-        for document, rows in groupby(zip(documents, words, strict=True), itemgetter(0)):
-            keys += [(document, number) for number in sentence_numbers([word for _, word in rows], split)]
-    found = [list(rows) for _, rows in groupby(range(len(words)), keys.__getitem__)]
+        split, wholes, found = punkt_splitter(parameters), found, []
+        for rows in wholes:
+            numbers = dict(zip(rows, sentence_numbers([words[row] for row in rows], split), strict=True))
+            found += [list(its) for _, its in groupby(rows, numbers.__getitem__)]
     say(f"{counted(len(words), 'word')} in {counted(len(found), 'sentence')}, the longest of {max(map(len, found))}")
-    return [[words[row] for row in rows] for rows in found], [documents[rows[0]] for rows in found], table.rows
+    return found, [[words[row] for row in rows] for rows in found], [documents[rows[0]] for rows in found], table.rows
+
+
+def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[list[int]]:
+    """Returns the rows of each sentence, neighbours that agree in some columns, in the order of their positions."""
+    keys = table.keys(columns)
+    found = [list(rows) for _, rows in groupby(range(len(keys)), keys.__getitem__)]
+    known = {name.lower(): name for name in table.rows[0] if name not in columns}
+    name = asked or next((known[each] for each in POSITIONS if each in known), "none")
+    try:
+        position = [int(float(cell)) for cell in table.column(name)] if name != "none" else range(len(keys))
+    except ValueError as error:
+        if asked:
+            raise InputError(f"{table.name}: column {name!r} is no position of words: {error}") from None
+        return found
+    if name != "none" and len(set(keys)) < len(found) and len(keys) < 2 * len(found):  # scattered over the table
+        rank = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        together = sorted(range(len(keys)), key=lambda row: rank[keys[row]])
+        found = [list(rows) for _, rows in groupby(together, keys.__getitem__)]
+    for rows in found:
+        rows.sort(key=position.__getitem__)
+        if twice := [row for before, row in pairwise(rows) if position[before] == position[row]]:
+            raise InputError(
+                f"{table.name}:{table.lines[twice[0]]}: {name} {position[twice[0]]} stands twice in a sentence: name all columns that"
+                " tell sentences and documents apart (readers, too), or another --position, or --position none"
+            )
+    if moved := sum(any(row > other for row, other in pairwise(rows)) for rows in found):
+        say(f"{counted(moved, 'sentence')} not in the order of {name}: scored in it; rows stay where they are")
+    return found
 
 
 def sentence_numbers(words: Sequence[str], split: Callable[[str], list[str]]) -> list[int]:

@@ -34,6 +34,11 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
     tokenizer = require_usable(train, validation, longest)
     if validation is not None and train.tokens_sha256 == validation.tokens_sha256:
         warn(f"{validation.folder}: the sentences of the training store, whose loss is no validation")
+    splits = [store.manifest.get("versions", {}).get("nltk") for store in (train, validation) if store is not None]
+    if None not in splits and len(set(splits)) > 1:
+        warn(
+            f"training text was split by NLTK {splits[0]} and validation text by {splits[1]}: prepare both with one version"
+        )
     corpus = Corpus(train, validation, tokenizer)
     if directory.data.exists():
         _require_same(corpus, directory)

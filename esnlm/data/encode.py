@@ -19,12 +19,11 @@ from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore, token_dtype
 from esnlm.data.text_files import read_chunks, split_lines
 from esnlm.data.tokenizer import Tokenizer
+from esnlm.data.tokenizer_json import well_formed
 from esnlm.errors import InputError
 
 if TYPE_CHECKING:  # NLTK is an extra
     from nltk.tokenize.punkt import PunktParameters
-
-TOGETHER = 1000  # sentences that go to the tokenizer at once
 
 
 class Encoded(NamedTuple):
@@ -55,19 +54,18 @@ def chunk_encoder(
         pieces = [text.strip()] if across_lines else split_lines(text)
         sentences = [sentence for piece in pieces for sentence in split(piece)]
         tokens, lengths, words, sizes = [no_ids], [], [], []
-        for start in range(0, len(sentences), TOGETHER):
-            group = sentences[start : start + TOGETHER]
-            for sentence, ids in zip(group, tokenizer.encode_lines(group), strict=True):
-                lengths.append(len(ids) + 2)
-                covered = sentence.encode()
-                if len(ids) + 2 > max_length:
-                    ids = ids[: max_length - 2]
-                    covered = tokenizer.decode_bytes(ids)
-                    sentence = covered.decode(errors="ignore")
-                words.append(len(sentence.split()))
-                sizes.append(len(covered))
-                if len(ids) + 2 >= min_length:
-                    tokens += bos, ids, eos
+        for sentence in sentences:
+            ids = tokenizer.encode(sentence)
+            lengths.append(len(ids) + 2)
+            covered = sentence.encode()
+            if len(ids) + 2 > max_length:
+                ids = ids[: max_length - 2]
+                covered = tokenizer.decode_bytes(ids)
+                sentence = covered.decode(errors="ignore")
+            words.append(len(sentence.split()))
+            sizes.append(len(covered))
+            if len(ids) + 2 >= min_length:
+                tokens += bos, np.array(ids, np.uint32), eos
         return Encoded(np.concatenate(tokens), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
 
     return encode
@@ -155,7 +153,7 @@ def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
     ids = tokenizer.encode_batch(sentences)
     tokens = np.array([i for each in ids for i in (tokenizer.bos, *each, tokenizer.eos)], np.uint32)
     words = [len(sentence.split()) for sentence in sentences]
-    sizes = [len(tokenizer.decode_bytes(each)) for each in ids]
+    sizes = [len(well_formed(sentence).encode()) for sentence in sentences]
     return Encoded(tokens, np.array([len(each) + 2 for each in ids]), np.array(words), np.array(sizes))
 
 

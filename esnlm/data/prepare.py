@@ -22,7 +22,7 @@ from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
-from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
+from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer, train_bpe
 from esnlm.errors import InputError
 from esnlm.io.console import Progress, say, warn, working
 
@@ -113,7 +113,9 @@ def prepare(
             dropped += int(np.sum(~kept))
             cut += int(np.sum(encoded.lengths > max_length))
             left_out += int(np.sum(np.maximum(encoded.lengths - max_length, 0)))
-        used = {"tiktoken": True, "nltk": sentences != "line", "tokenizers": str(tokenizer).startswith("train:")}
+        by_library = isinstance(vocabulary, HuggingFaceTokenizer)
+        trained = str(tokenizer).startswith("train:")
+        used = {"tiktoken": not by_library, "nltk": sentences != "line", "tokenizers": by_library or trained}
         store = writer.finish(
             dropped_short=dropped,
             cut_long=cut,

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ class Table:
             raise InputError(f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])}")
         return [row[name] for row in self.rows]
 
+    def keys(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Returns the cells of several columns by row; of no column, empty tuples."""
+        return list(zip(*map(self.column, names), strict=True)) or [()] * len(self.rows)
+
     def texts(self, name: str) -> list[str]:
         """Returns the cells of a column that are to be read as texts.
 
@@ -38,10 +42,6 @@ class Table:
             if any(mark in cell for mark in "\n\r\t"):
                 raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {QUOTES}")
         return cells
-
-    def others(self, without: Collection[str] = ()) -> list[dict[str, str]]:
-        """Returns the cells of each row by column, without those of some columns."""
-        return [{name: cell for name, cell in row.items() if name not in without} for row in self.rows]
 
 
 def read_table(path: Path, quotes: bool = True) -> Table:

@@ -1,31 +1,32 @@
-"""Text to token ids and back: GPT-2's byte-level BPE, one trained on the text at hand, or a closed list of words.
+"""Text to token ids and back: GPT-2's byte-level BPE, one trained on the text at hand, a closed list of words, or those of others.
 
-All three are the same thing to tiktoken: a pattern that cuts text into pieces and a rank for every token's bytes.
-`<|endoftext|>` has the last id and is both BOS and EOS.
+The first three are the same thing to tiktoken: a pattern that cuts text into pieces and a rank for every token's bytes.
+`<|endoftext|>` has the last id and is both BOS and EOS. The others are computed by Hugging Face's library `tokenizers`.
 """
 
 import base64
 import hashlib
 import json
 import os
-import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tiktoken
 
-from esnlm.data.tokenizer_json import byte_of_character, read_gpt2, read_ranks
+from esnlm.data import tokenizer_json
+from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, well_formed
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_files
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes
-ENDOFTEXT = "<|endoftext|>"
 GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
 
 # GPT-2's pattern as tiktoken words it; kept here because the words, not only the meaning, go into a tokenizer's hash.
@@ -33,18 +34,52 @@ GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s
 # A word with the space before it, whatever letters, hyphens and apostrophes it has; or one punctuation mark.
 WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
 
-# On a million white-space characters in a row tiktoken's stack overflows: a panic, not an exception. So long texts are
-# cut before the last of 1000 and more such characters, which no piece of either pattern spans. (\x1c-\x1f are white
-# space to Python and not to tiktoken.)
-LONG_TEXT = 500_000
-LONG_SPACE = re.compile(r"(?=[^\S\x1c-\x1f][\S\x1c-\x1f])(?<=[^\S\x1c-\x1f]{1000})")
+
+class Tokenizer(ABC):
+    """Text to ids below `vocab_size`, and back. Text never gives `bos` or `eos`: special tokens in it are ordinary text."""
+
+    name: str
+    bos: int
+    eos: int
+    vocab_size: int
+    sha256: str  # hex digest of everything that determines the ids, but not of the name
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Returns the token ids of `text`. A surrogate pair counts as its character, an unpaired surrogate as U+FFFD."""
+
+    @abstractmethod
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Returns the UTF-8 bytes that `ids` stand for. Raises KeyError for an id outside the vocabulary."""
+
+    @abstractmethod
+    def save(self, folder: str | Path) -> None:
+        """Writes two files to `folder`, for `load_tokenizer(folder)` on any machine."""
+
+    def offsets(self, text: str) -> list[tuple[int, int]] | None:
+        """Returns which characters of a text each of its tokens covers; None if the bytes of the tokens are those of the text."""
+        return None
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encodes each text, on all cores."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(self.encode, texts))
+
+    def encode_framed(self, sentences: Iterable[str]) -> np.ndarray:
+        """Returns the ids of sentences end to end, each with its BOS and EOS: (tokens,) int32."""
+        encoded = self.encode_batch(list(sentences))
+        return np.array([i for ids in encoded for i in (self.bos, *ids, self.eos)], np.int32)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8. BOS and EOS appear as their names."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
 
 @dataclass(frozen=True, eq=False)
-class Tokenizer:
+class TiktokenTokenizer(Tokenizer):
     """A vocabulary: an id for each of `ranks` (token bytes -> id, in order of merging) and, last, one for `<|endoftext|>`.
 
-    That one is both `bos` and `eos`. Text never gives it: `encode` reads `<|endoftext|>` as ordinary text and adds no BOS or EOS.
+    That one is both `bos` and `eos`. The bytes of a text's tokens are those of the text.
     """
 
     name: str
@@ -57,83 +92,87 @@ class Tokenizer:
             self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens={ENDOFTEXT: len(self.ranks)}
         )
 
-    @property
-    def bos(self) -> int:
-        return len(self.ranks)
-
-    @property
-    def eos(self) -> int:
-        return len(self.ranks)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.ranks) + 1
+    bos = eos = property(lambda self: len(self.ranks))
+    vocab_size = property(lambda self: len(self.ranks) + 1)
 
     @cached_property
-    def sha256(self) -> str:
-        """Returns the hex digest of everything that determines the ids: pattern, ranks and special token, but not the name."""
+    def sha256(self) -> str:  # type: ignore[override]
         rules = {"kind": "tiktoken", "pattern": self.pattern, "special_tokens": {ENDOFTEXT: self.eos}}
         return hashlib.sha256(json.dumps(rules, sort_keys=True).encode() + b"\n" + _dump_ranks(self.ranks)).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Returns the token ids of `text`. A surrogate pair counts as its character, an unpaired surrogate as U+FFFD."""
-        if len(text) < LONG_TEXT:
-            return self._encoding.encode_ordinary(text)
-        return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
-
-    def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """Encodes each line, without white space at either end, as uint32 arrays (ids,), a fifth faster than one by one."""
-        ids = np.array(self.encode("\n".join(lines)), np.uint32)
-        ends = np.flatnonzero(ids == self.ranks[b"\n"])
-        if len(ends) != len(lines) - 1:
-            return [np.array(self.encode(line), np.uint32) for line in lines]
-        return [ids[start:end] for start, end in zip([0, *(ends + 1)], [*ends, len(ids)], strict=True)]
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encodes each text, on all cores."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(self.encode, texts))
-
-    def encode_framed(self, sentences: Iterable[str]) -> np.ndarray:
-        """Returns the ids of sentences end to end, each with its BOS and EOS: (tokens,) int32."""
-        encoded = self.encode_batch(list(sentences))
-        return np.array([i for ids in encoded for i in (self.bos, *ids, self.eos)], np.int32)
+        return self._encoding.encode_ordinary(text)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Returns the UTF-8 bytes that `ids` stand for. Raises KeyError for an id outside the vocabulary."""
         return self._encoding.decode_bytes([int(i) for i in ids])
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8. BOS and EOS appear as `<|endoftext|>`."""
-        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+    def save(self, folder: str | Path) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        names = ("name", "vocab_size", "bos", "eos", "pattern")
+        described = FORMAT | {name: getattr(self, name) for name in names}
+        described |= {"special_tokens": {ENDOFTEXT: self.eos}, "sha256": self.sha256}
+        text = json.dumps(described, indent=2) + "\n"
+        write_files({Path(folder, "ranks.tiktoken"): _dump_ranks(self.ranks), Path(folder, "tokenizer.json"): text})
+
+
+@dataclass(frozen=True, eq=False)
+class HuggingFaceTokenizer(Tokenizer):
+    """A byte-level BPE that Hugging Face's library `tokenizers` computes, with the ids of its file.
+
+    It may change what it reads (NFC, a space before the text), as its file says.
+    """
+
+    content: str = field(repr=False)  # of a tokenizer.json
+    bos: int
+    eos: int
+    vocab_size: int  # ids without a token at the end included
+
+    @cached_property
+    def name(self) -> str:  # type: ignore[override]
+        return f"bpe-{self.vocab_size}-{self.sha256[:8]}"
+
+    @cached_property
+    def sha256(self) -> str:  # type: ignore[override]
+        return hashlib.sha256(json.dumps(["tokenizers", *astuple(self)]).encode()).hexdigest()
+
+    @cached_property
+    def _library(self) -> Any:
+        return tokenizer_json.open_library(self.content)
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes]:
+        return tokenizer_json.bytes_of_ids(self.content, self.vocab_size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # The library forgets settings.
+
+    def encode(self, text: str) -> list[int]:
+        return self._library.encode(well_formed(text), add_special_tokens=False).ids
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        return self._library.encode(well_formed(text), add_special_tokens=False).offsets
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        return b"".join(self._bytes[int(i)] for i in ids)
 
     def save(self, folder: str | Path) -> None:
-        """Writes `tokenizer.json` and `ranks.tiktoken` to `folder`, for `load_tokenizer(folder)` on any machine."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        description = FORMAT | {
-            "name": self.name,
-            "vocab_size": self.vocab_size,
-            "bos": self.bos,
-            "eos": self.eos,
-            "pattern": self.pattern,
-            "special_tokens": {ENDOFTEXT: self.eos},
-            "sha256": self.sha256,
-        }
-        text = json.dumps(description, indent=2) + "\n"
-        write_files({folder / "ranks.tiktoken": _dump_ranks(self.ranks), folder / "tokenizer.json": text})
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        names = (self.decode_bytes([i]).decode() for i in (self.bos, self.eos))
+        beside = dict(zip(("bos_token", "eos_token"), names, strict=True)) | {"vocab_size": self.vocab_size}
+        files = {"tokenizer.json": self.content, "tokenizer_config.json": json.dumps(beside)}
+        write_files({Path(folder, name): text for name, text in files.items()})
 
 
-def load_tokenizer(spec: str | Path) -> Tokenizer:
+def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer:
     """Loads the tokenizer that `spec` names:
 
     - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
-    - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, or others in that format, which are named by their hash; Hugging
-      Face's names for them are `merges.txt` and `vocab.json`;
     - a folder written by `Tokenizer.save`, or a token store or run, which has one;
-    - a tokenizer.json of Hugging Face's library `tokenizers`, or a folder with one (see `read_ranks`).
+    - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json and merges.txt (GPT-2's names for
+      them are encoder.json and vocab.bpe). `tokenizers` reads it, which the extra `text` has; GPT-2's own needs no extra.
 
-    Raises InputError if there is no such tokenizer, if it cannot be downloaded, or if its files are damaged.
+    `vocab_size` is that of a model with Hugging Face's files; the ids after the last token, which pad the vocabulary, have no text.
+    Raises InputError if there is no such tokenizer, if it cannot be downloaded, or if it cannot be read.
     """
     if spec == "gpt2":
         return _download_gpt2()
@@ -142,19 +181,19 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     if described.exists() or (folder / "ranks.tiktoken").exists():
         content = _read(described)
         is_ours = OURS in content or (described.parent / "ranks.tiktoken").exists()
-        return _load_saved(described.parent) if is_ours else _named(read_ranks(content, described))
+        return _load_saved(described.parent) if is_ours else _load_files(described, (content,), vocab_size)
     for encoder, merges in (
         (folder / "encoder.json", folder / "vocab.bpe"),
         (folder / "vocab.json", folder / "merges.txt"),
     ):
         if encoder.exists() or merges.exists():
-            return _load_gpt2_files(encoder, merges)
+            return _load_files(encoder, (_read(encoder), _read(merges)), vocab_size)
     if (folder / "tokenizer").is_dir():
         return load_tokenizer(folder / "tokenizer")
     raise InputError(f"tokenizer {str(spec)!r}: neither 'gpt2' nor a tokenizer.json, nor a folder with a tokenizer")
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
     """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on `texts`, with GPT-2's pattern.
 
     A pair that occurs once is not merged. The same texts give the same tokenizer. Raises InputError if the texts do not have as many
@@ -183,10 +222,10 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         ranks.setdefault(bytes(byte_of[character] for character in left + right), len(ranks))
     if len(ranks) + 1 < vocab_size:
         raise InputError(f"vocabulary size {vocab_size}: the text has merges for {len(ranks) + 1} only; ask for fewer")
-    return Tokenizer(f"bpe-{vocab_size}", GPT2_PATTERN, ranks)
+    return TiktokenTokenizer(f"bpe-{vocab_size}", GPT2_PATTERN, ranks)
 
 
-def word_tokenizer(words: Sequence[str]) -> Tokenizer:
+def word_tokenizer(words: Sequence[str]) -> TiktokenTokenizer:
     """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which spell all other pieces.
 
     A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words` in their order,
@@ -195,7 +234,7 @@ def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     ranks = _byte_ranks()
     for word in words:
         ranks.setdefault(word.encode(), len(ranks))
-    tokenizer = Tokenizer("words", WORD_PATTERN, ranks)
+    tokenizer = TiktokenTokenizer("words", WORD_PATTERN, ranks)
     for word in words:
         if tokenizer.encode(word) != [ranks[word.encode()]]:
             raise InputError(f"word {word!r} is not one word: a space goes before it, and punctuation stands alone")
@@ -210,31 +249,26 @@ def _download_gpt2() -> Tokenizer:
     except (OSError, ValueError) as error:
         line = f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__})"
         raise InputError(f"{line}; name a folder that holds GPT-2's vocab.bpe and encoder.json instead") from error
-    return Tokenizer("gpt2", GPT2_PATTERN, ranks)
+    return TiktokenTokenizer("gpt2", GPT2_PATTERN, ranks)
 
 
-def _load_gpt2_files(encoder: Path, merges: Path) -> Tokenizer:
-    contents = _read(encoder), _read(merges)
-    try:
-        return _named(read_gpt2(*contents))
-    except (KeyError, TypeError, ValueError):
-        line = f"{merges.name} and {encoder.name} are damaged or do not belong together"
-        raise InputError(f"{encoder.parent}: {line}") from None
-
-
-def _named(ranks: dict[bytes, int]) -> Tokenizer:
-    """Returns the tokenizer of these ranks and GPT-2's pattern, named "gpt2" if it is GPT-2's, else by its hash."""
-    tokenizer = Tokenizer("gpt2", GPT2_PATTERN, ranks)
-    if tokenizer.sha256 != GPT2_SHA256:
-        return Tokenizer(f"bpe-{tokenizer.vocab_size}-{tokenizer.sha256[:8]}", GPT2_PATTERN, ranks)
-    return tokenizer
+def _load_files(path: Path, contents: tuple[bytes, ...], vocab_size: int | None) -> Tokenizer:
+    """Returns the tokenizer of a tokenizer.json, or of an encoder.json and the merges, and of the settings beside them."""
+    tree, bos, eos, size = tokenizer_json.read_files(path, *contents)
+    ranks = tokenizer_json.ranks_of(tree)
+    if ranks is not None and bos == eos and (vocab_size or size) == size:
+        gpt2 = TiktokenTokenizer("gpt2", GPT2_PATTERN, ranks)
+        if gpt2.sha256 == GPT2_SHA256:
+            return gpt2
+    tokenizer_json.check(path, tree)
+    return HuggingFaceTokenizer(json.dumps(tree), bos, eos, max(size, vocab_size or 0))
 
 
 def _load_saved(folder: Path) -> Tokenizer:
     described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
     try:
         description = json.loads(described)
-        tokenizer = Tokenizer(description["name"], description["pattern"], _parse_ranks(ranks))
+        tokenizer = TiktokenTokenizer(description["name"], description["pattern"], _parse_ranks(ranks))
         if {key: description[key] for key in FORMAT} == FORMAT and description["sha256"] == tokenizer.sha256:
             return tokenizer
     except (KeyError, TypeError, ValueError):

@@ -1,14 +1,17 @@
-"""Vocabularies of byte-level BPE in the files of others: the tokenizer.json of Hugging Face's library `tokenizers`, and GPT-2's own."""
+"""Byte-level BPE in the files of others: the tokenizer.json of Hugging Face's library `tokenizers`, or vocab.json and merges.txt."""
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from esnlm.errors import InputError
 
-UNKNOWN_RULES = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
+ENDOFTEXT = "<|endoftext|>"
+# The names that BOS and EOS usually have, if no tokenizer_config.json or special_tokens_map.json says.
+USUAL_BOS = (ENDOFTEXT, "<s>", "<bos>", "<|bos|>", "<|startoftext|>", "<|begin_of_text|>", "[BOS]", "[CLS]")
+USUAL_EOS = (ENDOFTEXT, "</s>", "<eos>", "<|eos|>", "<|end_of_text|>", "[EOS]", "[SEP]")
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 
 
 def byte_of_character() -> dict[str, int]:
@@ -18,100 +21,139 @@ def byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
 
 
-def character_of_byte() -> dict[int, str]:
-    """Returns the character by which GPT-2's files, and Hugging Face's tokenizers, write each byte."""
-    return {byte: character for character, byte in byte_of_character().items()}
+def ranks_of(tree: dict[str, Any]) -> dict[bytes, int] | None:
+    """Returns the bytes of all tokens if they are as in GPT-2: in the order of their ids, and `<|endoftext|>` behind them."""
+    ids, byte_of = _ids(tree), byte_of_character()
+    tokens, merged = sorted(ids, key=ids.__getitem__), ["".join(merge) for merge in tree["model"]["merges"]]
+    if tree["normalizer"] or tree["pre_tokenizer"] != BYTE_LEVEL or tokens[256:] != [*merged, ENDOFTEXT]:
+        return None
+    if not byte_of.keys() >= set("".join(tokens[:-1])):
+        return None
+    return {bytes(byte_of[letter] for letter in token): rank for rank, token in enumerate(tokens[:-1])}
 
 
-def ranks_of(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> dict[str, bytes]:
-    """Returns the bytes of each token by its spelling: the 256 bytes in the order of their ids, then the merges in their order.
+def check(path: Path, tree: dict[str, Any]) -> None:
+    """Raises InputError if a text's ids would not be those of `tokenizers`, or not spell it. The message names the rule."""
+    cuts = [each.get("type") for each in _listed(tree["pre_tokenizer"], "pretokenizers")]
+    normalizers = [each.get("type") for each in _listed(tree["normalizer"], "normalizers")]
+    if others := [each for each in normalizers if each != "NFC"]:
+        _refuse(path, f"it has a normalizer ({others[0]}); only NFC can be read")
+    if "ByteLevel" not in cuts:
+        _refuse(path, f"it cuts text by another rule ({cuts[0] if cuts else None}); only ByteLevel can be read")
+    for rule in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if tree["model"].get(rule):
+            _refuse(path, f"its model has {rule}, which cannot be read")
+    if missing := byte_of_character().keys() - _ids(tree).keys():
+        _refuse(path, f"{len(missing)} of the 256 bytes have no token, so that it cannot spell every text")
+    open_library(json.dumps(tree), path)
 
-    Raises KeyError if a byte or a merged token has no id.
+
+def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> tuple[dict[str, Any], int, int, int]:
+    """Reads a tokenizer.json or, with merges, a vocab.json, and what tokenizer_config.json and special_tokens_map.json beside it say.
+
+    Returns the tree of a tokenizer.json, the ids of BOS and EOS, and the size of the vocabulary. Raises InputError if they are no
+    such files, or of another kind of model.
     """
-    bytes_of = byte_of_character()
-    merged = [left + right for left, right in merges]
-    spelled = [*sorted(bytes_of, key=lambda character: vocabulary[character]), *merged]
-    if missing := set(spelled) - vocabulary.keys():
-        raise KeyError(min(missing))
-    return {token: bytes(bytes_of[character] for character in token) for token in spelled}
+    settings: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (beside := path.parent / name).exists():
+            settings |= _object(beside, beside.read_bytes())
+    tree = _object(path, vocabulary)
+    if merges is not None:
+        tree = _tree(tree, merges, settings)
+    if not isinstance(model := tree.get("model"), dict):
+        _refuse(path, "it is no tokenizer.json of Hugging Face's library tokenizers")
+    if (kind := model.get("type") or "BPE") != "BPE" or not isinstance(model.get("vocab"), dict):
+        _refuse(path, f"its model is {kind}; only a byte-level BPE can be read")
+    cut, ids = tree.get("pre_tokenizer") or {}, _ids(tree)
+    if cut.get("type") == "ByteLevel":
+        # transformers' class for GPT-2, its choice if none is named, goes by the settings.
+        usual = "GPT2" if "add_prefix_space" in settings else None
+        given = settings if str(settings.get("tokenizer_class", usual)).startswith("GPT2") else cut
+        prefix = given.get("add_prefix_space", False)
+        cut = BYTE_LEVEL | {"add_prefix_space": prefix, "use_regex": cut.get("use_regex", True)}
+    bos, eos = _special(settings.get("bos_token"), USUAL_BOS, ids), _special(settings.get("eos_token"), USUAL_EOS, ids)
+    ends = bos or eos or ENDOFTEXT, eos or bos or ENDOFTEXT
+    for token in ends:
+        ids.setdefault(token, max(ids.values()) + 1)
+    # What frames, cuts and pads a text is left out, and so is what two layouts of one vocabulary say differently.
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    given = tree.get("added_tokens") or []
+    added = {token["id"]: token for token in given if not (token.get("special") or token["content"] in ends)}
+    for token, i in ids.items():
+        if i not in added and (token in ends or token not in model["vocab"]):
+            added[i] = {"id": i, "content": token, **flags}
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    tree = {
+        "version": "1.0",
+        "added_tokens": [added[i] for i in sorted(added)],
+        "normalizer": tree.get("normalizer"),
+        "pre_tokenizer": cut or None,
+        "decoder": BYTE_LEVEL,
+        "model": {name: value for name, value in model.items() if value} | {"merges": pairs},
+    }
+    return tree, ids[ends[0]], ids[ends[1]], max(max(ids.values()) + 1, settings.get("vocab_size", 0))
 
 
-def read_gpt2(encoder: bytes, merges: bytes) -> dict[bytes, int]:
-    """Returns the rank of each token's bytes in GPT-2's encoder.json and vocab.bpe.
+def open_library(content: str, path: Path = Path("tokenizer.json")) -> Any:
+    """Returns the `tokenizers.Tokenizer` of a tokenizer.json, to which special tokens in a text are ordinary text."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise InputError(f"{path}: to read it needs tokenizers: pip install 'esnlm[text]'") from None
+    try:
+        library = tokenizers.Tokenizer.from_str(content)
+    except Exception as error:  # The library has no narrower type.
+        _refuse(path, f"the library tokenizers cannot read it ({error})")
+    library.encode_special_tokens = True
+    return library
 
-    Raises KeyError, TypeError or ValueError if the two are damaged or do not belong together.
-    """
-    vocabulary = json.loads(encoder)
-    lines = merges.decode().split("\n")
-    pairs = [_pair(line) for line in lines[lines[0].startswith("#version") :] if line]
-    tokens = ranks_of(vocabulary, pairs)
-    if [vocabulary[token] for token in tokens] != list(range(256 + len(pairs))):
-        raise ValueError
-    return {token: rank for rank, token in enumerate(tokens.values())}
+
+def bytes_of_ids(content: str, vocab_size: int) -> dict[int, bytes]:
+    """Returns the bytes of each id: none of one without a token, and the name of an added token."""
+    byte_of, tree = byte_of_character(), json.loads(content)
+    found = dict.fromkeys(range(vocab_size), b"")
+    for token, i in tree["model"]["vocab"].items():
+        found[i] = bytes(map(byte_of.__getitem__, token)) if byte_of.keys() >= set(token) else token.encode()
+    return found | {token["id"]: token["content"].encode() for token in tree["added_tokens"]}
 
 
-def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
-    """Returns the rank of each token's bytes in a tokenizer.json, whose content is given beside its path.
+def well_formed(text: str) -> str:
+    """Returns the text with U+FFFD for unpaired surrogates, as tiktoken reads it."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
-    Special tokens are left out. If the vocabulary has its tokens in the order of the merges, as trained ones do, the ids are the
-    file's, moved together where a special token stood before or between them; else they are other ids of the same tokens.
 
-    Raises InputError if it is no tokenizer.json, or one whose rules tiktoken cannot follow. The message names the rule.
-    """
+def _tree(vocabulary: dict[str, Any], merges: bytes, settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the tree of a vocab.json and a merges.txt, as transformers' class for GPT-2 reads them."""
+    lines = merges.decode(errors="replace").split("\n")
+    pairs = [line for line in lines[lines[0].startswith("#version") :] if line]
+    added = [token | {"id": int(i)} for i, token in settings.get("added_tokens_decoder", {}).items()]
+    cut = BYTE_LEVEL | {"add_prefix_space": settings.get("add_prefix_space", False)}
+    return {"added_tokens": added, "pre_tokenizer": cut, "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs}}
+
+
+def _ids(tree: dict[str, Any]) -> dict[str, int]:
+    return tree["model"]["vocab"] | {token["content"]: token["id"] for token in tree.get("added_tokens") or []}
+
+
+def _special(named: Any, usual: Sequence[str], ids: dict[str, int]) -> str | None:
+    """Returns the token that settings name, or a usual one that is there."""
+    named = named.get("content") if isinstance(named, dict) else named
+    return named or next((token for token in usual if token in ids), None)
+
+
+def _listed(rule: Any, key: str) -> list[dict[str, Any]]:
+    """Returns the rules of a sequence, or the one that is no sequence."""
+    return rule.get(key, [rule]) if rule else []
+
+
+def _object(path: Path, content: bytes) -> dict[str, Any]:
     try:
         tree = json.loads(content)
-        model, before = tree["model"], tree.get("pre_tokenizer") or {}
-        kind = model.get("type", "BPE")
-        merges = [_pair(merge) for merge in model["merges"]] if kind == "BPE" else []
-        vocabulary = dict(model["vocab"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        _refuse(path, "it is no tokenizer.json of Hugging Face's library tokenizers")
-    try:
-        tokens = ranks_of(vocabulary, merges) if kind == "BPE" else {}
-    except KeyError as error:
-        _refuse(path, f"its vocabulary lacks {error}, one of the 256 bytes or what a merge makes")
-    if kind != "BPE":
-        _refuse(path, f"its model is {kind}")
-    if before.get("type") == "Sequence" and len(before.get("pretokenizers", [])) == 1:
-        before = before["pretokenizers"][0]
-    if tree.get("normalizer"):
-        _refuse(path, f"it has a normalizer ({tree['normalizer'].get('type')})")
-    if before.get("type") != "ByteLevel" or not before.get("use_regex", True):
-        _refuse(path, f"it cuts text by another rule ({before.get('type')})")
-    if before.get("add_prefix_space", True):
-        _refuse(path, "it puts a space before each text (add_prefix_space)")
-    if rules := [rule for rule in UNKNOWN_RULES if model.get(rule)]:
-        _refuse(path, f"its model has {rules[0]}")
-    if others := [token.get("content") for token in tree.get("added_tokens", []) if not token.get("special")]:
-        _refuse(path, f"it has an added token that is not special, {others[0]!r}")
-    ranks = {token: rank for rank, token in enumerate(tokens.values())}
-    if len(tokens) < 256 + len(merges):
-        _refuse(path, "two of its merges make one token")
-    for left, right in merges:
-        # tiktoken merges two neighbours that make a token, Hugging Face only those that a merge names. They must come to the same.
-        if _halves(tokens[left + right], ranks) != [tokens.get(left), tokens.get(right)]:
-            _refuse(path, f"its merges make {(left + right)!r} of other halves than {left!r} and {right!r}")
-    return ranks
-
-
-def _halves(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
-    """Returns what the merges before that of a token make of its bytes: two parts, if the token can be made at all."""
-    parts = [bytes([byte]) for byte in token]
-    while len(parts) > 2:
-        pairs = [ranks.get(left + right, len(ranks)) for left, right in pairwise(parts)]
-        lowest = min(pairs)
-        if lowest >= ranks[token]:
-            break
-        place = pairs.index(lowest)
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
-    return parts
-
-
-def _pair(merge: Any) -> tuple[str, str]:
-    """Returns the two halves of a merge, which older files write as one text with a space."""
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return str(left), str(right)
+    except ValueError as error:
+        _refuse(path, f"not JSON ({error})")
+    return tree if isinstance(tree, dict) else _refuse(path, "not a JSON object")
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
-    raise InputError(f"{path}: {reason}; give a byte-level BPE with GPT-2's pattern") from None
+    raise InputError(f"{path}: {reason}") from None

@@ -43,18 +43,14 @@ def memory_capacity(
     [ours]: u(n) ~ U(-0.5, 0.5), independent, enters through `driving_vector`. States are sampled in eight independent
     sequences, of which two are held out. With infinitely many samples no network of N units exceeds N.
 
-    Compare totals of the same settings only: a weaker input leaves the network more linear, and it remembers more. Measure
-    with several seeds: at 1,024 units, totals of three differed by up to 6 %, since each has a driving vector of its own. With
-    samples not well above N the total falls short: at 1,024 units by 3 % with 8 N samples, 8 % with 4 N and 15 % with 2 N.
+    Compare totals of the same settings and of many samples only (docs/reservoir.md).
 
     Args:
-        cell: the network.
         delays: K, the largest delay.
         samples: number of sampled states, in all sequences together, 4 N bytes each; None: those of `default_samples`.
         washout: time steps before the first sample; at least `delays` are taken.
         input_scale: standard deviation of the driving vector.
         ridge: the penalty, relative to the mean diagonal of the smaller Gram matrix (of units or of samples).
-        seed: decides the input and the driving vector.
     """
     rng = generator(seed, Stream.MEASUREMENT, 1)
     samples = default_samples(cell.output_size) if samples is None else samples
@@ -86,47 +82,31 @@ def driving_vector(cell: Cell, input_scale: float, seed: int) -> np.ndarray:
 def _drive(cell: Cell, vector: jax.Array, u: jax.Array, washout: int) -> jax.Array:
     """Computes the states after the washout, (T - washout, B, N), for the inputs u (T, B)."""
 
-    def advance(h: State, inputs: jax.Array) -> State:
-        return cell.advance(h, vector[:, None] * inputs)
-
     def record(h: State, inputs: jax.Array) -> tuple[State, jax.Array]:
-        h = advance(h, inputs)
+        h = cell.advance(h, vector[:, None] * inputs)
         return h, cell.output(h).T
 
-    h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.initial_state(u.shape[1]))
+    h = lax.fori_loop(0, washout, lambda t, h: record(h, u[t])[0], cell.initial_state(u.shape[1]))
     return lax.scan(record, h, u[washout:])[1]
 
 
-class Samples(NamedTuple):
-    """States on the way through text, as a readout sees them."""
-
-    states: np.ndarray  # (S, N) float32, time step by time step, the batch slots of a step together
-    saturated: float | None  # share of |f(.)| > 0.99 over units and samples; None under ReLU
-
-
-def sample_states(cell: Cell, tokens: np.ndarray, *, washout: int = 0) -> Samples:
-    """Samples the states after each token from time step `washout` on; every batch slot starts at the state 0.
-
-    Saturation is that of the activation's output. With a leak outside of the activation this is not the state. The tokens
-    are (T, B) int32; (T - washout) B states of 4 N bytes are kept.
-    """
-    states, saturated = _record(cell, jnp.asarray(tokens), washout)
-    share = None if cell.activation != "tanh" else float(np.asarray(saturated, np.float64).mean())
-    return Samples(np.asarray(states).reshape(-1, cell.output_size), share)
-
-
 @partial(jax.jit, static_argnames="washout")
-def _record(cell: Cell, tokens: jax.Array, washout: int) -> tuple[jax.Array, jax.Array]:
-    """Computes the states (T - washout, B, N) and the share of saturated units (T - washout, B)."""
+def sample_states(cell: Cell, tokens: jax.Array, washout: int = 0) -> tuple[jax.Array, jax.Array]:
+    """Samples the states of tokens (T, B) from time step `washout` on; every batch slot starts at the state 0.
+
+    Returns the states (S, N) float32 as a readout sees them, time step by time step, and the share of units and samples that are
+    saturated. Saturation is that of the activation's output. With a leak outside of the activation this is not the state.
+    """
     start: State = cell.initial_state(tokens.shape[1])
     h = lax.scan(lambda h, token: (cell.step(h, token), None), start, tokens[:washout])[0]
 
     def record(h: State, token: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
-        saturated = (jnp.abs(cell.activations(h, cell.embed(token))) > SATURATED).mean(axis=0)
+        saturated = jnp.abs(cell.activations(h, cell.embed(token))) > SATURATED
         h = cell.step(h, token)
-        return h, (cell.output(h).T, saturated)
+        return h, (cell.output(h).T, saturated.mean())
 
-    return lax.scan(record, h, tokens[washout:])[1]
+    states, saturated = lax.scan(record, h, tokens[washout:])[1]
+    return states.reshape(-1, cell.output_size), saturated.mean()
 
 
 def effective_rank(states: np.ndarray) -> float:

@@ -34,15 +34,11 @@ State = Any  # (N, B) float32, or a tuple of one such array a layer
 class DistanceCurve(NamedTuple):
     """Euclidean distance of two states that read the same tokens, one pair a batch slot.
 
-    Where the decay is exponential, `rate` and `rate_before` agree. Leaks that come close to 0 make it slower: with a_i
-    uniform in (0, 1) the slow units alone leave sqrt(1 / (2 t + 1)) of a distance after t time steps. The rate then
-    halves from one range to the next, and is a property of the range.
+    Where the decay is not exponential, as with leaks near 0, `rate` and `rate_before` differ: a rate is one of its range.
     """
 
     distance: np.ndarray  # before the first common token and after each, (T + 1, B)
-    # Nats a time step, negative where the states approach each other; -inf or inf where one token was enough to make them one
-    # or to leave float32.
-    rate: float
+    rate: float  # nats a time step; -inf or inf if one token was enough to make them one or to leave float32
     fitted: tuple[int, int]  # the first and the last time step that the rate was fitted to
     rate_before: float  # the rate on the time steps first / 2 to first; nan where they are too few
 
@@ -122,10 +118,9 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
 
 
 def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
-    """Plots distance against time steps to a PNG file: geometric mean over slots, their range, and the fits, dashed.
+    """Plots distance against time steps to a PNG file, the geometric mean over slots and their range, as far as it is above 0.
 
-    A curve that ends at a triangle is exactly 0 in some slot from the next step on, or no longer finite. Returns the line
-    that says why there is no picture, or None.
+    Returns the line that says why there is no picture, or None.
     """
     made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
     if made is None:
@@ -140,13 +135,6 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
         label = f"{name}: {curve.rate:+.3g} nats a step (steps {first} to {last})"
         axes.plot(steps, mean, color=colour, linewidth=1.6, label=label)
         axes.fill_between(steps, distance.min(axis=1), distance.max(axis=1), color=colour, alpha=0.2, linewidth=0)
-        if len(steps) < len(curve.distance):
-            axes.plot(steps[-1], mean[-1], "v", color=colour)
-        if last > first:
-            fitted = np.arange(first, last + 1)
-            middle = np.exp(np.log(mean[fitted]).mean())
-            fit = middle * np.exp(curve.rate * (fitted - fitted.mean()))
-            axes.plot(fitted, fit, "--", color="black", linewidth=0.9)
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
     plots.save_png(figure, Path(file))

@@ -86,7 +86,9 @@ def diagnose(
             initialized = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
         diagnosed.append((name, experiment, 0, initialized.reservoir))
     folder = out or directory.diagnostics
-    _prepare_place(folder, overwrite)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    require_writable(folder / FIGURES, overwrite)
 
     found: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
@@ -125,16 +127,6 @@ def _load(run: str | Path) -> Run:
     """Loads a run: untrained, unless its W_in is trained."""
     loaded = loaded_run.load(run, untrained=True)
     return loaded_run.load(run) if _echo_state_config(loaded.config, run).train_input else loaded
-
-
-def _prepare_place(folder: Path, overwrite: bool) -> None:
-    """Makes the folder of a report before anything is measured. Raises InputError if it has one."""
-    file = folder / FIGURES
-    if file.exists() and not overwrite:
-        raise InputError(f"{file}: exists: name another folder with --out, or replace it with --overwrite")
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    require_writable(file)
 
 
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None) -> Text:

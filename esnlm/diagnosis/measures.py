@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from esnlm.diagnosis import capacity, contraction, theory
+from esnlm.diagnosis import capacity, contraction, lyapunov, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
 from esnlm.errors import InputError
 from esnlm.io.console import stage
@@ -46,9 +46,10 @@ def measure(
     with stage(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text"):
         contracting = contraction.state_contraction(ready, text.tokens)
         forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
+        exponents = lyapunov.largest_exponent(reservoir.for_device("bcoo"), text.tokens, WASHOUT)
     with stage(f"{name}: states and memory capacity"):
-        states = capacity.sample_states(ready, text.tokens, washout=WASHOUT)
-        rank = _or_reason(lambda: capacity.effective_rank(states.states))
+        states, saturated = map(np.asarray, capacity.sample_states(ready, text.tokens, WASHOUT))
+        rank = _or_reason(lambda: capacity.effective_rank(states))
         memory = _or_reason(lambda: _measure_memory(ready))
     figures = {
         "name": name,
@@ -61,8 +62,9 @@ def measure(
         "theory": asdict(decided),
         "state_contraction": _summarize(contracting),
         "input_forgetting": _summarize(forgetting),
-        "saturated": states.saturated,
-        "sampled_states": len(states.states),
+        "lyapunov_exponent": float(exponents.mean()),
+        "saturated": float(saturated) if settings.activation == "tanh" else None,
+        "sampled_states": len(states),
         "effective_rank": rank,
         "memory_capacity": memory,
     }
@@ -74,10 +76,8 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
     """Returns one sentence: what theory says of the echo state property and why, and what was measured on text."""
     two = "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
     first, last = curve.fitted
-    if curve.rate == -np.inf:
-        measured = f"{two} become one within a token"
-    elif curve.rate == np.inf:
-        measured = f"{two} grow apart beyond float32 within a token"
+    if np.isinf(curve.rate):
+        measured = f"{two} {'become one' if curve.rate < 0 else 'grow apart beyond float32'} within a token"
     elif not curve.rate < 0:
         measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
     else:

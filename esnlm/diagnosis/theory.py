@@ -19,7 +19,7 @@ from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
-# The accuracy of `spectral_radius`. A value closer than this to a proposition's bound decides nothing.
+# The accuracy of `spectral_radius`, so it is shown with three decimals. A value closer to a proposition's bound decides nothing.
 MARGIN = 1e-3
 ROUNDING = 1e-6  # relative: leaks are float32, so that 0.8 is 0.80000001
 START_SEED = 0  # of the start vectors of the iterations
@@ -42,21 +42,9 @@ class Theory:
 def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0) -> Theory:
     """Decides whether the network has the echo state property, as far as proposition 3 of Jaeger 2001 goes.
 
-    (a) With tanh and sigma_max(W) < 1 it has the property, for every input. (b) With tanh, an eigenvalue of the
-    linearisation at 0 outside the unit circle, and the input 0 possible, it has not. One-hot input is never 0, but a
-    token with an empty column of W_in acts like it. A value within 0.1 % of its bound decides nothing. With output
-    feedback the property is not defined.
-
-    With leaks [ours], let L = sigma_max(W) / alpha, and let d and e be the differences of two states and of their
-    tanh(.), so that |e| <= L alpha |d|. By convexity d'_i^2 <= (1 - alpha a_i) d_i^2 + alpha a_i (e_i / alpha)^2, so
-    that sum_i d_i^2 / a_i falls by at least alpha (1 - L^2) |d|^2 a time step. So (a) asks for L < 1 and all alpha a_i
-    in (0, 1], whatever the leaks. The norm of the linearisation is no test. With the leak on the membrane potential
-    (Fujimaki 2026), let d be the difference of two potentials and e = W (r_1 - r_2): the same holds word for word, and
-    so does the linearisation.
-
-    Layers above each other [ours]: a layer that contracts forgets its own state, and its input converges as soon as the
-    layer below has forgotten, so (a) asks for L < 1 in each layer. The linearisation is block triangular: its
-    eigenvalues are those of the layers together, and the input 0 leaves all layers at 0.
+    (a) With tanh and sigma_max(W) < alpha, in each layer, and all alpha a_i in (0, 1] it has the property, for every input. (b) With
+    tanh, an eigenvalue of the linearisation at 0 outside the unit circle, and the input 0 possible, it has not. A value within
+    0.1 % of its bound decides nothing. With output feedback the property is not defined. docs/references.md derives this.
 
     `decay` is alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
     """
@@ -75,7 +63,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     if is_below:
         not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a says nothing"
-    unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
+    unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.3f}, above 1"
     rules = {layer.update_rule for layer in reservoir.layers}
     own = sorted(({activation} - {"tanh", "relu"}) | (rules - {"leaky_output", "leaky_membrane"}))
     if own:
@@ -90,7 +78,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
         reason = f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
     elif linear <= 1 + MARGIN:
         verdict = "undecided"
-        reason = f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)"
+        reason = f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.3f}) is clearly above 1 (3b)"
     elif empty:
         verdict, reason = "fails", f"{unstable}, and input 0 occurs (empty columns of W_in: {empty}; proposition 3b)"
     else:

@@ -6,6 +6,8 @@ from importlib import resources
 
 import numpy as np
 
+from esnlm.evaluation.statistics import grouped
+
 
 def anchors(phenomenon_of: Mapping[str, str]) -> dict | None:
     """Returns BLiMP's published accuracies in percent, each a mean over the paradigms that were scored.
@@ -22,11 +24,5 @@ def anchors(phenomenon_of: Mapping[str, str]) -> dict | None:
     def mean_over(names: Sequence[str]) -> dict[str, float]:
         return {model: float(np.mean([float(published[name][model]) for name in names])) for model in models}
 
-    return {
-        "overall": mean_over(list(phenomenon_of)),
-        "phenomena": {
-            phenomenon: mean_over([name for name, its in phenomenon_of.items() if its == phenomenon])
-            for phenomenon in sorted(set(phenomenon_of.values()))
-        },
-        "paradigms": {name: mean_over([name]) for name in phenomenon_of},
-    }
+    paradigms = {name: mean_over([name]) for name in phenomenon_of}
+    return grouped(paradigms, phenomenon_of, lambda names, phenomenon: mean_over(names))

@@ -46,7 +46,6 @@ _LIST = [
         eos=False,
         tie_is_right=False,
     ),
-    # A continuation of BOS and a space.
     Convention(
         name="lm-eval",
         description="BOS, a space, the sentence; no EOS; every token after BOS is scored; argmax over (good, bad), so that "
@@ -56,7 +55,6 @@ _LIST = [
         eos=False,
         tie_is_right=True,
     ),
-    # An exported tokenizer puts BOS before each text, and the pipeline lets it.
     Convention(
         name="babylm",
         description="BOS, the sentence; no leading space, no EOS; every token after BOS is scored; argmax over (good, bad), so "
@@ -78,6 +76,7 @@ _LIST = [
     ),
 ]
 CONVENTIONS = {convention.name: convention for convention in _LIST}
+NORMALIZATIONS = ("none", "tokens", "bytes")  # what log p is divided by
 
 
 def get(scoring: str) -> Convention:

@@ -46,6 +46,7 @@ def evaluate(
     baselines: Mapping[str, NgramModel] | None = None,
     compare_with: tuple[dict, np.ndarray] | None = None,
     progress: bool = False,
+    normalize: str = "none",
 ) -> Evaluation:
     """Scores pairs with a run, beside what length and word frequency alone would give.
 
@@ -58,6 +59,7 @@ def evaluate(
         baselines: models beside `length` and `unigram`, by name.
         compare_with: the result of another evaluation of the same pairs, and which of them it has right, (n,) bool.
         progress: whether to show how far the scoring is.
+        normalize: "tokens" or "bytes": adds `normalized`, the accuracies by log p over the scored tokens, or over bytes in UTF-8.
 
     Returns:
         The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`),
@@ -66,6 +68,8 @@ def evaluate(
     convention = conventions.get(scoring)
     if not pairs:
         raise InputError("no pairs to score: give at least one")
+    if normalize not in conventions.NORMALIZATIONS:
+        raise InputError(f"normalize is {normalize!r}: choose one of {', '.join(conventions.NORMALIZATIONS)}")
     rows_of = minimal_pairs.rows_by_paradigm(pairs)
     phenomenon_of = {pair.uid: pair.phenomenon for pair in pairs}
 
@@ -131,6 +135,11 @@ def evaluate(
         "baselines": {name: baseline(its) for name, its in guesses.items()},
         "anchors": anchors(phenomenon_of),
     }
+    if normalize != "none" and status != "collapsed":
+        lengths = tokens - 1 if normalize == "tokens" else np.array([len(sentence.encode()) for sentence in sentences])
+        mean = log_prob / np.maximum(lengths, 1)  # (sentences,), nats a token or a byte
+        by_mean = judge.outcomes(mean), judge.identical, rows_of, phenomenon_of, tie_is_right, judge.tie_worth(mean)
+        result["normalized"] = {"by": normalize, **statistics.accuracies(*by_mean)}
     if sets := int((judge.wrong_count > 1).sum()):
         chances = [(1 / (1 + judge.wrong_count[rows])).mean() for rows in rows_of.values()]
         result["data"] |= {"kinds": {"pairs": len(pairs) - sets, "sets": sets}}

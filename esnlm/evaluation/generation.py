@@ -30,12 +30,9 @@ def generate_each(
 
     Args:
         features: a function from the tokens that each slot reads next, (B,), to the features after them, (B, F).
-        readout, precision: the arrays of the readout, and the precision of its products.
         prompts: B arrays of ids to begin with, each with at least one.
-        eos: the id that ends a continuation.
         length, temperature, top_k: as in `Run.generate`.
-        seed, numbers: slot i has a random stream of its own, of (seed, numbers[i]), so that its choices do not depend on which
-            others stand beside it; None: from 0.
+        seed, numbers: slot i has a random stream of its own, of (seed, numbers[i]); None: from 0.
         is_finished: asked after each token whether the ids chosen so far need no further one.
 
     Returns:

@@ -150,7 +150,7 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
         for name in (columns.good, *bad, columns.group, columns.phenomenon):
             if name is not None:
                 table.texts(name)  # refuses a table without this column
-        rows: Iterator[tuple[int, dict]] = zip(table.lines, table.others(), strict=True)
+        rows: Iterator[tuple[int, dict]] = zip(table.lines, table.rows, strict=True)
     else:
         try:
             text = file.read_text("utf-8-sig")

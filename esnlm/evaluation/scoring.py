@@ -63,6 +63,7 @@ def token_log_probs(
     on_progress: Callable[[int, int], None] | None = None,
     window_tokens: int = 1 << 16,
     with_likeliest: bool = False,
+    group: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
 
@@ -73,12 +74,15 @@ def token_log_probs(
         chunk: states whose logits exist at once.
         on_progress: called with the number of distinct sequences done so far and of all.
         window_tokens: states that exist at once, unless one sequence alone has more.
+        group: tokens, (V,) bool; if given, log p(w_{t+1} is in the group | w_1 .. w_t) is computed instead.
 
     Returns:
         One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
         that no other one is more probable than (the first of several), and 0 otherwise.
     """
     score = partial(_pair_log_probs, with_likeliest=with_likeliest)
+    if group is not None:
+        score = partial(_group_log_probs, group)
     shape = (0, 2) if with_likeliest else (0,)
     keys = [tuple(np.asarray(sequence).tolist()) for sequence in sequences]
     distinct = sorted(key for key in set(keys) if len(key) > 1)
@@ -99,33 +103,6 @@ def token_log_probs(
                 on_progress(done, len(distinct))
         previous = launched
     return [found[key] for key in keys]
-
-
-def group_log_probs(
-    stream: SentenceFeatures,
-    params: dict,
-    sequences: list[np.ndarray],
-    group: np.ndarray,
-    precision: str,
-    chunk: int,
-    window_tokens: int = 1 << 16,
-) -> list[np.ndarray]:
-    """Computes log p(w_{t+1} is in the group | w_1 .. w_t) in nats, one float32 array (T - 1,) a sequence.
-
-    `group` (V,) bool marks its tokens; the other arguments are those of `token_log_probs`.
-    """
-    found = [np.empty(0, np.float32)] * len(sequences)
-    numbers = [n for n, sequence in enumerate(sequences) if len(sequence) > 1]
-    to_fill = iter(numbers)
-    for window in _groups([sequences[n] for n in numbers], window_tokens):
-        buffer, rows = stream.read([sequence[:-1] for sequence in window])
-        every = np.concatenate(rows)
-        size = _chunk_size(len(every), chunk)
-        chunks = [_pad(every[first : first + size], size) for first in range(0, len(every), size)]
-        values = np.concatenate([fetch(_group_log_probs(params, buffer, rows, group, precision)) for rows in chunks])
-        for log_probs in np.split(values[: len(every)], np.cumsum([len(each) for each in rows])[:-1]):
-            found[next(to_fill)] = log_probs
-    return found
 
 
 def _groups(sequences: Iterable, size: int, most: int = sys.maxsize) -> Iterator[list]:
@@ -213,8 +190,10 @@ def _pair_log_probs(
 
 
 @partial(jax.jit, static_argnames="precision")
-def _group_log_probs(params: dict, buffer: jax.Array, rows: jax.Array, group: jax.Array, precision: str) -> jax.Array:
-    return linear.group_log_probs(params, buffer[rows], group, precision)  # (C,)
+def _group_log_probs(
+    group: jax.Array, params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, _: jax.Array, precision: str
+) -> jax.Array:
+    return linear.group_log_probs(params, xla.gathered(buffer, rows), group, precision)[sources]  # (P,)
 
 
 def _collect(launched: _Launched) -> list[np.ndarray]:

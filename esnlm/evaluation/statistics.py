@@ -108,7 +108,7 @@ def accuracies(
             **{key: sum(entry[key] for entry in entries) for key in COUNTS},
         }
 
-    return _grouped(paradigms, phenomenon_of, mean_over)
+    return grouped(paradigms, phenomenon_of, mean_over)
 
 
 def compare(
@@ -147,7 +147,7 @@ def compare(
             **_discordance(difference[rows]),
         }
 
-    found = _grouped(paradigms, phenomenon_of, mean_over)
+    found = grouped(paradigms, phenomenon_of, mean_over)
     for level in ("phenomena", "paradigms"):
         entries = found[level].values()
         for entry, corrected in zip(entries, holm([entry["p_value"] for entry in entries]), strict=True):
@@ -211,7 +211,7 @@ def _discordance(difference: np.ndarray) -> dict:
     return {"only_this": only_this, "only_other": only_other, "p_value": mcnemar(only_this, only_other)}
 
 
-def _grouped(
+def grouped(
     paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str], str | None], dict]
 ) -> dict:
     """Returns the entries of paradigms with their means over each phenomenon and over all (None)."""

@@ -5,6 +5,7 @@ docs/surprisal.md says how words, white space and documents are treated, and why
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,10 +17,15 @@ from esnlm.errors import InputError
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
 from esnlm.evaluation.sequences import ScorableRun, encode, sum_log_probs
-from esnlm.io.console import Shown
+from esnlm.io.console import Shown, counted, say
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 END = "<|endoftext|>"  # what stands for the end of a sentence in the table
+# A letter of a script that puts no space between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese character.
+SPACELESS = re.compile(
+    "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff]"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,25 +36,20 @@ class Options:
     unit: str = "bits"
     punctuation: str = "attached"
     whitespace: str = "leading"
+    separator: str | None = None
     eos: bool = True
     scoring: str = "paper"
 
     def check(self) -> None:
         """Raises InputError for a value that is not known, or a convention that cannot be used."""
-        choices: dict[str, Iterable[str]] = {
-            "by": ("word", "token"),
-            "unit": UNITS,
-            "punctuation": ("attached", "separate"),
-            "whitespace": ("leading", "trailing"),
-        }
+        choices: dict[str, Iterable[str]] = {"by": ("word", "token"), "unit": UNITS}
+        choices |= {"punctuation": ("attached", "separate"), "whitespace": ("leading", "trailing")}
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
         if not conventions.get(self.scoring).bos:
-            usable = [name for name, convention in conventions.CONVENTIONS.items() if convention.bos]
             raise InputError(
-                f"scoring {self.scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
-                + " or ".join(usable)
+                f"scoring {self.scoring} scores no first token, so the first word has no surprisal: take paper"
             )
 
     def columns(self) -> list[str]:
@@ -68,7 +69,11 @@ def surprisals(
     across all of them.
     """
     options.check()
-    given = [[_text_and_words(sentence) for sentence in document] for document in documents if len(document)]
+    given = [[_text_and_words(sentence, options.separator) for sentence in its] for its in documents if len(its)]
+    words_of = [sentence for its in documents for sentence in its if not isinstance(sentence, str)]
+    if options.separator is None and (tight := sum(not separator_of(words) for words in words_of)):
+        what = "in a script without spaces: its words" if tight == 1 else "in scripts without spaces: their words"
+        say(f"{counted(tight, 'sentence')} {what} are joined without; the separator ' ' puts spaces between them")
     # A stream is the ids of a document: its sentences end to end, each with BOS and, where the convention has it, EOS.
     encoded = iter(encode([text for document in given for text, _ in document], run.tokenizer, options.scoring))
     framed = [[next(encoded) for _ in document] for document in given]
@@ -77,7 +82,7 @@ def surprisals(
     log_ends = None
     if options.whitespace == "trailing":
         group = word_ends(run.tokenizer)
-        log_ends = _over_windows(streams, run.longest, lambda pieces: run.group_log_probs_of(pieces, group))
+        log_ends = _over_windows(streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, group=group))
 
     rows: list[dict] = []
     names, convention, number = options.columns(), conventions.get(options.scoring), 0
@@ -100,7 +105,7 @@ def surprisals(
             if options.eos and convention.eos:
                 found.append((END, (len(text), len(text)), float(nats[-1])))
             for position, (part, span, value) in enumerate(found):
-                row = (number, position, part, *span, value / UNITS[options.unit])
+                row = (number, position, part, *span, None if value is None else value / UNITS[options.unit])
                 rows.append(dict(zip(names, row, strict=True)))
             number += 1
     return rows
@@ -153,37 +158,37 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
     return moved
 
 
-def _text_and_words(sentence: str | Sequence[str]) -> tuple[str, list[str] | None]:
-    """Returns a sentence as a text, and its words if these were given."""
+def separator_of(words: Sequence[str]) -> str:
+    """Returns what stands between words: nothing if at least half of those with letters are in a script without spaces."""
+    lettered = [word for word in words if any(map(str.isalpha, word))]
+    return "" if lettered and 2 * sum(map(bool, map(SPACELESS.search, lettered))) >= len(lettered) else " "
+
+
+def _text_and_words(sentence: str | Sequence[str], separator: str | None) -> tuple[str, list[Span] | None]:
+    """Returns a sentence as a text, and the spans of its words if these were given."""
     if isinstance(sentence, str):
         return sentence, None
     words = [word.strip() for word in sentence]
     if not all(words):
         raise InputError(f"the sentence {sentence!r} has an empty word")
-    return " ".join(words), words
+    between = separator_of(words) if separator is None else separator
+    starts = accumulate((len(word) + len(between) for word in words[:-1]), initial=0)
+    return between.join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=True)]
 
 
 def _parts(
-    text: str, words: list[str] | None, tokens: list[Span], nats: np.ndarray, options: Options
-) -> list[tuple[Span, float]]:
+    text: str, words: list[Span] | None, tokens: list[Span], nats: np.ndarray, options: Options
+) -> list[tuple[Span, float | None]]:
     """Returns the span and the surprisal in nats of each token or word of a sentence, without its end.
 
-    `nats` are the surprisals of the tokens, and perhaps of EOS. Without `words` these are what stands between white space.
+    `nats` are the surprisals of the tokens, and perhaps of EOS. Without `words` these are what stands between white space, and
+    those that share a token are one. Of given words that share one the first has the surprisal of all, and the others None.
     """
     nats = nats[: len(tokens)]
     if options.by == "token" or not tokens:
         return list(zip(tokens, nats.tolist(), strict=True))
-    if words is None:
-        spans = alignment.word_spans(text, options.punctuation) or [(0, len(text))]
-        spans = alignment.join_words(tokens, spans)
-    else:
-        ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
-        spans = [(end - len(word), end) for word, end in zip(words, ends, strict=True)]
-        if joined := set(alignment.join_words(tokens, spans)) - set(spans):
-            start, end = min(joined)
-            raise InputError(
-                f"{text[start:end]!r}: a token stands in more than one of these words; give them as one word"
-            )
+    spans = alignment.join_words(tokens, words or alignment.word_spans(text, options.punctuation) or [(0, len(text))])
     owner = np.array(alignment.owners(tokens, spans))
-    sums = sum_log_probs(nats[owner == number] for number in range(len(spans)))
-    return list(zip(spans, sums.tolist(), strict=True))
+    sums = sum_log_probs(nats[owner == number] for number in range(len(spans))).tolist()
+    value_from = {start: value for (start, _), value in zip(spans, sums, strict=True)}
+    return [(span, value_from.get(span[0])) for span in words or spans]

@@ -9,7 +9,7 @@ token is only a condition (`without-bos`). Of equal sums the pipeline takes the 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from esnlm.errors import InputError
+from esnlm.evaluation.alignment import token_spans
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.interchange.revisions import revision_names, words_of_checkpoints
@@ -89,7 +90,8 @@ def evaluate_babylm(
         loaded = newest if its_step == newest.step else load(run, step=its_step)
         for name, items in sources.items():
             say(f"{revision}: {name}")
-            predictions, scores = score(loaded, name, items, bos)
+            texts = [pair for item in items for pair in zip(item.sentences, item.completions, strict=True)]
+            predictions, scores = choose(FOLDERS[name], items, completion_log_probs(loaded, texts, bos))
             content = b"".join(file.read_bytes() for file in files_of(places[name]))
             known = {"revision": revision, "step": its_step, "set": name}
             known["data_sha256"] = hashlib.sha256(content).hexdigest()
@@ -197,19 +199,10 @@ def _item(task: str, record: dict, stem: str) -> Item:
             return Item(task, [first, second], [first, second], [first, second], float(record["ratio"]))
 
 
-def score(run: Run, name: str, items: Sequence[Item], bos: bool) -> tuple[dict, dict]:
-    """Returns the content of predictions.json of a set, and its numbers of items and ties and its scores.
-
-    With `bos`, BOS stands before every text.
-    """
-    texts = [pair for item in items for pair in zip(item.sentences, item.completions, strict=True)]
-    return choose(FOLDERS[name], items, completion_log_probs(run, texts, bos))
-
-
 def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dict, dict]:
     """Chooses the most probable sentence of each item, given log p of all their completions, one item after the other.
 
-    The accuracy is the mean over subsets, in percent, and of entity tracking that over three splits. The WUG sets have
+    Returns the content of predictions.json, and the numbers of items and ties with the scores. The accuracy is the mean over subsets, in percent, and of entity tracking that over three splits. The WUG sets have
     Spearman's rho between the probability of the first sentence among the two and the share of people who chose it.
     """
     predictions: dict[str, dict[str, list[dict]]] = {}
@@ -247,18 +240,13 @@ def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) 
     """
     before = [run.tokenizer.bos] if bos else []
     encoded = run.tokenizer.encode_batch([text for text, _ in texts])
-    scored = _token_log_probs(run, [[*before, *ids] for ids in encoded])
+    scored = run.token_log_probs_of([np.array([*before, *ids], np.int32) for ids in encoded], progress=True)
+    require_defined(scored, run.directory, run.step)
     scored_ends = []
     for (text, completion), ids, log_probs in zip(texts, encoded, scored, strict=True):
-        context = len(text.encode()) - len(completion.encode())
-        ends = np.cumsum([len(run.tokenizer.decode_bytes([token])) for token in ids])  # (T,) in bytes
+        context = len(text) - len(completion)
+        ends = [end for _, end in token_spans(text, ids, run.tokenizer)]  # (T,) in characters
         first = int(np.searchsorted(ends, context, side="right")) if context else 0
         # A token's log-probability has the number before the token's own, since nothing predicts the first one.
         scored_ends.append(log_probs[max(first + len(before), 1) - 1 :])
     return sum_log_probs(scored_ends)
-
-
-def _token_log_probs(run: Run, sequences: Iterable[list[int]]) -> list[np.ndarray]:
-    found = run.token_log_probs_of([np.array(ids, np.int32) for ids in sequences], progress=True)
-    require_defined(found, run.directory, run.step)
-    return found

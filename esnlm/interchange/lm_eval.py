@@ -62,7 +62,7 @@ class EsnLM(TemplateLM):
         super().__init__()
         if run is None:
             raise InputError("no run is given: name it with --model_args run=DIR")
-        self.run = run if isinstance(run, Run) else load(run, step=step, untrained=untrained)
+        self.run = run if isinstance(run, Run) else load(str(run), step=step, untrained=untrained)
         model = self.run.config.model
         self.max_length = max_length or model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
         self.add_bos_token, self.max_gen_toks, self.seed = bool(add_bos_token), int(max_gen_toks), int(seed)
@@ -77,14 +77,6 @@ class EsnLM(TemplateLM):
 
     def get_model_info(self) -> dict[str, Any]:
         return {"run": str(self.run.directory), "step": self.run.step, "tokenizer_sha256": self.run.tokenizer.sha256}
-
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        return "{Role}:\\n{content}\\n\\n" if chat_template else None
-
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Returns a chat as plain text, since a run has no template: each role and its message on lines of their own."""
-        turns = [f"{turn['role'].capitalize()}:\n{turn['content']}" for turn in chat_history]
-        return "\n\n".join([*turns, "Assistant:\n"] if add_generation_prompt else turns)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Returns the ids of a text, after BOS if `add_special_tokens` asks for it (None: as `add_bos_token`)."""
@@ -184,7 +176,7 @@ def run_command_line(words: Sequence[str]) -> None:
             cli_evaluate()
     except InputError:
         raise
-    except (ValueError, OSError) as error:  # for example an unknown task, or no network
+    except (ValueError, OSError, NotImplementedError) as error:  # for example no such task, no network, chat templates
         raise InputError(f"lm-evaluation-harness: {error}") from error
     finally:
         sys.argv = before

@@ -16,8 +16,6 @@ from jax import lax
 
 from esnlm.ops import xla
 
-PRECISIONS = ("float32", "tf32", "bf16")
-
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-PARAMETRIZATIONS = ("ntp", "standard", "mup", "spectral", "dynamic")  # of any stack of layers
-
 
 def sigmas_and_rates(
     parametrization: str, widths: Sequence[int], exponent: float = 0.5

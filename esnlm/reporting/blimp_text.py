@@ -128,8 +128,9 @@ def _headline(result: dict) -> list[str]:
 def accuracy_table(result: dict, level: str) -> Table:
     """Returns a row for each phenomenon or paradigm, and the overall row."""
     baselines, anchors = result["baselines"], result["anchors"]
-    counts = ("pairs", "ties")
-    header = [LEVELS[level], "accuracy", "95 %", *counts, *baselines, *(ANCHORS.values() if anchors else ())]
+    counts, normalized = ("pairs", "ties"), result.get("normalized")
+    per = [f"per {normalized['by'].removesuffix('s')}"] if normalized else []
+    header = [LEVELS[level], "accuracy", "95 %", *per, *counts, *baselines, *(ANCHORS.values() if anchors else ())]
     rows = []
     for name in [*result[level], "overall"]:
         entry = entry_of(result, level, name)
@@ -138,6 +139,7 @@ def accuracy_table(result: dict, level: str) -> Table:
             name,
             _figure(entry["accuracy"]) if entry["accuracy"] is not None else result["status"],
             _interval(entry["interval"]) if entry["interval"] else "",
+            *([_figure(entry_of(normalized, level, name)["accuracy"])] if normalized else []),
             *(f"{entry[count]:,}" for count in counts),
             *(_figure(entry_of(its, level, name)["accuracy"]) for its in baselines.values()),
             *map(_figure, published.values()),

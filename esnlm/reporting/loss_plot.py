@@ -43,9 +43,8 @@ def read_curves(run: Path) -> Curves:
             text = text[: text.rfind(b"\n") + 1]
         lines = [json.loads(line) for line in text.splitlines()]
         # A readout that is solved for has its one loss in a line without words: those of the line before are as true.
-        logged = list(
-            itertools.accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line)
-        )
+        counted = (line for line in lines if "tokens" in line)
+        logged = list(itertools.accumulate(counted, lambda before, line: before | line))
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
         if all("words" in line for line in logged):
@@ -96,14 +95,11 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
     levels = {name: nll for name, nll in (ended or {}).get("references", {}).items() if np.isfinite(nll)}
     # The first updates, and runs that end above FAR, lie above the picture.
     every = np.concatenate([*(nll["tokens"][:, 1] for each in curves.values() for nll in each), list(levels.values())])
-    ends = {
-        name: max(float(its["tokens"][-1, 1]) for its in each if its["tokens"].size) for name, each in curves.items()
-    }
+    tokens = {name: [its["tokens"] for its in each if its["tokens"].size] for name, each in curves.items()}
+    ends = {name: max(float(its[-1, 1]) for its in each) for name, each in tokens.items()}
     last = [*ends.values(), *levels.values()]
-    lowest, highest = (
-        every.min() - 0.1,
-        min(max([end for end in last if end <= FAR] or last) + ABOVE, every.max() + 0.1),
-    )
+    lowest, most = every.min() - 0.1, every.max() + 0.1
+    highest = min(max([end for end in last if end <= FAR] or last) + ABOVE, most)
     width = 1.5 + 4.75 * len(shown)
     made = plots.figure(width, 4.6, columns=len(shown), sharey=True)
     if made is None:

@@ -1,11 +1,13 @@
 """Figures of one style and their PNG files. Without matplotlib there is no figure, and a note instead."""
 
 import io
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esnlm.io.atomic import write_file, writing
+from esnlm.io.console import tell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,9 +35,30 @@ def figure(
 
 def png(figure: "Figure") -> bytes:
     """Returns the figure as the content of a PNG file."""
+    _choose_fonts(figure)
     content = io.BytesIO()
-    figure.savefig(content, dpi=150, format="png")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # that no font has one is said already
+        figure.savefig(content, dpi=150, format="png")
     return content.getvalue()
+
+
+def _choose_fonts(figure: "Figure") -> None:
+    """Has fonts of the system draw what the figure's own lack, such as Chinese. A line says what none has."""
+    from matplotlib import font_manager
+    from matplotlib.text import Text
+
+    texts = [text for text in figure.findobj(Text) if not text.get_text().isascii()]
+    missing, others = {ord(character) for text in texts for character in text.get_text()}, []
+    for font in font_manager.fontManager.ttflist if missing else ():
+        if "Last Resort" not in font.name and (found := missing & set(font_manager.get_font(font.fname).get_charmap())):
+            others.append(font.name)
+            missing -= found
+    for text in texts:
+        text.set_fontfamily([*text.get_fontfamily(), *others])
+    if missing:
+        shown = " ".join(map(chr, sorted(missing)[:8]))
+        tell(f"no font here has {shown}: drawn as boxes; install one of that script, such as Noto Sans CJK")
 
 
 def save_png(figure: "Figure", path: Path) -> None:

@@ -25,10 +25,9 @@ def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
     """
     directory = RunDirectory(run)
     if not directory.config.exists():
-        is_study = (directory.path / "table.json").exists()
-        advice = (
-            "a study: name its runs, or give --html" if is_study else "no run here: name a folder that train.py made"
-        )
+        advice = "no run here: name a folder that train.py made"
+        if (directory.path / "table.json").exists():
+            advice = "a study: name its runs, or give --html"
         raise InputError(f"{run}: {advice}")
     experiment, data = config_io.read_begun(directory.config), {}
     with contextlib.suppress(OSError, ValueError):

@@ -1,9 +1,9 @@
 """The plot of a text's surprisals: its words along lines, with a bar over each."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
+from rich.cells import cell_len
 
 from esnlm.reporting import plots
 from esnlm.reporting.plots import FAINT, INK
@@ -23,27 +23,28 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
     """
     unit = "bits" if "surprisal_bits" in rows[0] else "nats"
     by = "word" if "word" in rows[0] else "token"
-    lines: list[list[tuple[int, str, float]]] = []  # of (first character in the line, word, value)
+    lines: list[list[tuple[int, str, float | None]]] = []  # of (first character in the line, word, value)
     at = WIDTH
     for row in rows:
         word = END if row["start"] == row["end"] and row[by] else _shown(row[by])
-        if at + len(word) > WIDTH:
+        if at + cell_len(word) > WIDTH:
             lines.append([])
             at = 0
         lines[-1].append((at, word, row[f"surprisal_{unit}"]))
-        at += len(word) + 1
+        at += cell_len(word) + 1
     shown = lines[:LINES]
     made = plots.figure(11, 0.5 + 1.15 * len(shown), rows=len(shown), sharex=True, sharey=True)
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
     figure, axes = made
-    top = 1.18 * max([1e-9, *(value for line in shown for _, _, value in line if np.isfinite(value))])
+    top = 1.18 * max([1e-9, *(value for line in shown for *_, value in line if value and np.isfinite(value))])
     for axis, line in zip(axes[:, 0], shown, strict=True):
         for start, word, value in line:
-            middle, colour = start + len(word) / 2, END_BAR if word == END else BAR
-            height = np.clip(np.nan_to_num(value, posinf=top), 0, top)
+            middle, colour = start + cell_len(word) / 2, END_BAR if word == END else BAR
+            height = np.clip(np.nan_to_num(value or 0.0, posinf=top), 0, top)
             axis.bar(middle, height, width=BAR_WIDTH, color=colour, linewidth=0)
-            axis.text(middle, height + 0.015 * top, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5, color=INK)
+            said = "" if value is None else f"{value:.1f}"  # of words that share a token only the first has a figure
+            axis.text(middle, height + 0.015 * top, said, ha="center", va="bottom", fontsize=6.5, color=INK)
             style = {"family": "monospace", "fontsize": 10, "color": END_BAR if word == END else INK}
             axis.text(middle, -0.05 * top, word, ha="center", va="top", **style)
         axis.set(xlim=(-0.5, WIDTH + 0.5), ylim=(0, top), xticks=[])
@@ -56,9 +57,7 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
     figure.suptitle(title, x=0.02, ha="left", fontsize=11, color=INK)
     drawn = sum(map(len, shown))
     note = None if drawn == len(rows) else f"the first {drawn:,} of {len(rows):,} {by}s are drawn"
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
-        return plots.png(figure), note
+    return plots.png(figure), note
 
 
 def _shown(word: str) -> str:

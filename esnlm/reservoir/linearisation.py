@@ -13,15 +13,6 @@ def is_known(activation: str, update_rule: str) -> bool:
     return is_built_in(activation) and is_built_in(update_rule)
 
 
-def describe_linearisation(update_rule: str, decay: float) -> str:
-    """Returns the formula of `linearise`, such as 'I − γ diag(a) + diag(a) W_rec, γ = 0.001'."""
-    symbol = "γ" if update_rule == "euler_state" else "α"
-    factor, where = ("", "") if decay == 1 else (f"{symbol} ", f", {symbol} = {decay:g}")
-    if update_rule == "residual_shift":
-        return f"(I − {factor}diag(a)) O + diag(a) W_rec, O the cyclic shift{where}"
-    return f"I − {factor}diag(a) + diag(a) W_rec{where}"
-
-
 def linearise(layer: Reservoir, decay: float) -> scipy.sparse.csr_array | np.ndarray:
     """Returns (I - alpha diag(a)) O + diag(a) W, (N, N) float64, as sparse as W; O is I, or the cyclic shift of `residual_shift`.
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from jax.experimental.sparse import BCOO
 from pydantic import Field
-from scipy.special import bdtrc
 
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
@@ -105,16 +104,6 @@ class ReservoirConfig:
             return self.gamma if self.input_connectivity is None else self.input_connectivity
         share = 1.0 if self.input_connectivity is None else self.input_connectivity
         return max(1, round(share * self.state_size)) / self.state_size
-
-    def fullest_column(self, vocab_size: int) -> int:
-        """Returns the entries of the fullest column of W_in (N, V), as it is stored, estimated where they are there by chance."""
-        if self.input_gamma >= DENSE_FROM:
-            return self.state_size
-        if self.input_weights != "random":
-            return round(self.input_gamma * self.state_size)  # as many as each token has that the text has
-        units = self.state_size
-        more = bdtrc(np.arange(units), units, self.input_gamma)  # share of columns with more than 0, 1, ...
-        return int(np.count_nonzero(more * vocab_size > 1))
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
         """Returns rows, columns and expected share of nonzeros of W_rec, W_in and the embedding, and of the layers above."""

@@ -49,7 +49,6 @@ class RunDirectory:
     checkpoints = Entry("checkpoints/")  # a folder for each saved step
     sums = Entry("sums/")  # of a regression that is under way, a folder for each saved step
     metrics = Entry("metrics.jsonl")  # a line for each logged step and for each validation
-    metrics_table = Entry("metrics.csv")
     tensorboard = Entry("tensorboard/")
     wandb_id = Entry("wandb.json")
     wandb = Entry("wandb/")

@@ -14,10 +14,8 @@ from esnlm.data.corpus import require_usable
 from esnlm.errors import InputError
 from esnlm.io.console import counted
 from esnlm.io.screen import Screen
-from esnlm.memory import device_memory, total_memory
-from esnlm.models.base import ModelConfig
+from esnlm.memory import device_memory, memory_use, total_memory
 from esnlm.models.devices import choose_compute, mesh_of
-from esnlm.models.echo_state import EchoStateConfig
 from esnlm.parallel.mesh import describe
 from esnlm.regression.base import Fitter
 from esnlm.training import readout_regression
@@ -26,6 +24,10 @@ from esnlm.training.update import make_optimizer
 FLOAT = 4  # bytes of a number
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": a run that seems not to fit is tried
 ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
+
+# Measured memory of a CPU's process beside its arrays (results/performance.md): compiled programs, and freed memory that the
+# allocator keeps for later. With features computed ahead it grows with the temporaries, up to PROGRAMS.
+FEW_PROGRAMS, PROGRAMS, PROGRAMS_THROUGH_TIME = 200_000_000, 700_000_000, 1_100_000_000
 
 
 def show(experiment: Experiment) -> int:
@@ -46,6 +48,10 @@ def show(experiment: Experiment) -> int:
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {named}"}
     parts = {f"trained with {named}" if name == "trained" else name: size for name, size in needed._asdict().items()}
+    said = "at least"
+    # A transformer's activations are not estimated, nor a regression's.
+    if platform == "cpu" and isinstance(training, TrainingConfig) and model.longest is None:
+        said, parts = "about", parts | _of_process(experiment, corpus.vocab_size)
     listed = ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items() if size)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
@@ -53,7 +59,7 @@ def show(experiment: Experiment) -> int:
         "all entries, zeros too": f"{counts.entries:,}",
         **readout,
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {counted(training.epochs, 'epoch')}",
-        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"at least {_bytes(sum(needed))}: {listed}",
+        f"memory{'' if mesh == ONE_DEVICE else ' of each device'}": f"{said} {_bytes(sum(parts.values()))}: {listed}",
         "disk": _disk(experiment),
         "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots},"
         f" window of {compute.window_tokens:,} tokens",
@@ -84,7 +90,7 @@ def memory(
     devices = math.prod(mesh.values())
     compute = choose_compute(experiment.compute, model, platform, devices)
     if not isinstance(training, Fitter):
-        trained = optimizer_bytes(training, trained_entries(model, vocab_size) // devices)[0]
+        trained = optimizer_bytes(training, model.expected_counts(vocab_size).trainable // devices)[0]
     elif platform == "cpu":
         trained = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
     else:
@@ -98,6 +104,15 @@ def memory(
     )
 
 
+def _of_process(experiment: Experiment, vocab_size: int) -> dict[str, int]:
+    """Returns the memory of a CPU's process that no array explains, by name."""
+    # Logits, their gradient and what lies between: XLA's own analysis of an update gives 2.7 to 3.1 times the logits.
+    temporaries = 3 * FLOAT * experiment.compute.chunk_tokens * vocab_size
+    ahead = min(PROGRAMS, FEW_PROGRAMS + 5 * temporaries)
+    programs = ahead if experiment.model.ahead_size else PROGRAMS_THROUGH_TIME
+    return {"Python and JAX": memory_use().peak, "compiled programs": programs, "logits": temporaries}
+
+
 def require_memory(experiment: Experiment, vocab_size: int) -> None:
     """Raises InputError if a training needs more memory than the device has, or a regression more than the machine has.
 
@@ -109,23 +124,23 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     if os.environ.get(SWITCH) == "off":
         return
     training, model = experiment.training, experiment.model
+    where, there, advice = "this machine", total_memory(), "a smaller model"
     if isinstance(training, Fitter):
         fit = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
-        smaller = "a smaller model.reservoir.state_size or training.held_out_tokens, training.kind gradient"
-        _refuse_too_much({f"training.kind {training.kind}": fit}, total_memory(), "this machine", smaller)
-        return
-    platform, mesh = backend(), describe(mesh_of(experiment.model, experiment.compute))
-    planned = memory(experiment, platform, mesh, vocab_size)
-    # The devices of a CPU, which are for tests, have one memory.
-    together = min(math.prod(mesh.values()), jax.local_device_count()) if platform == "cpu" else 1
-    named = {"what is trained": planned.trained, "what is frozen": planned.frozen, "features": planned.features}
-    parts = {name: together * size for name, size in named.items() if size}
-    where = "this machine" if platform == "cpu" else f"a device, this {jax.local_devices()[0].device_kind},"
-    advice = "a smaller model" if max(parts, key=parts.__getitem__) != "features" else "a smaller compute.window_tokens"
-    _refuse_too_much(parts, device_memory(), where, advice)
-
-
-def _refuse_too_much(parts: Mapping[str, int], there: int, where: str, advice: str) -> None:
+        parts = {f"training.kind {training.kind}": fit}
+        advice = "a smaller model.reservoir.state_size or training.held_out_tokens, training.kind gradient"
+    else:
+        platform, mesh = backend(), describe(mesh_of(model, experiment.compute))
+        planned = memory(experiment, platform, mesh, vocab_size)
+        # The devices of a CPU, which are for tests, have one memory.
+        together = min(math.prod(mesh.values()), jax.local_device_count()) if platform == "cpu" else 1
+        named = {"what is trained": planned.trained, "what is frozen": planned.frozen, "features": planned.features}
+        parts = {name: together * size for name, size in named.items() if size}
+        there = device_memory()
+        if platform != "cpu":
+            where = f"a device, this {jax.local_devices()[0].device_kind},"
+        if max(parts, key=parts.__getitem__) == "features":
+            advice = "a smaller compute.window_tokens"
     if (needed := sum(parts.values())) > there:
         of_it = ", ".join(f"{name} {size / 1e9:,.1f}" for name, size in parts.items())
         raise InputError(
@@ -142,19 +157,9 @@ def optimizer_bytes(training: TrainingConfig, trained: int) -> tuple[int, int]:
     return saved + FLOAT * trained, saved
 
 
-def trained_entries(model: ModelConfig, vocab_size: int) -> int:
-    """Returns how many numbers the trained arrays have in memory and in a checkpoint."""
-    trainable = model.expected_counts(vocab_size).trainable
-    if isinstance(model, EchoStateConfig) and model.train_input:
-        # `TrainedInput` pads all columns of W_in to the fullest one.
-        padding = model.reservoir.fullest_column(vocab_size) - model.reservoir.input_gamma * model.reservoir.state_size
-        return trainable + round(vocab_size * padding)
-    return trainable
-
-
 def _disk(experiment: Experiment) -> str:
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
-    frozen, trained = model.frozen_bytes(corpus.vocab_size), trained_entries(model, corpus.vocab_size)
+    frozen, trained = model.frozen_bytes(corpus.vocab_size), model.expected_counts(corpus.vocab_size).trainable
     if isinstance(training, Fitter):
         # Its sums, and at the end its readout; the old ones go when the new ones are there.
         count, size = 2, training.sums_size(model.feature_size, corpus.vocab_size) + FLOAT * trained

@@ -50,7 +50,7 @@ def initialize(
     compared on the same random numbers.
 
     Args:
-        parametrization: one of PARAMETRIZATIONS.
+        parametrization: one of those of settings.py.
         widths: n_0 .. n_L.
         seed: decides the random numbers.
         exponent: q of "dynamic", the thesis's r.

@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from esnlm.readout.scaling import PARAMETRIZATIONS
 from esnlm.settings import Count, Positive, Rate, build, settings
 from experiments.bottleneck.images import ImageSettings
 from experiments.bottleneck.network import FORMS
 
-Parametrization, Form = Literal[PARAMETRIZATIONS], Literal[FORMS]
+Parametrization, Form = Literal["ntp", "standard", "mup", "spectral", "dynamic"], Literal[FORMS]
 
 
 @settings

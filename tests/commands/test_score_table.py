@@ -85,6 +85,60 @@ def test_a_table_of_words_is_written_again_with_their_surprisals(here, capsys, s
     assert [float(row[f"surprisal_{unit}"]) for row in rows] == surprisals(expected, unit)
 
 
+# Zones fall within the second sentence; rows of two sentences take turns; two readers are one sentence by its key.
+IN_ORDER = "item,zone,word\n1,1,The\n1,2,cats\n1,3,sleep.\n2,1,The\n2,2,cat\n2,3,run\n"
+FALLS = "item,zone,word\n1,1,The\n1,2,cats\n1,3,sleep.\n2,3,run\n2,1,The\n2,2,cat\n"
+IN_TURNS = "item,ZONE,word\n1,1,The\n2,1,The\n1,2,cats\n2,2,cat\n1,3,sleep.\n2,3,run\n"
+TWICE = "item,zone,word\n1,1,The\n1,2,cats\n1,1,The\n1,2,cats\n"
+
+
+@pytest.mark.parametrize(
+    "table, line", [(IN_ORDER, ""), (FALLS, "1 sentence not in the order of zone"), (IN_TURNS, "")]
+)
+def test_rows_are_scored_in_the_order_of_their_positions(here, capsys, small, table, line):
+    (here / "words.csv").write_text(table)
+    rows = score(capsys, "--input", "words.csv", "--word", "word", "--sentence", "item", "--unit", "nats")
+    assert [row["word"] for row in rows] == [row["word"] for row in csv.DictReader(io.StringIO(table))]
+    expected = small.surprisal(["The cats sleep.", "The cat run"], unit="nats", eos=False)
+    by_row = {(row["sentence"] + 1, row["position"] + 1): row["surprisal_nats"] for row in expected}
+    for row in rows:
+        place = int(row["item"]), int(row.get("zone", row.get("ZONE")))
+        assert float(row["surprisal_nats"]) == pytest.approx(by_row[place], abs=1e-6)
+    words = ["--input", "words.csv", "--word", "word", "--sentence", "item", "--out", "out.csv"]
+    assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
+    assert line in capsys.readouterr().err
+
+
+def test_positions_that_stand_twice_are_refused_unless_they_are_none(here, capsys):
+    (here / "words.csv").write_text(TWICE)
+    words = ["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word", "--sentence", "item"]
+    assert commands.main(words) == 2
+    assert "error: words.csv:4: zone 1 stands twice in a sentence: name all columns" in capsys.readouterr().err
+    assert commands.main([*words, "--position", "none"]) == 0
+    assert commands.main([*words, "--position", "word"]) == 2
+    assert "words.csv: column 'word' is no position of words" in capsys.readouterr().err
+
+
+def test_chinese_words_and_an_empty_separator(here, capsys, small):
+    (here / "words.tsv").write_text("item\tword\n1\t我们\n1\t在\n1\t家\n")
+    words = ["--input", "words.tsv", "--word", "word", "--sentence", "item", "--unit", "nats"]
+    expected = -small.log_probs(["我们在家"], "no-eos")[0]
+    for separator in ([], ["--separator", ""]):
+        found = score(capsys, *words, *separator)
+        assert sum(float(row["surprisal_nats"]) for row in found) == pytest.approx(expected, abs=3e-6)
+    assert commands.main(["score", "--run", "small", "--tokens", *words[:4]]) == 2
+    assert "Punkt finds no end of a sentence in a script without spaces: give --sentence" in capsys.readouterr().err
+
+
+def test_reader_and_item_together_name_a_document(here, capsys, small):
+    """Neither column alone tells the second document from both of its neighbours."""
+    (here / "text.tsv").write_text("reader\titem\ttext\na\t1\tThe cats\na\t2\tThe cat\nb\t2\tthat run\n")
+    words = ["--input", "text.tsv", "--column", "text", "--context", "document", "--document", "reader", "item"]
+    expected = small.surprisal(["The cats", "The cat", "that run"])
+    found = [float(row["surprisal_bits"]) for row in score(capsys, *words)]
+    assert found == pytest.approx([row["surprisal_bits"] for row in expected], abs=1e-6)
+
+
 def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeypatch):
     (here / "words.csv").write_text(WORDS)
     monkeypatch.setattr(score_table, "load_punkt", lambda language: language)

@@ -91,3 +91,15 @@ def test_a_store_is_sampled_as_it_is(directory):
     assert source.size() == (30, len(ids) - 30, corpus.tokenizer.vocab_size)
     with pytest.raises(InputError, match="was made with tokenizer"):
         source.sample(word_tokenizer(["ba"]), 5, 0)
+
+
+def test_texts_that_two_versions_of_nltk_split_are_warned_of(tmp_path, directory, capsys):
+    words = word_tokenizer(["a"])
+    for name, nltk in (("train", "3.9"), ("same", "3.9"), ("other", "3.10"), ("lines", None)):
+        with StoreWriter(tmp_path / name, words) as writer:
+            writer.append([words.bos, 97, 98, words.eos], [4], [1], [2])
+            writer.finish(versions={"tiktoken": "0.13"} | ({"nltk": nltk} if nltk else {}))
+    for name in ("same", "lines", "other"):
+        source = StoreData(train=str(tmp_path / "train"), validation=str(tmp_path / name))
+        open_corpus(source, 0, directory)
+        assert ("NLTK 3.9 and" in capsys.readouterr().err) == (name == "other")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from esnlm.data.store import StoreWriter, open_store
-from esnlm.data.tokenizer import WORD_PATTERN, Tokenizer, word_tokenizer
+from esnlm.data.tokenizer import WORD_PATTERN, TiktokenTokenizer, word_tokenizer
 from esnlm.errors import InputError
 
 TOKENIZER = word_tokenizer(["the", " cat", " dog", " sleeps"])
@@ -76,7 +76,7 @@ def test_the_files_are_laid_out_as_documented(tmp_path):
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(65_535, np.uint16), (65_536, np.uint32)])
 def test_ids_take_four_bytes_above_65535_of_them(tmp_path, vocab_size, dtype):
     ranks = {bytes([i]): i for i in range(256)} | {b"%06d" % i: i for i in range(256, vocab_size - 1)}
-    tokenizer = Tokenizer("large", WORD_PATTERN, ranks)
+    tokenizer = TiktokenTokenizer("large", WORD_PATTERN, ranks)
     with StoreWriter(tmp_path / "store", tokenizer) as writer:
         writer.append([tokenizer.bos, 65_533, tokenizer.eos], [3], [1], [6])
         store = writer.finish()

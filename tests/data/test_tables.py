@@ -20,7 +20,7 @@ def test_tsv_and_csv(tmp_path):
         table = read_table(save(tmp_path, "\ufeff" + "\r\n".join(map(mark.join, lines)) + "\r\n\r\n", name))
         assert list(table.rows[0]) == ["item", "text"] and table.lines == [3, 4]
         assert table.column("text") == ['The "cats" sleep, or\nrest.', " The dog "]
-        assert table.others(["text"]) == [{"item": "1"}, {"item": "2"}]
+        assert table.keys(["item"]) == [("1",), ("2",)] and table.keys([]) == [(), ()]
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,sentence\n1,The cats sleep.\n"))
     assert read_table(tmp_path / "a.csv.gz").texts("sentence") == ["The cats sleep."]
 

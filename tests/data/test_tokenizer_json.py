@@ -1,32 +1,42 @@
-"""A tokenizer.json of Hugging Face's `tokenizers`: the same tokens as there, or a line that says why not."""
+"""Byte-level BPE in Hugging Face's files: the ids that `tokenizers` gives, or a line that says what cannot be read."""
 
 import json
+import pickle
 import re
 
 import pytest
 
 from esnlm.data import tokenizer as tokenizer_module
+from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.errors import InputError
+from esnlm.evaluation.alignment import token_spans
+from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 
 tokenizers = pytest.importorskip("tokenizers")
 
 CORPUS = [
     f"The cats' {word} number {i} don't sleep, and née {word}s do!" for i in range(30) for word in ("bed", "sofa")
 ]
-OTHERS = ["", " ", "  two  spaces\n\nand lines ", "unseen: 中文 \U0001f600 ½", "'s 123abc__", "<|endoftext|>"]
-TEXTS = CORPUS[:3] + OTHERS
+TEXTS = [
+    *CORPUS[:3],
+    "",
+    " ",
+    "  two  spaces\n\nand lines ",
+    "unseen: 中文 \U0001f600 ½, NFD: ne\u0301e",
+    "'s 123abc__",
+    "<|endoftext|> <s>",
+]
 
 
-@pytest.fixture
-def trained():
-    """A byte-level BPE as `tokenizers` trains it, with special tokens before the bytes as many have it."""
+def trained(special=("<s>", "<pad>", "</s>"), prefix=False, normalizer=None):
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
-    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.normalizer = normalizer
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     bpe.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=400,
-        special_tokens=["<s>", "<pad>"],
+        special_tokens=list(special),
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -34,29 +44,84 @@ def trained():
     return bpe
 
 
-def test_it_gives_the_tokens_that_tokenizers_gives(trained, tmp_path):
-    trained.save(str(tmp_path / "tokenizer.json"))
-    ours = load_tokenizer(tmp_path / "tokenizer.json")
-    assert ours.sha256 == load_tokenizer(tmp_path).sha256  # the folder will do
-    assert ours.name == f"bpe-{ours.vocab_size}-{ours.sha256[:8]}"
-    assert ours.vocab_size == trained.get_vocab_size() - 2 + 1  # without the special tokens, with our own
-    character = {byte: letter for letter, byte in tokenizer_module.byte_of_character().items()}
+NFC, REGEX = tokenizers.normalizers.NFC(), tokenizers.Regex(r"\d| ?\p{L}+|\s+|[^\s\d\p{L}]+")
+KINDS = {
+    "special tokens first": {},
+    "one special token": {"special": ["<|endoftext|>"]},
+    "no special token": {"special": []},
+    "a space before each text": {"prefix": True},
+    "NFC": {"normalizer": NFC},
+    "NFC and a space": {"normalizer": tokenizers.normalizers.Sequence([NFC]), "prefix": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.json"])
+def test_it_gives_the_ids_that_tokenizers_gives(kind, layout, tmp_path):
+    bpe = trained(**KINDS[kind])
+    if layout == "tokenizer.json":
+        bpe.save(str(tmp_path / layout))
+    else:
+        bpe.model.save(str(tmp_path))
+        bpe.normalizer = None  # which these files do not have
+        settings = {"add_prefix_space": KINDS[kind].get("prefix", False)}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours = load_tokenizer(tmp_path)
+    named = {token: bpe.token_to_id(token) for token in ("<s>", "</s>", "<|endoftext|>")}
+    size = bpe.get_vocab_size()
+    end = size if named["<|endoftext|>"] is None else named["<|endoftext|>"]
+    assert (ours.bos, ours.eos) == ((end, end) if named["<s>"] is None else (named["<s>"], named["</s>"]))
+    assert ours.vocab_size == (size if size > ours.bos else size + 1)
+    bpe.encode_special_tokens = True
+    ours.save(tmp_path / "saved")
+    for each in (ours, load_tokenizer(tmp_path / "saved"), pickle.loads(pickle.dumps(ours))):
+        assert (each.name, each.sha256) == (ours.name, ours.sha256)
+        assert [each.encode(text) for text in TEXTS] == [bpe.encode(text).ids for text in TEXTS]
+        assert each.encode_batch(TEXTS) == [each.encode(text) for text in TEXTS]
     for text in TEXTS:
-        theirs = trained.encode(text, add_special_tokens=False)
-        pieces = ["".join(character[byte] for byte in ours.decode_bytes([i])) for i in ours.encode(text)]
-        assert pieces == theirs.tokens
-        assert ours.encode(text) == [i - 2 for i in theirs.ids]  # the ids move by the two special tokens before them
+        assert ours.decode(ours.encode(text)) == bpe.decode(bpe.encode(text).ids, skip_special_tokens=False)
+    assert ours.encode("a\ud800") == bpe.encode("a\ufffd").ids
+    text = "Ne\u0301e cats sleep"
+    spans = token_spans(text, ours.encode(text), ours)
+    assert {start for start, _ in spans} >= {0, 4, 9} and spans[-1][1] == len(text)
+    assert encode_sentences([text], ours).bytes.tolist() == [len(text.encode())]
 
 
-def test_merges_that_tiktoken_would_take_in_another_order_are_refused(trained, tmp_path):
-    """tiktoken merges whatever makes a token. Here "bc" comes first, and Hugging Face has no merge of "a" and "bc"."""
-    tree, path = json.loads(trained.to_str()), tmp_path / "tokenizer.json"
-    tree["model"]["merges"] = [["b", "c"], ["a", "b"], ["ab", "c"]]
-    tree["model"]["vocab"] |= {"bc": 1000, "ab": 1001, "abc": 1002}
-    path.write_text(json.dumps(tree))
-    assert tokenizers.Tokenizer.from_str(json.dumps(tree)).encode("abc").tokens == ["a", "bc"]
-    with pytest.raises(InputError, match="its merges make 'abc' of other halves than 'ab' and 'c'; give"):
-        load_tokenizer(path)
+@pytest.mark.parametrize("kind", ["special tokens first", "NFC and a space"])
+def test_an_export_gives_these_ids_too(kind, tmp_path):
+    trained(**KINDS[kind]).save(str(tmp_path / "tokenizer.json"))
+    ours = load_tokenizer(tmp_path)
+    files = tokenizer_files(ours, pad_is_eos=False)
+    theirs = tokenizers.Tokenizer.from_str(files["tokenizer.json"])
+    assert theirs.token_to_id("<|pad|>") == ours.vocab_size
+    assert json.loads(files["tokenizer_config.json"])["eos_token"] == "</s>"
+    for text in TEXTS[:-1]:
+        assert theirs.encode(text).ids == [ours.bos, *ours.encode(text)]
+
+
+def test_what_stands_beside_the_files_counts(tmp_path):
+    """The names of BOS and EOS, and for transformers' class of GPT-2 the space before each text."""
+    bpe = trained(["[A]", "[B]"])
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(REGEX, "isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.enable_truncation(3)
+    bpe.add_tokens(["1234"])  # It is not special, so a text may have it.
+    bpe.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "[B]"}, "eos_token": "[A]"}))
+    ours = load_tokenizer(tmp_path, vocab_size=512)
+    assert (ours.bos, ours.eos, ours.vocab_size) == (1, 0, 512)
+    bpe.no_truncation()
+    assert ours.encode("cats 1234") == bpe.encode("cats 1234").ids
+    assert ours.decode([300, 511]) == bpe.decode([300])
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.save(str(tmp_path / "tokenizer.json"))
+    settings = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert load_tokenizer(tmp_path).encode("cats") == bpe.encode(" cats").ids
 
 
 def test_gpt2s_own_is_known_by_name(tmp_path, data):
@@ -75,18 +140,19 @@ def test_gpt2s_own_is_known_by_name(tmp_path, data):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"model": {"type": "WordPiece", "vocab": {}}}, "its model is WordPiece"),
+        ({"model": {"type": "WordPiece", "vocab": {}}}, "its model is WordPiece;"),
+        ({"model": {"type": "Unigram", "vocab": [["a", -1.0]]}}, "its model is Unigram;"),
         ({"normalizer": {"type": "Lowercase"}}, "it has a normalizer (Lowercase)"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, "it cuts text by another rule (Metaspace)"),
-        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "it puts a space before each text"),
-        ({"added_tokens": [{"content": "LOL", "special": False}]}, "it has an added token that is not special"),
-        ({"model": {"byte_fallback": True}}, "its model has byte_fallback"),
-        ({"model": {"merges": [["T", "h"], ["T", "h"]]}}, "two of its merges make one token"),
-        ({"model": None}, "it"),
+        ({"pre_tokenizer": None}, "it cuts text by another rule (None)"),
+        ({"model": {"end_of_word_suffix": "</w>"}}, "its model has end_of_word_suffix"),
+        ({"model": {"merges": [["q", "q"]]}}, "the library tokenizers cannot read it (Token `qq` out of vocabulary"),
+        ({"model": {"vocab": {"a": 0}}}, "255 of the 256 bytes have no token"),
+        ({"model": None}, "it is no tokenizer.json"),
     ],
 )
-def test_a_kind_that_tiktoken_cannot_follow_is_refused(trained, tmp_path, change, reason):
-    tree = json.loads(trained.to_str())
+def test_what_cannot_be_read_is_named(tmp_path, change, reason):
+    tree = json.loads(trained().to_str())
     for key, value in change.items():
         whole = not isinstance(value, dict) or "type" in value
         tree[key] = value if whole else tree[key] | value

@@ -91,17 +91,17 @@ def test_memory_capacity_with_fewer_samples_than_units():
 @pytest.mark.parametrize("decay", [1.0, 0.6])
 def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
     frozen, tokens = reservoir(input_scale=3.0), text(30, 4)
-    found = capacity.sample_states(prepare(frozen, decay=decay), tokens, washout=10)
+    states_found, saturated = capacity.sample_states(prepare(frozen, decay=decay), tokens, 10)
     w, w_in, a = oracle.matrices(frozen)
     h, states, outputs = np.zeros((4, 90)), [], []
     for token in tokens:
         outputs.append(np.tanh(h @ w.T + w_in.T[token]))
         h = (1 - decay * a) * h + a * outputs[-1]
         states.append(h)
-    np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=0)
+    np.testing.assert_allclose(states_found, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=0)
     sizes = np.abs(outputs[10:])
     low, high = ((sizes > 0.99 + close).mean() for close in (300 * EPSILON, -300 * EPSILON))
-    assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
+    assert 0.005 < low * (1 - 1e-6) <= saturated <= high * (1 + 1e-6) < 1.05 * low
 
 
 def test_samples_and_saturation_of_membranes_and_of_several_layers():
@@ -109,18 +109,18 @@ def test_samples_and_saturation_of_membranes_and_of_several_layers():
     frozen, tokens = reservoir(input_scale=9.0, layers=2), text(30, 4)
     layers = [oracle.matrices(layer) for layer in frozen.layers]
     for rule in ("leaky_output", "leaky_membrane"):
-        found = capacity.sample_states(prepare(frozen, rule=rule), tokens, washout=10)
+        states_found, saturated = capacity.sample_states(prepare(frozen, rule=rule), tokens, 10)
         states = np.stack(
             [oracle.stacked_states(layers, np.eye(V)[slot], rule) for slot in tokens.T], axis=1
         )  # (T, B, 2 N)
-        np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=0)
+        np.testing.assert_allclose(states_found, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=0)
         outputs = states
         if rule == "leaky_output":
             before, given = np.concatenate([0 * states[:1], states[:-1]]), [np.eye(V)[tokens], states[..., :90]]
             parts = zip(layers, np.split(before, 2, axis=-1), given, strict=True)
             outputs = np.concatenate([np.tanh(h @ w_rec.T + d @ w_in.T) for (w_rec, w_in, _), h, d in parts], axis=-1)
         low, high = ((np.abs(outputs[10:]) > 0.99 + close).mean() for close in (300 * EPSILON, -300 * EPSILON))
-        assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
+        assert 0.005 < low * (1 - 1e-6) <= saturated <= high * (1 + 1e-6) < 1.05 * low
 
 
 def test_the_memory_of_a_stack_is_that_of_all_its_layers():
@@ -152,4 +152,4 @@ def test_states_that_overflow_hold_nothing():
     with pytest.raises(InputError, match="memory capacity: the states grow beyond float32; lower the spectral radius"):
         capacity.memory_capacity(growing, samples=64)
     with pytest.raises(InputError, match="effective rank: the states grow beyond float32; lower the spectral radius"):
-        capacity.effective_rank(capacity.sample_states(growing, text(200, 2)).states)
+        capacity.effective_rank(np.asarray(capacity.sample_states(growing, text(200, 2))[0]))

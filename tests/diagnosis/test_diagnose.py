@@ -48,6 +48,7 @@ def test_what_is_written_goes_beside_the_run(folder, result):
     assert found["settings"]["spectral_radius"] == 0.99 and found["theory"]["radius"] == pytest.approx(0.99, rel=1e-3)
     assert len(found["state_contraction"]["distance"]) == 301 and found["state_contraction"]["rate"] < 0
     assert 1 <= found["effective_rank"] <= 16 and 0 < found["memory_capacity"]["total"] <= 16
+    assert -1 < found["lyapunov_exponent"] < 0
     memory = found["memory_capacity"]
     assert memory["total"] == pytest.approx(np.mean(memory["totals"])) and len(memory["totals"]) == 3
     assert memory["total"] == pytest.approx(np.sum(memory["by_delay"]))

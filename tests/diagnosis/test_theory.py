@@ -69,7 +69,7 @@ EMPTY = [[1.0, 0.0], [1.0, 0.0]]  # the second token reaches no unit
         (by_hand(DOUBLE), "tanh", "undecided", "modulus 2"),
         # With leak it is the linearisation that counts: rho(W) = 1.2, yet 0 is stable.
         (by_hand(-1.2 * np.eye(2), EMPTY, 0.5), "tanh", "undecided", "1.2 is not below 1"),
-        (by_hand(np.eye(2), EMPTY), "tanh", "undecided", "(1)"),
+        (by_hand(np.eye(2), EMPTY), "tanh", "undecided", "(1.000)"),
         (by_hand(HALF, leak=[0.0, 1.0]), "tanh", "fails", "1 of 2 units"),
         (by_hand(HALF), "relu", "undefined", "relu"),
     ],
@@ -87,7 +87,7 @@ ONE = np.ones((2, 2), np.float32)
     [
         ([by_hand(HALF), by_hand(0.8 * np.eye(2), ONE)], "holds", "the largest sigma_max(W) of 2 layers = 0.8"),
         ([by_hand(HALF), by_hand(DOUBLE, ONE)], "undecided", "every token has a column in W_in"),
-        ([by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)], "fails", "modulus 2, above 1, and input 0 occurs"),
+        ([by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)], "fails", "modulus 2.000, above 1, and input 0 occurs"),
         ([by_hand(HALF), by_hand(HALF, ONE, [0.0, 1.0])], "fails", "1 of 4 units have leak 0"),
     ],
 )

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
+from esnlm.reporting import blimp_text
 from tests.evaluation.fake_run import fake_run
 
 BOS, EOS = 1, 2
@@ -153,3 +155,48 @@ def test_in_a_set_the_right_sentence_is_above_all_others(tmp_path):
     # All sentences are equally long, and a coin that is thrown among three is right once in three.
     assert found.result["baselines"]["length"]["overall"]["accuracy"] == pytest.approx(100 / 3)
     assert found.details[1] == {"sentence_bad": "a", "sentences_bad": ["c", "a"], "log_probs_bad": [-4.0, -1.0]}
+
+
+@pytest.mark.parametrize("normalize", ["tokens", "bytes"])
+def test_accuracies_by_log_p_of_a_token_and_of_a_byte(tmp_path, normalize):
+    """With log p = log of the length, and one of two tokens or bytes for a letter, all is known by hand."""
+    table = {"ab": -2.0, "abcd": -3.0, "é": -1.4, "xyz": -2.0}
+    pairs = [pair("x", "ab", "abcd"), pair("x", "abcd", "ab", index=1), pair("x", "é", "xyz", index=2)]
+    run = fake_run(tmp_path, says(table))
+    with pytest.raises(InputError, match="^normalize is 'words': choose one of none, tokens, bytes"):
+        evaluate(run, pairs, normalize="words")
+    assert "normalized" not in evaluate(run, pairs).result
+    result = evaluate(run, pairs, "no-eos" if normalize == "tokens" else "paper", normalize=normalize).result
+    # Per token of "no-eos" -1, -0.75, -1.4, -0.67, as one id is one character; per byte -1, -0.75, -0.7, -0.67.
+    assert result["overall"]["accuracy"] == pytest.approx(200 / 3)
+    assert result["normalized"]["by"] == normalize and result["normalized"]["overall"]["accuracy"] == pytest.approx(
+        100 / 3
+    )
+    assert f" | per {normalize[:-1]} | " in blimp_text.markdown(result)
+
+
+def test_normalized_accuracies_are_those_of_lm_evaluation_harness(tmp_path):
+    """Its own task on the same log-probabilities: acc, and acc_bytes, which is acc_norm for text in ASCII."""
+    task = pytest.importorskip("lm_eval.api.task", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdeé日"), rng.integers(1, 12))) for _ in range(400)]
+    table = {word: -float(len(word) ** 0.7 * rng.integers(2, 9)) for word in words}
+    docs = list(zip(words[::2], words[1::2], strict=True))
+    harness = SimpleNamespace(
+        config=SimpleNamespace(process_results=None),
+        _metric_fn_list=dict.fromkeys(["acc", "acc_norm", "acc_bytes"]),
+        OUTPUT_TYPE="multiple_choice",
+        doc_to_choice=lambda doc: doc,
+        doc_to_target=lambda doc: 0,
+        multiple_input=False,
+        multiple_target=False,
+    )
+    process = task.ConfigurableTask.process_results
+    by_harness = [process(harness, doc, [(table[word], False) for word in doc]) for doc in docs]
+    pairs = [pair("x", *doc, index=i) for i, doc in enumerate(docs)]
+    found = evaluate(fake_run(tmp_path, says(table)), pairs, "lm-eval", normalize="bytes").result
+    mean = {name: 100 * np.mean([each[name] for each in by_harness]) for name in ("acc", "acc_bytes")}
+    assert found["overall"]["accuracy"] == pytest.approx(mean["acc"])
+    assert found["normalized"]["overall"]["accuracy"] == pytest.approx(mean["acc_bytes"]) != pytest.approx(mean["acc"])
+    ascii_only = [i for i, doc in enumerate(docs) if "".join(doc).isascii()]
+    assert ascii_only and all(by_harness[i]["acc_norm"] == by_harness[i]["acc_bytes"] for i in ascii_only)

@@ -55,7 +55,9 @@ def test_group_log_probs_agree_with_the_oracle(model, sequences, chunk, window_t
     group, frozen = np.arange(V) % 3 == 0, model.reservoir
     stream = FeatureStream(frozen.for_device("csr"), slots=16, capacity=32)
     params = model.params["readout"]
-    found = scoring.group_log_probs(stream, params, sequences, group, "float32", chunk, window_tokens)
+    found = scoring.token_log_probs(
+        stream, params, sequences, "float32", chunk, window_tokens=window_tokens, group=group
+    )
     assert sum(map(len, found)) > 300, "even the largest of these chunks does not hold all predictions"
     for log_probs, sequence in zip(found, sequences, strict=True):
         assert len(log_probs) == max(0, len(sequence) - 1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esnlm.errors import InputError
-from esnlm.evaluation.surprisal import word_ends
+from esnlm.evaluation.surprisal import separator_of, word_ends
 from tests.evaluation import small_run
 from tests.evaluation.small_run import TOKENIZER, TOLERANCE, log_distributions, log_probs
 
@@ -64,6 +64,45 @@ def test_the_words_of_a_sentence_can_be_given(run, whitespace):
     assert given[1]["surprisal_nats"] == pytest.approx(cats["surprisal_nats"] + sleep["surprisal_nats"], rel=1e-12)
     assert (given[1]["start"], given[1]["end"], given[1]["position"]) == (cats["start"], sleep["end"], 1)
     assert [given[0], *given[2:]] == [the, run_ | {"position": 2}, end | {"position": 3}, *second]
+
+
+SPACELESS = {"zh": "我们 在 家", "ja": "ねこ が 寝る 2020 。", "th": "แมว นอน", "my": "ကြောင် အိပ်"}
+
+
+@pytest.mark.parametrize("language", SPACELESS)
+def test_words_in_scripts_without_spaces_are_joined_without(run, capsys, language):
+    words = SPACELESS[language].split()
+    rows = run.surprisal([words, ["The", "cats"]], unit="nats")
+    expected = -run.log_probs(["".join(words), "The cats"])
+    np.testing.assert_allclose(sums(rows, 2), expected, rtol=1e-12)
+    assert column(rows, "word")[: len(words)] == words
+    told = "1 sentence in a script without spaces: its words are joined without; the separator ' ' puts spaces between"
+    assert told in capsys.readouterr().err
+    for separator in (" ", "", "_"):
+        rows = run.surprisal([words], unit="nats", separator=separator)
+        assert sums(rows, 1) == pytest.approx(-run.log_probs([separator.join(words)]), rel=1e-12)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "words, between",
+    [
+        (["The", "word", "猫"], " "),
+        (["WHO", "说", "的"], ""),
+        (["2020", "年"], ""),
+        (["2", "+", "2"], " "),
+        (["나는", "집에"], " "),
+    ],
+)
+def test_a_sentence_is_in_the_script_of_half_of_its_words(words, between):
+    assert separator_of(words) == between
+
+
+def test_of_words_that_share_a_token_the_first_has_the_surprisal(run):
+    rows = run.surprisal([["sl", "eep", "."]], unit="nats", separator="", eos=False)
+    first, last = column(run.surprisal(["sleep."], "token", "nats", eos=False), "surprisal_nats")
+    assert column(rows, "surprisal_nats") == [first, None, last]
+    assert [(row["start"], row["end"]) for row in rows] == [(0, 2), (2, 5), (5, 6)]
 
 
 def test_white_space_can_be_paid_for_by_the_word_before(run):

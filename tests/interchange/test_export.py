@@ -70,7 +70,7 @@ def test_the_weights_are_all_there_and_sparse_ones_sparse(run, folder):
         dense[np.repeat(np.arange(24), np.diff(starts)), columns] = stored[f"{prefix}recurrent.values"]
         assert np.array_equal(dense, layer.w_rec.todense())
     dense = np.zeros((bpe().vocab_size, 25), np.float32)  # N is where there is no connection
-    np.put_along_axis(dense, stored["model.cell.layers.0.input.units"], stored["model.cell.layers.0.input.values"], 1)
+    np.put_along_axis(dense, stored["model.cell.layers.0.input.units"], stored["model.cell.layers.0.input.weight"], 1)
     assert np.array_equal(dense[:, :24].T, loaded.model.reservoir.layers[0].w_in.todense())
     for name, own in (("a.weight", "a"), ("b.weight", "b"), ("a.bias", "bias")):
         assert np.array_equal(stored[f"model.readout.{name}"], loaded.model.params["readout"][own])
@@ -211,7 +211,7 @@ def test_bos_is_first_where_special_tokens_are_asked_for(pair):
     own, fast = pair
     ids = own.encode("The cats")
     assert fast.encode("The cats").ids == [own.bos, *ids]
-    assert fast.encode("The cats", " sleep").ids == [own.bos, *ids, own.bos, *own.encode(" sleep")]
+    assert fast.encode("The cats", " sleep").ids == [own.bos, *ids, *own.encode(" sleep")]
     assert fast.encode("The cats<|endoftext|>").ids == [own.bos, *ids, own.eos]
     assert fast.get_vocab()["<|pad|>"] == own.vocab_size and fast.get_vocab()["<|endoftext|>"] == own.eos
     text, found = "The cats sleep.", fast.encode("The cats sleep.")

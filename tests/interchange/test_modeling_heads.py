@@ -72,23 +72,101 @@ def test_gradients_add_up_over_the_parts_of_a_batch(name, folders):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_classes_are_learned_from_the_last_features(name, folders):
-    """Padding changes nothing, and the new layer has a gradient."""
+@pytest.mark.parametrize("head", ["Sequence", "Token"])
+def test_classes_are_learned_from_the_features(head, name, folders):
+    """Of a text from its last ones, of a token from its own. Padding changes nothing, and the new layer has a gradient."""
     import torch
 
-    model, tokenizer = load("AutoModelForSequenceClassification", folders(name), num_labels=3)
+    model, tokenizer = load(f"AutoModelFor{head}Classification", folders(name), num_labels=3)
     batch = tokenizer(SENTENCES, return_tensors="pt", padding=True)
-    found = model(**batch, labels=torch.arange(len(SENTENCES)) % 3)
+    labels = torch.arange(batch["input_ids"].numel()).reshape(batch["input_ids"].shape) % 3
+    found = model(**batch, labels=labels if head == "Token" else labels[:, 0])
     found.loss.backward()
     assert 0 < float(model.score.weight.detach().std()) < 0.1 and model.score.weight.grad.abs().sum() > 0
-    alone = [model(**tokenizer(sentence, return_tensors="pt")).logits[0] for sentence in SENTENCES]
-    torch.testing.assert_close(found.logits, torch.stack(alone), rtol=0, atol=1e-6)
+    for row, mask, sentence in zip(found.logits, batch["attention_mask"].bool(), SENTENCES, strict=True):
+        (alone,) = model(**tokenizer(sentence, return_tensors="pt")).logits
+        torch.testing.assert_close(row[mask] if head == "Token" else row, alone, rtol=0, atol=1e-6)
 
 
-def test_a_model_can_be_traced(folders):
+def test_a_text_of_a_pair_is_not_forgotten_at_the_second_one(folders):
+    """A second BOS would set the state back, and a classifier of pairs see one of them only."""
     import torch
 
-    model, tokenizer = load("AutoModelForCausalLM", folders("two layers"))
+    model, tokenizer = load("AutoModel", folders("LSTM"))
+    first, other = (tokenizer(text, SENTENCES[0], return_tensors="pt")["input_ids"] for text in SENTENCES[1:3])
+    assert not torch.allclose(*(model(ids).last_hidden_state[0, -1] for ids in (first, other)), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "ESN+i, dense, two layers", "dense embedding, two layers, membrane"])
+def test_vectors_of_tokens_are_read_in_their_place(name, folders):
+    """Logits and loss are those of the tokens, whose vectors have the gradient that finite differences have."""
+    import torch
+
+    model, tokenizer = load("AutoModelForCausalLM", folders(name))
+    embed = model.get_input_embeddings()
+    for side in ("right", "left"):
+        batch = tokenizer(SENTENCES, return_tensors="pt", padding=True, padding_side=side)
+        mask, labels = batch["attention_mask"], batch["input_ids"]
+        vectors = embed(labels).detach()
+        expected, found = model(**batch, labels=labels), model(None, mask, inputs_embeds=vectors, labels=labels)
+        assert torch.equal(found.logits[mask.bool()], expected.logits[mask.bool()]) and found.loss == expected.loss
+    ids = tokenizer(SENTENCES[0], return_tensors="pt")["input_ids"]
+    model, vectors = model.double(), embed(ids).double().detach().requires_grad_()
+
+    def score(vectors):
+        return model(inputs_embeds=vectors).logits[0, -1].log_softmax(-1)[0]
+
+    (gradient,) = torch.autograd.grad(score(vectors), vectors)
+    gradient = gradient[0, 2]
+    way = torch.randn(len(gradient), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    way[gradient == 0] = 0  # n-grams are looked up by the id, which is one of a deep readout's numbers
+    moved = [vectors.detach().clone() for _ in range(2)]
+    moved[0][0, 2] += 1e-5 * way
+    moved[1][0, 2] -= 1e-5 * way
+    with torch.no_grad():
+        difference = (score(moved[0]) - score(moved[1])) / 2e-5
+    assert gradient.abs().max() > 0
+    torch.testing.assert_close(difference, gradient @ way, rtol=1e-5, atol=1e-9)
+
+
+def test_without_tokens_nothing_sets_the_state_back(folders):
+    import torch
+
+    model, tokenizer = load("AutoModelForCausalLM", folders("LSTM"))
+    ids = torch.cat([tokenizer(text, return_tensors="pt")["input_ids"] for text in SENTENCES[:2]], 1)
+    vectors = model.get_input_embeddings()(ids)
+    both, alone = model(ids, inputs_embeds=vectors).logits, model(inputs_embeds=vectors).logits
+    assert torch.equal(both, model(ids).logits) and not torch.allclose(alone, both, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, at what peft asks
+def test_lora_trains_all_linear_layers(name, folders):
+    """And its adapters, merged, are the model that was trained."""
+    import torch
+
+    peft = pytest.importorskip("peft", reason="needs peft: pip install peft")
+    model, tokenizer = load("AutoModelForCausalLM", folders(name))
+    batch = tokenizer(SENTENCES, return_tensors="pt", padding=True)
+    settings = peft.LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear")
+    model = peft.get_peft_model(model, settings)
+    adam = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-2)
+    losses = []
+    for _ in range(10):
+        losses.append(model(**batch, labels=batch["input_ids"]).loss)
+        losses[-1].backward()
+        adam.step()
+        adam.zero_grad()
+    assert losses[-1] < losses[0] - 0.1
+    expected = model(**batch).logits
+    torch.testing.assert_close(model.merge_and_unload()(**batch).logits, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_can_be_traced(name, folders):
+    import torch
+
+    model, tokenizer = load("AutoModelForCausalLM", folders(name))
     ids = tokenizer(SENTENCES[1], return_tensors="pt")["input_ids"]
     traced = torch.export.export(model, (ids,), kwargs={"use_cache": False}, strict=False).module()
     with torch.no_grad():

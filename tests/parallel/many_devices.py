@@ -96,7 +96,7 @@ def scores(run: Path, mesh: dict[str, int]) -> list[np.ndarray]:
     return [
         np.concatenate(loaded.token_log_probs(sentences)),
         np.concatenate(loaded.token_log_probs_of(ids, with_likeliest=True)),
-        np.concatenate(loaded.group_log_probs_of(ids, group)),
+        np.concatenate(loaded.token_log_probs_of(ids, group=group)),
         np.array(loaded.likelihood(sentences).nll),
         np.concatenate(loaded.states(sentences[:2])),
     ]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs.checkpoint import all_steps, latest_step, prune, restore, restore_latest, save, verify
+from esnlm.runs.checkpoint import all_steps, digest, latest_step, prune, restore, restore_latest, save, verify
 
 
 def tree(seed: int = 0) -> dict:
@@ -94,6 +94,12 @@ def test_every_dtype_and_shape_comes_back_exactly(tmp_path):
     arrays["special"] = {"floats": np.array([np.nan, -0.0, np.inf, 1e-45], np.float32), "transposed": np.eye(3, 4).T}
     save(tmp_path / "all", arrays, {})
     assert_same(restore(tmp_path / "all")[0], arrays)
+
+
+def test_the_digest_tells_names_dtypes_and_shapes_apart():
+    zeros = np.zeros((2, 3), np.float32)
+    others = [{"b": zeros}, {"a": zeros.astype(np.int32)}, {"a": zeros.T}, {"a": zeros + 1}]
+    assert digest({"a": zeros}) == digest({"a": zeros.copy()}) not in [digest(other) for other in others]
 
 
 # Damage.

@@ -1,6 +1,5 @@
 """Trackers follow a run, and never stop it."""
 
-import csv
 import shutil
 import sys
 from pathlib import Path
@@ -61,14 +60,9 @@ def test_a_tracker_is_told_of_the_whole_run(started, tmp_path):
 
 def test_metrics_jsonl_does_not_depend_on_trackers_and_they_may_change_within_a_run(alone, tmp_path):
     run = Path(shutil.copytree(alone, tmp_path / "run"))
-    measured = ("tokens_per_second", "peak_memory_bytes")
     RunDirectory(run).summary.unlink()  # as if it was killed while its results were made
-    assert train_run(read(tmp_path, "run", "--tracking", "[csv]")) == 0
-    assert metrics(run) == metrics(alone)
-    with (run / "metrics.csv").open(newline="") as handle:
-        rows = [row for row in csv.DictReader(handle) if row["metric"] not in measured]
-    expected = [(line["step"], key, value) for line in metrics(alone) for key, value in line.items() if key != "step"]
-    assert [(int(row["step"]), row["metric"], float(row["value"])) for row in rows] == expected
+    assert train_run(read(tmp_path, "run", "--tracking", "[tensorboard]")) == 0
+    assert metrics(run) == metrics(alone) and list((run / "tensorboard").iterdir())
 
 
 @pytest.mark.parametrize("method", ["__init__", "log", "summary", "finish"])
@@ -120,10 +114,12 @@ def test_a_package_registers_a_tracker(tmp_path, monkeypatch):
     about.mkdir(parents=True)
     (about.parent / "their_trackers.py").write_text(THEIRS)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-trackers\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[esnlm.trackers]\ntape = their_trackers:Tape\ncsv = their_trackers:Tape\n")
+    (about / "entry_points.txt").write_text(
+        "[esnlm.trackers]\ntape = their_trackers:Tape\ntensorboard = their_trackers:Tape\n"
+    )
     monkeypatch.syspath_prepend(str(about.parent))
-    run = train(tmp_path, "run", "--tracking", "[csv, tape]")
+    run = train(tmp_path, "run", "--tracking", "[tensorboard, tape]")
     told = (run / "tape.txt").read_text().splitlines()
     assert told[0] == "5 epoch peak_memory_bytes tokens tokens_per_second train_nll words" and told[-1] == "finished"
-    assert (run / "metrics.csv").exists()  # nobody takes a name of ours
+    assert (run / "tensorboard").exists()  # nobody takes a name of ours
     sys.modules.pop("their_trackers")

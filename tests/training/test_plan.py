@@ -24,6 +24,7 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
     trained = summary_of(train(tmp_path, "run"))["trainable_params"]
     assert re.search(rf"trained parameters +{trained:,}\b", planned)
     assert re.search(r"updates +24 of 8 sentences\b", planned)
+    assert re.search(r"memory +about .*Python and JAX .*compiled programs", planned)
 
 
 def test_the_plan_refuses_stores_that_a_training_would_refuse(tmp_path):
@@ -86,4 +87,4 @@ def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, mo
     assert experiment.training.sums_size(40, 30) == sum(array.nbytes for array in sums.values())
     params = experiment.model.initialize(30, 0, experiment.model.initialize_frozen(30, 0)[0]).params
     readout_regression.open_state(experiment.training, params, 40, 30, RunDirectory(tmp_path))
-    assert asked[0] == 2 * (experiment.training.sums_size(40, 30) + 4 * plan.trained_entries(experiment.model, 30))
+    assert asked[0] == 2 * (experiment.training.sums_size(40, 30) + 4 * experiment.model.expected_counts(30).trainable)

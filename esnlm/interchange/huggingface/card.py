@@ -80,13 +80,12 @@ def _training(run: Run, data: dict[str, Any]) -> dict[str, Any]:
     return rows
 
 
-def _scores(run: Run) -> dict[str, str]:
+def _scores(run: Run) -> dict[str, Any]:
     """Returns the accuracy in each report of this run at this step."""
     rows = {}
     for file in sorted(RunDirectory(run.directory).evaluation.glob("blimp-*.json")):
         report = json.loads(file.read_bytes())
         if (report["step"], report["config_sha256"]) == (run.step, config_sha256(run)):
             accuracy = report["overall"]["accuracy"]
-            shown = report["status"] if accuracy is None else f"{accuracy:.2f} %"
-            rows[f"{file.stem}, {report['data']['pairs']:,} pairs"] = shown
+            rows[f"{file.stem}, {report['data']['pairs']:,} pairs"] = None if accuracy is None else f"{accuracy:.2f} %"
     return rows

@@ -29,13 +29,16 @@ from .modeling_esnlm import (
     EsnlmConfig,
     EsnlmForCausalLM,
     EsnlmForSequenceClassification,
+    EsnlmForTokenClassification,
     EsnlmModel,
+    Linear,
     Matrix,
     Reservoir,
     State,
     Step,
     TokenInput,
     in_float32,
+    rows,
 )
 
 LOW_BITS = 0xFFFFFFFF  # of a product, as 32 bits keep them
@@ -60,19 +63,18 @@ class Diagonal(Cell):
 
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
-        self.sizes, self.by_token = [config.diagonal], config.diagonal_by_token
-        self.codes = nn.Buffer(torch.zeros(config.num_tokens, config.diagonal))
+        self.sizes = [config.diagonal]
+        # c(w), and beside it f(w) if rates depend on the token
+        self.input = TokenInput((1 + config.diagonal_by_token) * config.diagonal, config.num_tokens)
         self.time_scales = nn.Buffer(torch.ones(config.diagonal))
-        if self.by_token:
-            self.factors = nn.Buffer(torch.ones(config.num_tokens, config.diagonal))
 
     def stepper(self) -> Step:
         exponents = 1 / in_float32(self.time_scales)[:, None]
 
-        def step(state: State, tokens: torch.Tensor) -> State:
-            each = exponents * in_float32(self.factors[tokens]).T if self.by_token else exponents
-            (s,) = state
-            return (s - torch.expm1(-each) * (in_float32(self.codes[tokens]).T - s),)
+        def step(state: State, vectors: torch.Tensor) -> State:
+            (s,), (codes, *factors) = state, vectors.T.split(len(exponents))
+            each = exponents * factors[0] if factors else exponents
+            return (s - torch.expm1(-each) * (codes - s),)
 
         return step
 
@@ -96,9 +98,9 @@ class Gru(Cell):
     def stepper(self) -> Step:
         gates, candidate, bias = self.gates.operand(), self.candidate.operand(), in_float32(self.bias)[:, None]
 
-        def step(state: State, tokens: torch.Tensor) -> State:
+        def step(state: State, vectors: torch.Tensor) -> State:
             (h,) = state
-            x_z, x_r, x_c = self.input(tokens).chunk(3)
+            x_z, x_r, x_c = vectors.T.chunk(3)
             u_z, u_r = (gates @ h).chunk(2)
             z, r = torch.sigmoid(bias + u_z + x_z), torch.sigmoid(u_r + x_r)
             return ((1 - z) * h + z * torch.tanh(candidate @ (r * h) + x_c),)
@@ -106,15 +108,15 @@ class Gru(Cell):
         return step
 
 
-class TokenHistory(Cell):
-    """The last tokens, the newest first, (K, B): each an id plus 1, and 0 before the first token."""
+class History(Cell):
+    """The last K tokens, the newest first, (K size, B): of each its id plus 1 and e(w), and 0 before the first token."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, size: int) -> None:
         super().__init__()
-        self.sizes = [count]
+        self.sizes, self.size = [count * size], size
 
     def stepper(self) -> Step:
-        return lambda state, tokens: (torch.cat([(tokens + 1).to(state[0].dtype)[None], state[0][:-1]]),)
+        return lambda state, vectors: (torch.cat([vectors.T, state[0][: -self.size]]),)
 
 
 class GatedBlock(nn.Module):
@@ -123,61 +125,59 @@ class GatedBlock(nn.Module):
     def __init__(self, rank: int, width: int) -> None:
         super().__init__()
         self.gains = nn.Parameter(torch.ones(rank))
-        self.gate, self.up = (nn.Parameter(torch.zeros(width, rank)) for _ in range(2))
-        self.down = nn.Parameter(torch.zeros(rank, width))
+        self.gate, self.up = (Linear(rank, width, bias=False) for _ in range(2))
+        self.down = Linear(width, rank, bias=False)
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         normed = _normed(z, self.gains)
-        hidden = functional.silu(normed @ in_float32(self.gate).T) * (normed @ in_float32(self.up).T)
-        return z + hidden @ in_float32(self.down).T
+        return z + self.down(functional.silu(self.gate(normed)) * self.up(normed))
 
 
 class Trunk(nn.Module):
-    """From h (B, N), the ids of the last tokens (B, K), the weights of attention (B, heads, L) and A (V, r) to z (B, r)."""
+    """From h (B, N), the last K tokens' ids (B, K) and e(w) (B, K, e), and the weights of attention (B, heads, L) to z (B, r)."""
 
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
         rank, self.normalize, self.attention = config.hidden_size, config.trunk["normalize"], config.attention
         self.recent, self.ngrams, mlp = (config.trunk[name] for name in ("recent_tokens", "ngrams", "gated_mlp"))
-        self.b = nn.Parameter(torch.zeros(rank, config.frozen_size))
+        self.b = Linear(config.frozen_size, rank, bias=False)
         self.vectors = self.recent["count"] + len(self.recent["decays"]) + self.attention["heads"]
         if self.vectors:
-            self.token_weights = nn.Parameter(torch.zeros(rank, self.vectors * self.recent["width"]))
+            self.token_weights = Linear(self.vectors * self.recent["width"], rank, bias=False)
             if not self.recent["tied"]:
                 self.embedding = nn.Parameter(torch.zeros(config.num_tokens, self.recent["width"]))
         if orders := len(self.ngrams["orders"]):
             self.tables = nn.Parameter(torch.zeros(orders, self.ngrams["buckets"], self.ngrams["width"]))
-            self.ngram_weights = nn.Parameter(torch.zeros(rank, orders * self.ngrams["width"]))
+            self.ngram_weights = Linear(orders * self.ngrams["width"], rank, bias=False)
         self.blocks = nn.ModuleList(GatedBlock(rank, mlp["width"]) for _ in range(mlp["blocks"]))
         self.gains = nn.Parameter(torch.ones(rank)) if mlp["blocks"] else None
 
-    def forward(self, h: torch.Tensor, ids: torch.Tensor, attention: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    def forward(self, h: torch.Tensor, ids: torch.Tensor, e: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
         if self.normalize:
             h = functional.layer_norm(h, h.shape[1:], eps=1e-6)
-        z = h @ in_float32(self.b).T
+        z = self.b(h)
         if self.vectors:
-            z = z + self._last_tokens(ids, attention, a)
+            z = z + self.token_weights(self._last_tokens(e, attention))
         if orders := self.ngrams["orders"]:
-            rows = [self.tables[i][self._bucket(ids[:, :n])] for i, n in enumerate(orders)]
-            z = z + self.ngrams["multiplier"] * in_float32(torch.cat(rows, 1)) @ in_float32(self.ngram_weights).T
+            found = [self.tables[i][self._bucket(ids[:, :n])] for i, n in enumerate(orders)]
+            z = z + self.ngrams["multiplier"] * self.ngram_weights(in_float32(torch.cat(found, 1)))
         for block in self.blocks:
             z = block(z)
         return z if self.gains is None else _normed(z, self.gains)
 
-    def _last_tokens(self, ids: torch.Tensor, attention: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    def embed(self, tokens: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        """Returns e(w) of tokens (...), given A (V, r)."""
+        return rows(a, tokens) * self.recent["width"] ** 0.5 if self.recent["tied"] else rows(self.embedding, tokens)
+
+    def _last_tokens(self, e: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
         recent = self.recent
-        # Only the rows that are looked up become float32: a whole table at every token would take far longer.
-        found = in_float32((a if recent["tied"] else self.embedding)[ids.clamp(0)])
-        found = found * recent["width"] ** 0.5 if recent["tied"] else found
-        found = found.masked_fill(ids[..., None] < 0, 0)  # (B, K, e)
-        vectors = [found[:, : recent["count"]]]
+        vectors = [e[:, : recent["count"]]]
         for decay in recent["decays"]:
-            powers = decay ** torch.arange(recent["window"], device=found.device, dtype=found.dtype)
-            seen = found[:, : recent["window"]]
-            vectors.append((powers / powers.norm() @ seen)[:, None])
+            powers = decay ** torch.arange(recent["window"], device=e.device, dtype=e.dtype)
+            vectors.append((powers / powers.norm() @ e[:, : recent["window"]])[:, None])
         if self.attention["heads"]:
-            vectors.append(attention @ found[:, : self.attention["window"]])
-        return torch.cat(vectors, 1).flatten(1) @ in_float32(self.token_weights).T
+            vectors.append(attention @ e[:, : self.attention["window"]])
+        return torch.cat(vectors, 1).flatten(1)
 
     def _bucket(self, ids: torch.Tensor) -> torch.Tensor:
         mixed = torch.zeros_like(ids[:, 0])
@@ -203,8 +203,11 @@ class DeepReadout(Cell):
             self.cells.append(Diagonal(config))
         if config.gru:
             self.cells.append(Gru(config, f"cells.{len(self.cells)}"))
+        self.trunk = Trunk(config)
+        self.reads: list[Any] = [cell.input.size for cell in self.cells]  # numbers of a token that each cell reads
         if config.history:
-            self.cells.append(TokenHistory(config.history))
+            self.reads.append(1 + (config.trunk["recent_tokens"]["width"] if self.trunk.vectors else 0))
+            self.cells.append(History(config.history, self.reads[-1]))
         sizes: list[Any] = [cell.sizes for cell in self.cells]
         self.parts = [len(its) for its in sizes]
         self.sizes: list[int] = [size for its in sizes for size in its]
@@ -213,15 +216,28 @@ class DeepReadout(Cell):
         if self.heads:
             self.projection = nn.Buffer(torch.zeros(keys, config.frozen_size))
             self.sizes += [(self.window + 1) * keys, 1]
-        self.trunk = Trunk(config)
+
+    @property
+    def input(self) -> "DeepReadout":
+        return self
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Returns what the cells read of tokens (...), side by side, (..., K)."""
+        parts = [cell.input(tokens) for cell in self.cells if not isinstance(cell, History)]
+        if self.config.history:
+            parts.append((tokens + 1)[..., None].float())
+        if self.trunk.vectors:
+            parts.append(self.trunk.embed(tokens, self.last_layer[0].a.weight))
+        return torch.cat(parts, -1)
 
     def stepper(self) -> Step:
         steps = [cell.stepper() for cell in self.cells]
         heads, width = self.heads, self.width
 
-        def step(state: State, tokens: torch.Tensor) -> State:
+        def step(state: State, vectors: torch.Tensor) -> State:
             *own, rest = self._by_cell(state)
-            new = tuple(part for one, given in zip(steps, own, strict=True) for part in one(given, tokens))
+            each = zip(steps, own, vectors.split(self.reads, 1), strict=True)
+            new = tuple(part for one, given, read in each for part in one(given, read))
             if not heads:
                 return new
             keys, read = rest
@@ -233,9 +249,10 @@ class DeepReadout(Cell):
         return step
 
     def outputs(self, state: State) -> list[torch.Tensor]:
-        h, ids = self._features(state).T.split([self.config.frozen_size, self.config.history], 1)
-        ids = ids.long() - 1  # (B, K)
-        return [self.trunk(h, ids, self._attention(state), self.last_layer[0].a.weight).T]
+        features, history = self._features(state).T, self.config.history
+        h, last = features[:, : self.config.frozen_size], features[:, self.config.frozen_size :]
+        last = last.unflatten(1, (history, self.reads[-1])) if history else last[..., None]  # (B, K, 1 + e)
+        return [self.trunk(h, last[..., 0].long() - 1, last[..., 1:], self._attention(state)).T]
 
     def _by_cell(self, state: State) -> list[State]:
         """Returns the parts of each cell, and those of attention at the end."""
@@ -255,9 +272,8 @@ class DeepReadout(Cell):
         keys = keys.reshape(self.window + 1, self.heads, self.width, -1)
         likeness = (keys[:1] * keys[1:]).sum(2)  # (L, heads, B)
         past = torch.arange(1, self.window + 1, device=read.device)[:, None, None] < read
-        likeness = likeness.masked_fill(~past, -torch.inf)
-        most = likeness.amax(0).clamp(min=-1)
-        weights = torch.exp(self.config.attention["sharpness"] * (likeness - most)).masked_fill(~past, 0)
+        likeness = likeness.masked_fill(~past, -1)  # the least that a cosine can be
+        weights = torch.exp(self.config.attention["sharpness"] * (likeness - likeness.amax(0))).masked_fill(~past, 0)
         return (weights / weights.sum(0).clamp(min=1)).permute(2, 1, 0)
 
 
@@ -269,13 +285,15 @@ class DeepReadoutModel(EsnlmModel):
 
 
 class DeepReadoutForCausalLM(EsnlmForCausalLM):
-    config_class: Any = DeepReadoutConfig
-    model_class = DeepReadoutModel
+    config_class, model_class = DeepReadoutConfig, DeepReadoutModel
 
 
 class DeepReadoutForSequenceClassification(EsnlmForSequenceClassification):
-    config_class: Any = DeepReadoutConfig
-    model_class = DeepReadoutModel
+    config_class, model_class = DeepReadoutConfig, DeepReadoutModel
+
+
+class DeepReadoutForTokenClassification(EsnlmForTokenClassification):
+    config_class, model_class = DeepReadoutConfig, DeepReadoutModel
 
 
 def _normed(z: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:

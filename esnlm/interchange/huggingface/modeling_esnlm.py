@@ -26,6 +26,7 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
     SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
 from transformers.utils import can_return_tuple
 
@@ -38,7 +39,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tanh": torch.
 PAD_LOGIT = -8192.0
 
 State = tuple[torch.Tensor, ...]  # each (units, B)
-Step = Callable[[State, torch.Tensor], State]  # from a state and tokens (B,) to the next state
+Step = Callable[[State, torch.Tensor], State]  # from a state and the vectors (B, K) of tokens to the next state
 
 
 class EsnlmConfig(PretrainedConfig):
@@ -86,8 +87,18 @@ class CarriedState:
         self.parts = tuple(part.index_select(1, beam_idx.to(part.device)) for part in self.parts)
 
 
+class Linear(nn.Linear):
+    """A trained layer within a cell, which computes in float32 at least."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, in_float32(self.weight), None if self.bias is None else in_float32(self.bias))
+
+
 class Cell(nn.Module):
-    """What reads tokens: `sizes` of the parts of its state, and `stepper`, the function from a state and tokens to the next state."""
+    """What reads tokens: `sizes` of the parts of its state, and `stepper`, which returns a Step.
+
+    The module `input` gives the vectors (..., K) of tokens (...), on which alone a cell's next state depends.
+    """
 
     def outputs(self, state: State) -> list[torch.Tensor]:
         """Returns the features of each layer, (N, B)."""
@@ -120,22 +131,22 @@ class Matrix(nn.Module):
 
 
 class TokenInput(nn.Module):
-    """W_in (N, V), by its columns: `values` (V, K) reach the `units` (V, K), N for none. Of a dense W_in, its transpose."""
+    """A column of W_in or an embedding for each token: rows of `weight` (V, N), or `weight` (V, K) at `units` (V, K), N for none."""
 
-    def __init__(self, units: int, tokens: int, connections: int | None, is_trained: bool = False) -> None:
+    def __init__(self, size: int, tokens: int, connections: int | None = None, is_trained: bool = False) -> None:
         super().__init__()
-        self.state_size, self.is_sparse = units, connections is not None
-        values = torch.zeros(tokens, units if connections is None else connections)
-        self.values: torch.Tensor = nn.Parameter(values) if is_trained else nn.Buffer(values)
+        self.size, self.is_sparse = size, connections is not None
+        weight = torch.zeros(tokens, size if connections is None else connections)
+        self.weight: torch.Tensor = nn.Parameter(weight) if is_trained else nn.Buffer(weight)
         if self.is_sparse:
-            self.units = nn.Buffer(torch.zeros(values.shape, dtype=torch.int32))
+            self.units = nn.Buffer(torch.zeros(weight.shape, dtype=torch.int32))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        values = in_float32(self.values[tokens]).T  # (K, B)
+        values = rows(self.weight, tokens)
         if not self.is_sparse:
             return values
-        units = self.units[tokens].long().T  # (K, B)
-        return values.new_zeros(self.state_size + 1, len(tokens)).scatter_add(0, units, values)[:-1]
+        values, units = values.movedim(-1, 0), rows(self.units, tokens).long().movedim(-1, 0)  # the step wants (N, B)
+        return values.new_zeros(self.size + 1, *tokens.shape).scatter_add(0, units, values)[:-1].movedim(0, -1)
 
 
 class Layer(nn.Module):
@@ -171,16 +182,19 @@ class Reservoir(Cell):
         self.sizes = [config.state_size for _ in layers]
         self.layers: Any = nn.ModuleList(Layer(config, f"{prefix}layers.{i}", is_first=i == 0) for i in layers)
         if config.embedding is not None:
-            self.embedding = nn.Buffer(torch.zeros(config.num_tokens, config.embedding))
+            self.embedding = TokenInput(config.embedding, config.num_tokens)
+
+    @property
+    def input(self) -> TokenInput:
+        return getattr(self, "embedding", self.layers[0].input)
 
     def stepper(self) -> Step:
         layers = self.layers
         w_rec = [layer.recurrent.operand() for layer in layers]
         w_in: list[Any] = [None if isinstance(layer.input, TokenInput) else layer.input.operand() for layer in layers]
-        embedding = in_float32(self.embedding) if w_in[0] is not None else None
 
-        def step(state: State, tokens: torch.Tensor) -> State:
-            drive = layers[0].input(tokens) if embedding is None else w_in[0] @ embedding[tokens].T.contiguous()
+        def step(state: State, vectors: torch.Tensor) -> State:
+            drive = vectors.T if w_in[0] is None else w_in[0] @ vectors.T.contiguous()
             new = list[torch.Tensor]()
             for i, layer in enumerate(layers):
                 drive = drive if i == 0 else w_in[i] @ layers[i - 1].output(new[-1])
@@ -200,16 +214,15 @@ class Lstm(Cell):
         super().__init__()
         width = config.hidden_size
         self.sizes = [width, width]
-        self.embedding = nn.Parameter(torch.zeros(config.num_tokens, width))
-        self.w_ih, self.w_hh = (nn.Parameter(torch.zeros(4 * width, width)) for _ in range(2))
-        self.b_ih, self.b_hh = (nn.Parameter(torch.zeros(4 * width)) for _ in range(2))
+        self.input = TokenInput(width, config.num_tokens, is_trained=True)
+        self.ih, self.hh = (Linear(width, 4 * width) for _ in range(2))
 
     def stepper(self) -> Step:
-        weights = [in_float32(each) for each in (self.w_ih, self.w_hh, self.b_ih, self.b_hh)]
-
-        def step(state: State, tokens: torch.Tensor) -> State:
-            h, c = torch.lstm_cell(in_float32(self.embedding[tokens]), [part.T for part in state], *weights)
-            return h.T, c.T
+        def step(state: State, vectors: torch.Tensor) -> State:
+            h, c = state
+            i, f, g, o = (self.ih(vectors) + self.hh(h.T)).T.chunk(4)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            return torch.sigmoid(o) * torch.tanh(c), c
 
         return step
 
@@ -256,33 +269,42 @@ class EsnlmModel(EsnlmPreTrainedModel):
     def _cell(self, config: EsnlmConfig) -> nn.Module:
         return Lstm(config) if config.family == "lstm" else Reservoir(config)
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Returns the module from tokens (...) to what the network reads of them, the vectors (..., K)."""
+        return self.cell.input
+
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         past_key_values: Any = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         cache: Any = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Any,
     ) -> Any:
         """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState by transformers' name for it.
 
         `attention_mask` is (B, T) or longer, of which the last T count: 0 for a token that pads, on either side; or a causal mask
         (B, T, T). `past_key_values`, or `cache`, is the CarriedState that an earlier call returned. `hidden_states` has the
-        output of each layer, and if there are several all of them side by side.
+        output of each layer, and if there are several all of them side by side. `inputs_embeds` (B, T, K) are read in place of
+        the vectors of the tokens; without `input_ids`, which show where BOS stands, nothing sets the state back.
         """
-        reads = self.mask_of(input_ids, attention_mask)
-        tokens = input_ids.masked_fill(input_ids == self.config.num_tokens, 0)
+        given: Any = inputs_embeds if input_ids is None else input_ids
+        reads = self.mask_of(given, attention_mask)
         before = past_key_values if cache is None else cache
         if not isinstance(before, CarriedState):
             like = in_float32(self.readout.a.bias)
-            before = CarriedState(tuple(like.new_zeros(size, len(tokens)) for size in self.cell.sizes), 0)
-        state, found, begins = before.parts, [], tokens == self.config.bos_token_id
-        with torch.autocast(input_ids.device.type, enabled=False):  # which would round the state at every step
+            before = CarriedState(tuple(like.new_zeros(size, len(reads)) for size in self.cell.sizes), 0)
+        begins = torch.zeros_like(reads) if input_ids is None else input_ids == self.config.bos_token_id
+        state, found, embed = before.parts, [], self.get_input_embeddings()
+        with torch.autocast(reads.device.type, enabled=False):  # which would round the state at every step
             step = self.cell.stepper()
-            for t in range(tokens.shape[1]):
-                new = step(tuple(part.masked_fill(begins[:, t], 0) for part in state), tokens[:, t])
+            for t in range(reads.shape[1]):
+                vectors = embed(given[:, t]) if inputs_embeds is None else in_float32(inputs_embeds[:, t])
+                new = step(tuple(part.masked_fill(begins[:, t], 0) for part in state), vectors)
                 state = tuple(torch.where(reads[:, t], *each) for each in zip(new, state, strict=True))
                 found.append(self.cell.outputs(state))
         layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]  # (T, N, B)
@@ -295,17 +317,17 @@ class EsnlmModel(EsnlmPreTrainedModel):
         hidden: Any = None
         if output_hidden_states:
             hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
-        carried: Any = CarriedState(state, before.length + tokens.shape[1]) if use_cache else None
+        carried: Any = CarriedState(state, before.length + reads.shape[1]) if use_cache else None
         return BaseModelOutputWithPast(last_hidden_state=features, hidden_states=hidden, **{CACHE: carried})
 
-    def mask_of(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Returns which tokens are to be read, (B, T) bool."""
-        reads = input_ids != self.config.num_tokens
+    def mask_of(self, given: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """Returns which tokens (B, T) or vectors (B, T, K) are to be read, (B, T) bool."""
+        reads = given != self.config.num_tokens if given.dim() == 2 else given[..., 0].isfinite()
         if attention_mask is None:
             return reads
         if attention_mask.dim() == 3:  # BabyLM's fine-tuning gives a mask (B, T, T) to a causal model
             attention_mask = attention_mask.diagonal(dim1=1, dim2=2)
-        return reads & attention_mask[:, -input_ids.shape[1] :].bool()
+        return reads & attention_mask[:, -reads.shape[1] :].bool()
 
 
 class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
@@ -324,13 +346,14 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         past_key_values: Any = None,
         labels: torch.Tensor | None = None,
         logits_to_keep: int = 0,
         cache: Any = None,
         num_items_in_batch: int | torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
         """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels` the mean loss in nats.
@@ -339,19 +362,17 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         that of the token before it, is 0. With `num_items_in_batch`, which a Trainer gives, the loss is the sum divided by it, so that
         gradients add up over the parts of a batch. `logits_to_keep` asks for the logits of the last tokens only.
         """
-        read = self.model(input_ids, attention_mask, past_key_values, cache=cache, return_dict=True, **kwargs)
+        given = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
+        read = self.model(input_ids, attention_mask, past_key_values, **kwargs | given)
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
         loss = None
         if labels is not None:
-            mask = self.model.mask_of(input_ids, attention_mask)
-            pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, 1:] | ~mask[:, :-1]
-            targets = labels[:, 1:].masked_fill(pads, -100)
-            loss = functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1).float(),
-                targets.flatten(),
-                reduction="mean" if num_items_in_batch is None else "sum",
-            )
-            loss = loss if num_items_in_batch is None else loss / num_items_in_batch
+            mask = self.model.mask_of(inputs_embeds if input_ids is None else input_ids, attention_mask)
+            pads = (
+                (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)
+            )  # the first label is no target in any case
+            asked = {"labels": labels.masked_fill(pads, -100), "num_items_in_batch": num_items_in_batch}
+            loss = self.loss_function(logits=logits, vocab_size=self.config.num_tokens, **asked)
         logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)
         more = {"hidden_states": read.hidden_states, CACHE: read.get(CACHE)}
         return CausalLMOutputWithPast(loss=loss, logits=logits, **more)
@@ -372,6 +393,7 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
     """The network under a linear layer that scores the classes of a text from its last features."""
 
     model_class = EsnlmModel
+    output_class: Any = SequenceClassifierOutput
 
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
@@ -383,19 +405,36 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens (B, T), and returns `logits` (B, classes), and with `labels` the loss that `config.problem_type` names."""
-        read = self.model(input_ids, attention_mask, use_cache=False, return_dict=True)
-        logits = self.score(read.last_hidden_state[:, -1])  # tokens that pad leave the state as it was
+        """Reads as EsnlmModel does, and returns `logits` of classes, and with `labels` the loss.
+
+        Logits are (B, classes) of a text, whose loss `config.problem_type` names, and (B, T, classes) of tokens.
+        """
+        asked = {"output_hidden_states": output_hidden_states, "use_cache": False, "return_dict": True}
+        read = self.model(input_ids, attention_mask, inputs_embeds=inputs_embeds, **asked)
+        features = read.last_hidden_state  # tokens that pad leave the state as it was
+        logits = self.score(features[:, -1] if self.output_class is SequenceClassifierOutput else features)
         loss = None
         if labels is not None:
-            given = {"labels": labels, "logits": logits, "pooled_logits": logits}
-            loss = self.loss_function(**given, config=self.config, **kwargs)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=read.hidden_states)
+            loss = self.loss_function(labels=labels, logits=logits, pooled_logits=logits, config=self.config, **kwargs)
+        return self.output_class(loss=loss, logits=logits, hidden_states=read.hidden_states)
+
+
+class EsnlmForTokenClassification(EsnlmForSequenceClassification):
+    """The network under a linear layer that scores the classes of each token from the features after it."""
+
+    output_class = TokenClassifierOutput
+
+
+def rows(table: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Returns the rows of tokens (...) in float32 at least; what pads, which is never read, has the first one."""
+    return in_float32(table[tokens.masked_fill(tokens == len(table), 0)])
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:

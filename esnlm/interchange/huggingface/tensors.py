@@ -52,10 +52,10 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
         case Lstm():
             if orders := list(model.config.ngrams.orders):
                 raise _not_exported("model.ngrams.orders", orders)
-            names = ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")
-            cell = _arrays(**{name: getattr(model, name) for name in names})
+            names = {"ih.weight": "w_ih", "hh.weight": "w_hh", "ih.bias": "b_ih", "hh.bias": "b_hh"}
+            cell = _arrays(**{key: getattr(model, name) for key, name in names.items()})
             # A tied embedding is exported as a matrix of its own.
-            cell["embedding"] = np.float32(embedding_scale(model.config)) * cell["embedding"]
+            cell["input.weight"] = np.float32(embedding_scale(model.config)) * np.asarray(model.embedding[...])
             readout = _readout(linear.from_arrays(model.readout_arrays(model.params)))
         case DeepReadout():
             cell, settings = _deep_readout(model)
@@ -64,7 +64,7 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
             raise _not_exported("model.family", model.config.family)
     is_deep = isinstance(model, DeepReadout)
     module, name = ("modeling_deep_readout", "DeepReadout") if is_deep else ("modeling_esnlm", "Esnlm")
-    heads = ("ForCausalLM", "ForSequenceClassification")
+    heads = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
     classes = {"AutoConfig": f"{name}Config", "AutoModel": f"{name}Model"}
     classes |= {f"AutoModel{head}": f"{name}{head}" for head in heads}
     nonzeros = {}
@@ -105,7 +105,8 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
                 own, described = _reservoir(cell, config.reservoir, train_input=False, prefix=prefix)
                 settings |= described | {"reservoirs": settings["reservoirs"] + 1}
             case Diagonal():
-                own = _arrays(prefix, codes=cell.codes, time_scales=cell.time_scales, factors=cell.factors)
+                read = [np.asarray(table[...]) for table in (cell.codes, cell.factors) if table is not None]
+                own = {f"{prefix}input.weight": np.concatenate(read, 1)} | _arrays(prefix, time_scales=cell.time_scales)
                 settings |= {"diagonal": cell.output_size, "diagonal_by_token": cell.factors is not None}
             case Gru():
                 own = _columns(cell.input.get_value(), f"{prefix}input.") | _arrays(prefix, bias=cell.bias)
@@ -120,17 +121,17 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
     if isinstance(model.frozen, Attention):
         tensors |= _arrays(projection=model.frozen.projection)
     settings |= {"attention": asdict(config.attention), "trunk": asdict(config.readout)}
-    trunk: dict[str, Any] = {"b": layers.b}
+    trunk: dict[str, Any] = {"b.weight": layers.b}
     if layers.recent_tokens is not None:
-        trunk |= {"token_weights": layers.recent_tokens.weights}
+        trunk |= {"token_weights.weight": layers.recent_tokens.weights}
         trunk |= {"embedding": None if config.readout.recent_tokens.tied else layers.recent_tokens.embedding}
     if layers.ngrams is not None:
-        trunk |= {"tables": layers.ngrams.tables, "ngram_weights": layers.ngrams.weights}
+        trunk |= {"tables": layers.ngrams.tables, "ngram_weights.weight": layers.ngrams.weights}
     if layers.gated_mlp is not None:
         trunk |= {"gains": layers.gated_mlp.norm.gains}
         for i, block in enumerate(layers.gated_mlp.blocks):
-            trunk |= {f"blocks.{i}.gains": block.norm.gains, f"blocks.{i}.gate": block.gate}
-            trunk |= {f"blocks.{i}.up": block.up, f"blocks.{i}.down": block.down}
+            trunk |= {f"blocks.{i}.gains": block.norm.gains}
+            trunk |= {f"blocks.{i}.{name}.weight": getattr(block, name) for name in ("gate", "up", "down")}
     return tensors | _arrays("trunk.", **trunk), settings
 
 
@@ -148,7 +149,7 @@ def _reservoir(
         w_in = _token_input(layer, f"{inner}input.") if reads_tokens else _matrix(layer.stored_w_in, f"{inner}input.")
         tensors |= _matrix(layer.stored_w_rec, f"{inner}recurrent.") | _arrays(inner, leak=layer.leak) | w_in
     if first.embedding is not None:
-        tensors[f"{prefix}embedding"] = np.ascontiguousarray(np.asarray(first.embedding[...]).T)  # (V, D)
+        tensors[f"{prefix}embedding.weight"] = np.ascontiguousarray(np.asarray(first.embedding[...]).T)  # (V, D)
     return tensors, {
         "num_hidden_layers": len(reservoir.layers),
         "state_size": first.state_size,
@@ -173,8 +174,8 @@ def _token_input(layer: Reservoir, prefix: str) -> Tensors:
 def _columns(w_in: Matrix, prefix: str) -> Tensors:
     columns = sparse.prepare_columns(w_in)
     if isinstance(columns, sparse.Columns):
-        return {f"{prefix}values": np.asarray(columns.value), f"{prefix}units": np.asarray(columns.index)}
-    return {f"{prefix}values": np.ascontiguousarray(columns)}
+        return {f"{prefix}weight": np.asarray(columns.value), f"{prefix}units": np.asarray(columns.index)}
+    return {f"{prefix}weight": np.ascontiguousarray(columns)}
 
 
 def _matrix(matrix: Matrix, prefix: str) -> Tensors:

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer
-from esnlm.data.tokenizer_json import character_of_byte
+from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer
+from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, open_library
 from esnlm.errors import InputError
 
 PAD = "<|pad|>"
@@ -13,32 +13,39 @@ PAD = "<|pad|>"
 def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     """Returns the content of tokenizer.json and of tokenizer_config.json, by name.
 
-    With special tokens it puts BOS first, before each text of a pair too. It pads on the right: with EOS, or with a token of its
-    own, whose id is the size of the run's vocabulary.
+    With special tokens it puts BOS first; before the second text of a pair, BOS would set the state back and the first be lost. It
+    pads on the right: with EOS, or with a token of its own, whose id is the size of the run's vocabulary.
     """
-    pad = ENDOFTEXT if pad_is_eos else PAD
+    fast = open_library(tokenizer.content) if isinstance(tokenizer, HuggingFaceTokenizer) else _fast(tokenizer)
+    bos, eos = (fast.id_to_token(i) for i in (tokenizer.bos, tokenizer.eos))
+    pad = eos if pad_is_eos else PAD
+    fast.add_special_tokens([pad])
+    if fast.token_to_id(pad) != (tokenizer.eos if pad_is_eos else tokenizer.vocab_size):
+        raise InputError(f"tokenizer {tokenizer.name}: cannot be exported: {pad!r} is a word, or ids have no tokens")
+    from tokenizers import processors
+
+    fast.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, tokenizer.bos)]
+    )
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": ENDOFTEXT,
-        "eos_token": ENDOFTEXT,
-        "unk_token": ENDOFTEXT,
+        "bos_token": bos,
+        "eos_token": eos,
+        "unk_token": eos,
         "pad_token": pad,
         "padding_side": "right",
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
-    return {
-        "tokenizer.json": _fast(tokenizer, pad).to_str(pretty=False),
-        "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
-    }
+    return {"tokenizer.json": fast.to_str(pretty=False), "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
 
 
-def _fast(tokenizer: Tokenizer, pad: str) -> Any:
-    """Returns the tokenizer as a `tokenizers.Tokenizer`."""
+def _fast(tokenizer: Any) -> Any:
+    """Returns a TiktokenTokenizer as a `tokenizers.Tokenizer`."""
     import tokenizers
-    from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
+    from tokenizers import Regex, decoders, models, pre_tokenizers
 
-    character = character_of_byte()
+    character = {byte: letter for letter, byte in byte_of_character().items()}
     text = {token: "".join(character[byte] for byte in token) for token in tokenizer.ranks}
     # tiktoken takes a piece of text that is a token as it is, as `ignore_merges` says.
     vocabulary = {text[token]: rank for token, rank in tokenizer.ranks.items()}
@@ -52,14 +59,10 @@ def _fast(tokenizer: Tokenizer, pad: str) -> Any:
         ]
     )
     fast.decoder = decoders.ByteLevel()
-    # After the ranks, so that <|endoftext|> gets the last id of the vocabulary and a token that pads the one after it.
-    for token in dict.fromkeys((ENDOFTEXT, pad)):
-        if token.encode() in tokenizer.ranks:
-            raise InputError(f"tokenizer {tokenizer.name}: cannot be exported, since {token!r} is one of its words")
-        fast.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-    single, pair = f"{ENDOFTEXT} $A", f"{ENDOFTEXT} $A {ENDOFTEXT} $B"
-    bos = [(ENDOFTEXT, tokenizer.bos)]
-    fast.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=bos)
+    # After the ranks, so that <|endoftext|> gets the last id of the vocabulary.
+    if ENDOFTEXT.encode() in tokenizer.ranks:
+        raise InputError(f"tokenizer {tokenizer.name}: cannot be exported, since {ENDOFTEXT!r} is one of its words")
+    fast.add_special_tokens([ENDOFTEXT])
     return fast
 
 

@@ -66,7 +66,8 @@ def trained(run: RunFiles) -> list[Block]:
     figures = [(facts.pop(title), title, unit) for title, unit in titles.items() if title in facts]
     if run.report is not None and run.report["overall"]["accuracy"] is not None:
         overall, name = run.report["overall"], "BLiMP, %" if run.report["anchors"] else "minimal pairs, %"
-        figures.append((f"{overall['accuracy']:.1f}", name, "{:.1f} to {:.1f}".format(*overall["interval"])))
+        about = "{:.1f} to {:.1f}, {:,} pairs".format(*overall["interval"], run.report["data"]["pairs"])
+        figures.append((f"{overall['accuracy']:.1f}", name, about))
     facts |= {"seed": str(run.experiment.seed), "folder": str(run.directory.path)}
     if run.summary.get("device"):
         facts["machine"] = machine(run.summary["device"])

@@ -33,7 +33,6 @@ class Tracker(Protocol):
 StartTracker = Callable[[RunDirectory, dict[str, Any], int], Tracker]
 # The module and class of each, or the class. They are imported when they start.
 TRACKERS: dict[str, str | StartTracker] = {
-    "csv": "esnlm.runs.trackers.csv_file:CsvTracker",
     "tensorboard": "esnlm.runs.trackers.tensorboard:TensorBoardTracker",
     "wandb": "esnlm.runs.trackers.wandb:WandbTracker",
 }

@@ -14,7 +14,7 @@ SUFFIX = ".esnlm"  # of the event files that are ours: TensorBoard reads any nam
 
 
 class TensorBoardTracker:
-    """Writes every figure by update, losses also by words read, and the summary."""
+    """Writes every figure by update, losses also by words read, and the summary as a text, since it has one value of each."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
         try:
@@ -50,8 +50,12 @@ class TensorBoardTracker:
         self._writer.flush()
 
     def summary(self, values: dict[str, Any]) -> None:
-        flat = traverse_util.flatten_dict(values, sep=".")
-        self._add_scalars(values["step"], {f"summary/{name}": value for name, value in flat.items()})
+        rows = [f"| {name} | {value} |" for name, value in traverse_util.flatten_dict(values, sep=".").items()]
+        text = "\n".join(["| | |", "| --- | --- |", *rows])
+        metadata = {"plugin_data": {"plugin_name": "text"}}
+        tensor = {"dtype": 7, "tensor_shape": {}, "string_val": [text.encode()]}  # 7: a string
+        found = self._summary_proto.Summary.Value(tag="summary", metadata=metadata, tensor=tensor)
+        self._add(step=values["step"], summary=self._summary_proto.Summary(value=[found]))
         self._writer.flush()
 
     def finish(self) -> None:

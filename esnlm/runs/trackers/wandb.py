@@ -5,6 +5,7 @@ import os
 import secrets
 from typing import Any
 
+from esnlm.io.console import tell
 from esnlm.io.json_file import write_json
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import numbers
@@ -55,6 +56,8 @@ class WandbTracker:
                 finish_timeout_raises=True,
             ),
         )
+        if mode in ("offline", "dryrun"):
+            tell(f"W&B is offline; this uploads the run: wandb sync {self._run.settings.sync_dir}")
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         self._run.log(numbers(values), step=step)

@@ -13,6 +13,7 @@ from esnlm.reporting.html.sections import (
     losses,
     minimal_pairs,
     samples,
+    trained,
     worst,
 )
 
@@ -27,6 +28,11 @@ def test_sections_are_in_order_and_each_is_there(full):
         *("The model", "Losses", "Minimal pairs", "By paradigm", "Wrong by the largest margin"),
         *("State diagnostics", "Samples", "How to make it again"),
     ]
+
+
+def test_an_accuracy_says_of_how_many_pairs_it_is(full):
+    [keys] = [each for each in trained(full) if each["kind"] == "keys"]
+    assert keys["figures"][-1][2].endswith(f"{full.report['data']['pairs']:,} pairs")
 
 
 def test_a_run_of_which_little_is_known(make_run):

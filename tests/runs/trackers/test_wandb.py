@@ -19,7 +19,7 @@ class FakeWandb:
     Settings = SimpleNamespace
 
     def __init__(self, mode="offline", logged_in=False):
-        self.settings, self.logged_in = SimpleNamespace(mode=mode), logged_in
+        self.settings, self.logged_in = SimpleNamespace(mode=mode, sync_dir="offline-run-1"), logged_in
         self.begun, self.told, self.summary = {}, [], {}
 
     def setup(self, settings):
@@ -56,8 +56,9 @@ def begin(tmp_path, monkeypatch):
     return start
 
 
-def test_what_is_sent(begin, tmp_path):
+def test_what_is_sent(begin, tmp_path, capsys):
     fake, trackers = begin()
+    assert "offline; this uploads the run: wandb sync offline-run-1" in capsys.readouterr().err
     with trackers:
         trackers.log({"step": 2, "train_nll": "inf", "epoch": 1})
         trackers.summary({"status": "diverged", "train_nll": float("inf")})
