@@ -1,7 +1,8 @@
 """Echo state networks for real-valued sequences as scikit-learn's estimators. It needs esnlm[sklearn].
 
 The reservoir is that of `esnlm.Reservoir`, in float64. What is fitted is a ridge regression on (u, x), the input and the
-state, with an intercept.
+state, with an intercept. It is found from sums over the states, which are computed piece by piece: no more of them exist at once than
+those of some thousand steps, or of the longest of `predicts="sequences"`.
 
 Example:
     from esnlm.sklearn import ReservoirRegressor
@@ -10,15 +11,18 @@ Example:
     network.score(u[2000:], y[2000:])                      # R^2, without the first 100 steps: 0.91
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import softmax
 
 from esnlm.api.reservoir import Reservoir
 from esnlm.errors import InputError
-from esnlm.regression.solvers import solve_centred
+from esnlm.regression.base import BLOCK
+from esnlm.regression.ridge import Ridge
+from esnlm.regression.solvers import RidgeSums, folds
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -53,7 +57,7 @@ class _ReservoirEstimator(BaseEstimator):
         bias_scale: float = 0.2,
         activation: str | Callable = "tanh",
         update_rule: str | Callable = "leaky_output",
-        ridge: float = 1e-8,
+        ridge: float | None = None,
         washout: int = 0,
         predicts: str | None = None,
         carry_state: bool = False,
@@ -79,31 +83,55 @@ class _ReservoirEstimator(BaseEstimator):
         """Whether a target belongs to each step, and not to a whole sequence."""
         return (self.predicts or self._default) == "steps"
 
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fits it anew, and returns it. Raises ValueError if X or y has the wrong shape, or a number that is not finite."""
+        self.__dict__.pop("_sums", None)
+        return self.partial_fit(X, y)  # type: ignore[attr-defined]
+
     def states(self, X: Any) -> Any:
         """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for several sequences."""
         check_is_fitted(self)
         sequences, several, _ = self._read(X)
-        found = self._states(sequences)
+        found = [self.reservoir_.run(_with_bias(u), self._end)[0] for u in sequences]
         return found if several or not self._of_steps else found[0]
 
-    def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray]) -> None:
-        """Draws the reservoir and fits the readout to targets (T, L) of each sequence, or [(n, L)] of n whole sequences."""
+    def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray], again: bool) -> None:
+        """Fits the readout to targets (T, L) of each sequence, or [(n, L)] of n whole sequences, beside the earlier ones if `again`."""
+        if self._of_steps:
+            for u, y in zip(sequences, targets, strict=True):
+                check_consistent_length(u, y)
+            if self.washout >= (longest := max(map(len, sequences))):
+                raise InputError(f"washout is {self.washout}: it must leave some of the {longest} steps")
+        if not again:
+            self._draw(sequences[0].shape[1], targets[0].shape[1])
+        washout = self.washout if self._end is None else 0
+        lengths = [len(u) if self._of_steps else 1 for u in sequences]
+        fold = np.split(folds(lengths, self._rng), np.cumsum(lengths)[:-1])
+        y = targets if self._of_steps else [each[None] for each in targets[0]]
+        for i, first, h, end in self._pieces(sequences, self._end):
+            skipped = max(0, washout - first)
+            if skipped < len(h):
+                rows = slice(first + skipped, first + len(h))
+                self._sums.add(h[skipped:], y[i][rows], fold[i][rows])
+            if self.carry_state:
+                self._end = end
+        self.ridge_ = self._sums.choose(Ridge.regularizations) if self.ridge is None else self.ridge
+        self.coef_, self.intercept_ = self._sums.solve(self.ridge_)
+
+    def _draw(self, inputs: int, outputs: int) -> None:
+        """Checks the settings, draws the reservoir, and begins the sums."""
         if self.predicts not in (None, "steps", "sequences"):
             raise InputError(f"predicts is {self.predicts!r}: choose steps, sequences")
         check_scalar(self.state_size, "state_size", Integral, min_val=1)
         check_scalar(self.washout, "washout", Integral, min_val=0)
-        check_scalar(self.ridge, "ridge", Real, min_val=0)
-        for name in ("input_scale", "bias_scale"):
-            check_scalar(getattr(self, name), name, Real)
+        if self.ridge is not None:
+            check_scalar(self.ridge, "ridge", Real, min_val=0)
         if not self._of_steps and (self.washout or self.carry_state):
-            raise InputError(
-                "washout and carry_state are for predicts='steps': a whole sequence is read by its last state"
-            )
-        if self._of_steps and self.washout >= (longest := max(map(len, sequences))):
-            raise InputError(f"washout is {self.washout}: it must leave some of the {longest} steps")
-        inputs, density = sequences[0].shape[1], dict[str, Any]()
+            raise InputError("washout and carry_state are for predicts='steps': a whole sequence is read at its end")
+        density = dict[str, Any]()
         if self.mean_degree is not None:
             density["mean_degree"] = min(self.mean_degree, self.state_size)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         drawn = Reservoir.draw(
             self.state_size,
             inputs=inputs + 1,  # the last one is a constant 1
@@ -112,27 +140,43 @@ class _ReservoirEstimator(BaseEstimator):
             topology=self.topology,
             activation=self.activation,
             update_rule=self.update_rule,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=seed,
             **density,
         )
         self.reservoir_ = drawn.replace(w_in=drawn.w_in * np.append(np.full(inputs, self.input_scale), self.bias_scale))
-        self._end = None
-        kept = slice(self.washout, None) if self._of_steps else slice(-1, None)
-        x = [each[kept] for each in self._inputs_and_states(sequences)]
-        y = [each[kept] for each in targets] if self._of_steps else targets
-        self.coef_, self.intercept_ = solve_centred(np.concatenate(x), np.concatenate(y), self.ridge)
-        if self.carry_state:
-            self._end = self.reservoir_.run(_with_bias(sequences[-1]))[1]
+        self._end, self._sums, self._rng = None, RidgeSums(outputs), np.random.default_rng(seed)
 
     def _outputs(self, X: Any) -> Any:
         """Returns W (u, x) + b: (T, L) of one sequence or a list of such, or (n, L) of n whole sequences."""
         check_is_fitted(self)
         sequences, several, _ = self._read(X)
-        kept = slice(None) if self._of_steps else slice(-1, None)
-        found = [each[kept] @ self.coef_.T + self.intercept_ for each in self._inputs_and_states(sequences)]
+        found: list[list[np.ndarray]] = [[] for _ in sequences]
+        for i, _, h, _ in self._pieces(sequences, self._end):
+            found[i].append(h @ self.coef_.T + self.intercept_)
+        parts = [np.concatenate(each) for each in found]
         if not self._of_steps:
-            return np.concatenate(found)
-        return found if several else found[0]
+            return np.concatenate(parts)
+        return parts if several else parts[0]
+
+    def _pieces(self, sequences: list[np.ndarray], start: Any) -> Iterator[tuple[int, int, np.ndarray, Any]]:
+        """Yields (i, first, h, end): what the readout sees of sequence i from a step on, and the state that it ends in.
+
+        h is (u, x) of each step, or of a whole sequence those of its last step beside the means of all. Short sequences are read side by
+        side, without an end, unless they carry a state.
+        """
+        most = max(1, BLOCK // 2 // self.state_size)  # steps
+        alone = self._of_steps and (self.carry_state or max(map(len, sequences)) > most)
+        for i, u in enumerate(sequences if alone else []):
+            state = start
+            for first in range(0, len(u), most):
+                x, state = self.reservoir_.run(_with_bias(u[first : first + most]), state)
+                yield i, first, np.hstack([u[first : first + most], x]), state
+        group = np.cumsum([0, *map(len, sequences)])[:-1] // most
+        for number in [] if alone else np.unique(group):
+            here = np.flatnonzero(group == number)
+            for i, x in zip(here, self.reservoir_.states([_with_bias(sequences[i]) for i in here]), strict=True):
+                h = np.hstack([sequences[i], x])
+                yield i, 0, h if self._of_steps else np.hstack([h[-1:], h.mean(axis=0, keepdims=True)]), None
 
     def _counted(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Returns targets, predictions and weights of all steps that a score counts: without the washout of the fit."""
@@ -143,15 +187,6 @@ class _ReservoirEstimator(BaseEstimator):
             return np.concatenate([np.asarray(each)[skipped:] for each in (_by_row(given) if several else [given])])
 
         return cut(y), cut(found), None if sample_weight is None else cut(sample_weight)
-
-    def _states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        inputs = [_with_bias(u) for u in sequences]
-        if self._end is not None:
-            return [self.reservoir_.run(u, self._end)[0] for u in inputs]
-        return self.reservoir_.states(inputs)
-
-    def _inputs_and_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        return [np.hstack([u, x]) for u, x in zip(sequences, self._states(sequences), strict=True)]
 
     def _read(self, X: Any, reset: bool = False, y: Any = None, **checks: Any) -> tuple[list[np.ndarray], bool, Any]:
         """Returns the sequences (T, D) of X, whether they are several, and y; in a fit, which resets, with scikit-learn's checks."""
@@ -173,6 +208,8 @@ class _ReservoirEstimator(BaseEstimator):
 
     def _is_several(self, X: Any) -> bool:
         """Returns whether X is several sequences of vectors, and not one array of two axes."""
+        if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
+            X = list(X)
         if not isinstance(X, list | tuple) or not X:
             return isinstance(X, np.ndarray) and X.ndim == 3
         if self._of_steps and isinstance(X[0], np.ndarray) and X[0].ndim == 1:
@@ -192,12 +229,13 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         topology, activation, update_rule: as in `esnlm.Reservoir.draw`. A pickle needs functions that are registered.
         input_scale: standard deviation of W_in. Bring the inputs to a size near 1 before (StandardScaler).
         bias_scale: the same of the weights of a constant input 1.
-        ridge: the penalty, relative to the mean eigenvalue of the covariance of (u, x).
+        ridge: the penalty, relative to the mean eigenvalue of the covariance of what the readout sees; None: the best one of 1e-9, 1e-8, ..,
+            1 by 4-fold cross-validation, over whole sequences, or over the quarters of a single one.
         washout: first steps of each sequence that the fit leaves out, and `score`, too, unless carry_state is on. Predictions
             are made for all steps.
         predicts: "steps" (of None, in a regressor): a target belongs to each step. X (n, D) is one sequence of n steps in the
             order of time, and y is (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its
-            last state. X (n, T) is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be
+            last and its mean state. X (n, T) is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be
             (n, T, D) or a list of n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
         carry_state: whether predictions of "steps" go on from the state in which the last sequence of the fit ended, as if a
             series is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0.
@@ -205,21 +243,22 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
 
     Attributes:
         reservoir_: the `esnlm.Reservoir`. Its last input is the constant 1.
-        coef_, intercept_: of the readout on (u, x): (L, D + N) and (L,), float64.
+        coef_, intercept_: of the readout on (u, x), (L, D + N) and (L,), float64; with predicts="sequences" on (u, x) of the last
+            step and their means over the steps, (L, 2 (D + N)).
+        ridge_: the penalty.
 
     Example:
         ReservoirRegressor(400, washout=100, random_state=0).fit(u, y).predict(u)
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fits it, and returns it. Raises ValueError if X or y has the wrong shape, or a number that is not finite."""
-        sequences, several, y = self._read(X, True, y, multi_output=True, y_numeric=True)
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Fits it to further sequences beside those before, as if `fit` had been given all; with carry_state they continue the last one."""
+        again = hasattr(self, "_sums")
+        sequences, several, y = self._read(X, not again, y, multi_output=True, y_numeric=True)
         parts = y if several and self._of_steps else [y]
         targets = [check_array(each, ensure_2d=False, dtype=np.float64) for each in parts]
-        if self._of_steps:
-            _check_lengths(sequences, targets)
         self._flat = targets[0].ndim == 1
-        self._fit(sequences, [each.reshape(len(each), -1) for each in targets])
+        self._fit(sequences, [each.reshape(len(each), -1) for each in targets], again)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -259,23 +298,47 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 
     _default = "sequences"
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fits it to classes of any type, and returns it. Raises ValueError as ReservoirRegressor does."""
-        sequences, several, y = self._read(X, True, y)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Fits it to further sequences beside those before. The first call may name all `classes`; otherwise it has to have them."""
+        again = hasattr(self, "_sums")
+        sequences, several, y = self._read(X, not again, y)
         parts = [column_or_1d(each) for each in (y if several and self._of_steps else [y])]
-        if self._of_steps:
-            _check_lengths(sequences, parts)
         labels = np.concatenate(parts)
         check_classification_targets(labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        one_hot, ends = np.eye(len(self.classes_))[numbers], np.cumsum([len(each) for each in parts])
-        self._fit(sequences, np.split(one_hot, ends[:-1]))
+        if not again:
+            self.classes_ = np.unique(labels if classes is None else classes)
+        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        if (unknown := self.classes_[numbers] != labels).any():
+            raise InputError(f"y has the class {labels[unknown][0]}: give all classes to the first call of partial_fit")
+        ends = np.cumsum([len(each) for each in parts])
+        self._fit(sequences, np.split(np.eye(len(self.classes_))[numbers], ends[:-1]), again)
+        self._tell_apart()
         return self
 
+    def _tell_apart(self) -> None:
+        """Makes log p of each class, but for what all share, of the scores s that the regression gives them: W and b change.
+
+        By Bayes' rule, if s is normal about a mean of each class. Means and covariance are of sequences that the fit has not seen. The
+        covariance has a row's worth of that of all s added, so that classes that are never confused get finite scores.
+        """
+        m, k = self._sums.held_out_moments(self.ridge_), len(self.classes_)
+        n, own, total = m[0, 0], m[0, 1 + k :, None], m[0, 1 : 1 + k] / m[0, 0]
+        spread, sums = m[1 : 1 + k, 1 : 1 + k], m[1 + k :, 1 : 1 + k]  # of s s^T, and of s of each class
+        means = (sums + total) / (own + 1)
+        within = spread - sums.T @ means - means.T @ sums + (own * means).T @ means
+        within += spread / n - np.outer(total, total)
+        a = means @ np.linalg.pinv(within / n, rcond=1e-9, hermitian=True)
+        constant = np.log((own[:, 0] + 1) / (n + k)) - np.sum(a * means, axis=1) / 2
+        self.coef_, self.intercept_ = a @ self.coef_, a @ self.intercept_ + constant
+
     def decision_function(self, X: Any) -> Any:
-        """Returns a score for each class, (n, classes) float64, or of two classes the difference, (n,); or a list."""
+        """Returns log p of each class, but for what all share, (n, classes) float64, or of two classes the difference, (n,); or a list."""
         found = self._outputs(X)
         return _each(found, lambda scores: scores[:, 1] - scores[:, 0]) if len(self.classes_) == 2 else found
+
+    def predict_proba(self, X: Any) -> Any:
+        """Returns the probability of each class, (n, classes) float64, or a list of such."""
+        return _each(self._outputs(X), lambda scores: softmax(scores, axis=1))
 
     def predict(self, X: Any) -> Any:
         """Returns the class of the highest score, (n,), or a list of such."""
@@ -289,11 +352,6 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         """Returns the share of classes that are right, counted as by `ReservoirRegressor.score`."""
         y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
-
-
-def _check_lengths(sequences: list[np.ndarray], targets: list[np.ndarray]) -> None:
-    for u, y in zip(sequences, targets, strict=True):
-        check_consistent_length(u, y)
 
 
 def _by_row(y: Any) -> Any:

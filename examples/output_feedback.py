@@ -25,7 +25,6 @@ import numpy as np
 import scipy.sparse
 
 import esnlm
-from esnlm.regression.solvers import solve_by_svd
 from esnlm.rng import Stream, generator
 from examples.series import mackey_glass, narma10, nrmse, sine
 
@@ -96,7 +95,12 @@ class Network:
         """
         fed = teacher + generator(seed, Stream.SIGNAL_FEEDBACK_NOISE).uniform(-noise, noise, teacher.shape)
         target = np.arctanh(teacher[washout:]) if self.tanh_output else teacher[washout:]
-        return dataclasses.replace(self, w_out=solve_by_svd(self.states(u, fed)[0][washout:], target, ridge))
+        x, penalty = self.states(u, fed)[0][washout:], np.sqrt(ridge) * np.eye(len(self.w_in))
+        # Not by the normal equations: they square the condition, which matters for a network that generates.
+        w_out = np.linalg.lstsq(
+            np.vstack([x, penalty]), np.vstack([target, np.zeros((len(penalty), target.shape[1]))])
+        )[0].T
+        return dataclasses.replace(self, w_out=w_out)
 
     def generate(self, state: State, u: np.ndarray) -> np.ndarray:
         """Returns the outputs of a network that runs on its own outputs, (T, L)."""

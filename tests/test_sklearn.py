@@ -7,6 +7,7 @@ from examples.series import mackey_glass, narma10, nrmse
 from tests import oracle
 
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")
+from sklearn.base import clone
 from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -98,7 +99,7 @@ def test_a_score_counts_the_steps_behind_the_washout_with_their_weights():
     assert classes.score(cut, rising, weights) == pytest.approx(np.average(right, weights=w))
 
 
-def test_sequences_are_told_apart_by_their_last_state():
+def test_sequences_are_told_apart_by_their_states():
     """Sines of two rates, of unequal lengths."""
     rng = np.random.default_rng(0)
     rates, lengths = rng.choice([0.3, 0.5], 60), rng.integers(30, 50, 60)
@@ -114,6 +115,46 @@ def test_sequences_are_told_apart_by_their_last_state():
         waves, [[name] * len(wave) for name, wave in zip(names, waves, strict=True)]
     )
     assert [len(each) for each in by_step.predict(waves)] == lengths.tolist()
+
+
+def test_probabilities_are_those_of_two_normal_classes():
+    """Sequences of noise about two constants: log p1 / p0 of the last and the mean state follows from their distributions."""
+    rng, classes = np.random.default_rng(1), np.arange(16_000) % 4 // 3  # one in four
+    X = rng.normal(size=(16_000, 3, 1)) + 1.5 * classes[:, None, None]
+    network = ReservoirClassifier(
+        1, mean_degree=1, spectral_radius=1e-6, input_scale=1e-3, bias_scale=0, random_state=0
+    )
+    found = network.fit(X, classes).predict_proba(X)
+    mean = X.mean(axis=(1, 2))  # sufficient: N(0, 1 / 3) or N(1.5, 1 / 3)
+    expected = 1 / (1 + 3 * np.exp(-3 * 1.5 * (mean - 0.75)))
+    # Log odds are known to 0.1 or so, from means and a variance of 4,000 rows, and p to a quarter of that.
+    np.testing.assert_allclose(found[:, 1], expected, atol=0.05)
+    np.testing.assert_allclose(network.decision_function(X), np.log(found[:, 1] / found[:, 0]), atol=1e-8)
+
+
+def test_the_penalty_is_chosen_on_sequences_that_the_fit_has_not_seen():
+    """In sequences of noise whose targets are noise, what is learned by heart is wrong elsewhere."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 20, 2)), rng.normal(size=(40, 20))
+    assert ReservoirRegressor(50, random_state=0).fit(X, y).ridge_ == 1
+    assert ReservoirRegressor(50, random_state=0).fit(U, Y).ridge_ < 1e-4
+
+
+@pytest.mark.parametrize("carry_state", [False, True])
+def test_parts_of_a_fit_are_the_whole(carry_state, monkeypatch):
+    """Of several sequences, or of one that is cut; and in pieces of some steps of it."""
+    network = ReservoirRegressor(30, ridge=1e-6, washout=20, carry_state=carry_state, random_state=0)
+    cut, targets = [U[:500], U[500:]], [Y[:500], Y[500:]]
+    whole = clone(network).fit(U, Y) if carry_state else clone(network).fit(np.array(cut, object), targets)
+    monkeypatch.setattr("esnlm.sklearn.BLOCK", 2 * 30 * 70)  # 70 steps
+    for u, y in zip(cut, targets, strict=True):
+        network.partial_fit(u, y)
+    np.testing.assert_allclose(network.coef_, whole.coef_, rtol=1e-6, atol=1e-8)  # sums about another row
+    np.testing.assert_allclose(network.predict(U[:200]), whole.predict(U[:200]), atol=1e-9)
+    names = ReservoirClassifier(10, random_state=0).partial_fit(cut, ["a", "b"], classes=["a", "b", "c"])
+    assert names.predict_proba(cut).shape == (2, 3)
+    with pytest.raises(ValueError, match="the class d"):
+        names.partial_fit(cut, ["a", "d"])
 
 
 def test_sequences_of_one_number_may_be_rows_or_columns():

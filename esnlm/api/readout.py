@@ -18,9 +18,9 @@ from scipy.special import log_softmax
 
 from esnlm.api import readout_fits
 from esnlm.compute import backend, in_float32
-from esnlm.config import TRAINING, TrainingConfig
 from esnlm.errors import InputError
 from esnlm.regression.base import Fitter
+from esnlm.regression.fitters import FITTERS
 from esnlm.rng import check_seed
 from esnlm.settings import build
 
@@ -29,18 +29,17 @@ class Readout:
     """W (V, F), or A (V, r) and B (r, F), and b (V,), fitted by a rule.
 
     Args:
-        kind: "ridge", "rls", "lms" or "gradient".
-        rank: r, for ids with ridge or gradient; None: full rank.
+        kind: "ridge", "rls" or "lms".
+        rank: r, for ids with ridge; None: full rank.
         classes: V, how many ids there are; None: one more than the largest that is given to `fit`. With it, `fit` refuses
             targets that are numbers.
-        seed: of the rows or sequences that are held out, and of the first weights and the order under "gradient".
-        settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), epochs=3, ... A batch is
-            batch_size rows, or batch_size sequences if a list of sequences is given.
+        seed: of the rows or sequences that are held out.
+        settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), forgetting=0.99, ...
 
     A setting, and states or targets, that cannot be used raise an InputError that names them.
 
     Example:
-        esnlm.Readout("gradient", rank=32, epochs=5, learning_rate=0.01)
+        esnlm.Readout("ridge", rank=32)
     """
 
     def __init__(
@@ -52,12 +51,11 @@ class Readout:
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        if kind not in TRAINING:
-            raise InputError(f"readout is {kind!r}: choose from {', '.join(TRAINING)}")
-        self.rule: TrainingConfig | Fitter = build(TRAINING[kind], settings, f"readout {kind}: ")
-        makes_low_rank = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
-        if rank is not None and not (makes_low_rank and rank >= 1):
-            raise InputError(f"rank is {rank}: give at least 1, with ridge or gradient, or None for full rank")
+        if kind not in FITTERS:
+            raise InputError(f"readout is {kind!r}: choose from {', '.join(FITTERS)}")
+        self.rule: Fitter = build(FITTERS[kind], settings, f"readout {kind}: ")
+        if rank is not None and not (self.rule.makes_low_rank and rank >= 1):
+            raise InputError(f"rank is {rank}: give at least 1, with ridge, or None for full rank")
         check_seed(seed)
         self.rank, self.classes, self.seed = rank, classes, seed
         self.arrays: dict[str, np.ndarray] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
@@ -67,9 +65,10 @@ class Readout:
     def fit(self, states: Any, targets: Any) -> "Readout":
         """Fits it anew, and returns it.
 
-        About a tenth is held out, to calibrate the log-probabilities of ids and to choose ridge's penalty: rows of an array,
-        whole sequences of a list. Rows of one series are like their neighbours, which makes the penalty too small: give several
-        series as a list, or one penalty, regularizations=(1e-4,).
+        For ids about a tenth is held out, to calibrate the log-probabilities and to choose ridge's penalty: rows of an array, whole
+        sequences of a list. Rows of one series are like their neighbours, which makes that penalty too small: give several series as a
+        list, or one penalty, regularizations=(1e-4,). For numbers it is chosen by 4-fold cross-validation, over whole sequences of a
+        list, or the quarters of an array, and the fit is to all rows.
 
         Args:
             states: features (n, F), or a list of sequences of them, (T, F) each.
@@ -102,7 +101,7 @@ class Readout:
             )
         if not all(np.isfinite(array).all() for array in fitted.values()):
             kind = self.rule.kind
-            advice = "lower learning_rate" if kind in ("lms", "gradient") else "bring the states to a size near 1"
+            advice = "lower learning_rate" if kind == "lms" else "bring the states to a size near 1"
             raise InputError(f"the fit diverged: readout {kind} has weights that are not finite; {advice}")
         self.arrays, self._of_ids, self._flat = fitted, of_ids, y.ndim == 1
         return self

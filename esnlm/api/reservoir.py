@@ -7,21 +7,18 @@ It holds the reservoir that training runs (reservoir/cell.py) and the settings t
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from flax import nnx
 from jax.experimental.sparse import BCOO
 
 from esnlm.compute import backend, default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import lyapunov
 from esnlm.errors import InputError, whole_number
-from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
@@ -37,6 +34,7 @@ from esnlm.rng import Stream, check_seed, seed_sequence
 from esnlm.settings import build
 
 MOST_BYTES = 256 << 20  # of states that are computed at once
+HOST_ACTIVATIONS: dict[str, Callable] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
 Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from a connectivity of 1/4 on
 
 
@@ -328,15 +326,15 @@ class Reservoir:
         return found
 
     def _number_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        """Reads sequences of like lengths side by side, padded to few sizes, so that few programs are compiled."""
+        """Reads sequences of like lengths side by side."""
         found = [np.empty(0)] * len(sequences)
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         while order:
-            steps = 1 << (len(sequences[order[0]]) - 1).bit_length()
+            steps = 2 * len(sequences[order[0]])
             most = max(1, MOST_BYTES // (8 * steps * self.cell.output_size))
             here = [i for i in order if len(sequences[i]) <= steps][:most]
             order = order[len(here) :]
-            laid = np.zeros((steps, self.input_size, 1 << (len(here) - 1).bit_length()))
+            laid = np.zeros((len(sequences[here[-1]]), self.input_size, len(here)))
             for slot, i in enumerate(here):
                 laid[: len(sequences[i]), :, slot] = sequences[i]
             outputs, _ = self._drive(laid)
@@ -344,30 +342,41 @@ class Reservoir:
                 found[i] = outputs[: len(sequences[i]), slot].copy()
         return found
 
-    def _drive(self, inputs: np.ndarray, start: Any = None) -> tuple[np.ndarray, Any]:
-        """Returns the outputs (T, B, F) and the last state of inputs (T, D, B), in float64."""
-        with jax.enable_x64(True):
-            if start is None:
-                start = jax.tree.map(lambda x: np.zeros(x.shape), self._double.initial_state(inputs.shape[2]))
-            outputs, end = recurrence.drive(self._double, jnp.asarray(inputs), start)
-            return np.array(outputs), end
+    def _drive(self, inputs: np.ndarray, start: list[np.ndarray] | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Returns the outputs (T, B, F) and the last state of each layer, (N, B), of inputs (T, D, B), in float64.
+
+        The host computes them: it has run a series before JAX has compiled a program for it.
+        """
+        blank = np.zeros((self.state_size, inputs.shape[2]))
+        states = [blank] * self.settings.layers if start is None else list(start)
+        outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
+        with jax.enable_x64(True):  # for functions of one's own
+            seen = [output(state) for (_, output, _, _), state in zip(self._on_host, states, strict=True)]
+            for t, below in enumerate(inputs):
+                for i, (step, output, w_rec, w_in) in enumerate(self._on_host):
+                    states[i] = step(states[i], w_rec @ seen[i] + w_in @ below)
+                    below = seen[i] = np.asarray(output(states[i]))
+                    outputs[t, :, i * len(below) : (i + 1) * len(below)] = below.T
+        return outputs, states
+
+    @cached_property
+    def _on_host(self) -> list[tuple]:
+        """Step, output, W_rec and W_in of each layer for `_drive`: by NumPy, or compiled if a function is one's own, in float64."""
+        found = []
+        for layer in self.cell.layers:
+            built_in = functions.is_built_in(layer.activation) and functions.is_built_in(layer.update_rule)
+            f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
+            leak = np.asarray(layer.leak[...], np.float64)[:, None]
+            step = partial(layer.rule.step, leak=leak, f=f, decay=layer.decay)
+            equations: list[Any] = [step, partial(layer.rule.output, f=f)]
+            matrices = as_scipy(layer.stored_w_rec), as_scipy(layer.stored_w_in)
+            found.append((*(equations if built_in else map(jax.jit, equations)), *matrices))
+        return found
 
     @cached_property
     def _stream(self) -> FeatureStream:
         slots = default_batch_slots(self.state_size, backend())
         return FeatureStream(self.cell.for_device(), slots, 1024)
-
-    @cached_property
-    def _double(self) -> cells.Reservoir | cells.Stack:
-        """The same cell, ready for numbers, with arrays of float64."""
-        layers = [layer.for_device(reads_tokens=False) for layer in self.cell.layers]
-        graphdef, state = nnx.split(layers[0] if len(layers) == 1 else cells.Stack(layers))
-        with jax.enable_x64(True):
-
-            def double(x: Any) -> Any:
-                return jnp.asarray(np.asarray(x, np.float64)) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-            return nnx.merge(graphdef, jax.tree.map(double, state))
 
     def _sequence(self, given: Any) -> np.ndarray:
         """Returns a sequence as an array, (T,) int32 or (T, D) float64."""
@@ -440,7 +449,7 @@ def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
         raise InputError(f"spectral_radius is {asked}: w_rec has the radius {found}; both must be above 0")
     scale = np.float32(asked / found)
     if isinstance(matrix, BCOO):
-        return bcoo(matrix.data * scale, matrix.indices, matrix.shape), asked
+        return bcoo(np.asarray(matrix.data) * scale, matrix.indices, matrix.shape), asked
     return np.asarray(matrix) * scale, asked
 
 

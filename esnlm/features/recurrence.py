@@ -209,21 +209,3 @@ def scan_sentences(
         return advance(jax.tree.map(lambda part: jnp.where(position == 0, 0.0, part), state), x)
 
     return lax.scan(step, start, (x, positions))[1]
-
-
-@jax.jit
-def drive(cell: Any, inputs: jax.Array, start: State) -> tuple[jax.Array, State]:
-    """Returns every output of a reservoir that reads numbers and no tokens, (T, B, F), and the state that it ends in.
-
-    Args:
-        cell: a Reservoir or a Stack whose first layer is ready for numbers (`for_device(reads_tokens=False)`).
-        inputs: (T, D, B), in the precision of the cell's arrays.
-        start: the state to begin with.
-    """
-
-    def advance(state: State, u: jax.Array) -> tuple[State, jax.Array]:
-        state = cell.advance(state, cell.layers[0].read_below(u))
-        return state, cell.output(state)
-
-    end, outputs = lax.scan(advance, start, inputs)
-    return outputs.mT, end

@@ -78,6 +78,14 @@ class EsnLM(TemplateLM):
     def get_model_info(self) -> dict[str, Any]:
         return {"run": str(self.run.directory), "step": self.run.step, "tokenizer_sha256": self.run.tokenizer.sha256}
 
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        return "{Role}:\\n{content}\\n\\n" if chat_template else None
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """Returns a chat as plain text, since a run has no template: each role and its message on lines of their own."""
+        turns = [f"{turn['role'].capitalize()}:\n{turn['content']}" for turn in chat_history]
+        return "\n\n".join([*turns, "Assistant:\n"] if add_generation_prompt else turns)
+
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Returns the ids of a text, after BOS if `add_special_tokens` asks for it (None: as `add_bos_token`)."""
         bos = self.add_bos_token if add_special_tokens is None else add_special_tokens
@@ -176,7 +184,7 @@ def run_command_line(words: Sequence[str]) -> None:
             cli_evaluate()
     except InputError:
         raise
-    except (ValueError, OSError, NotImplementedError) as error:  # for example no such task, no network, chat templates
+    except (ValueError, OSError) as error:  # for example an unknown task, or no network
         raise InputError(f"lm-evaluation-harness: {error}") from error
     finally:
         sys.argv = before

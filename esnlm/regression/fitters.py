@@ -1,14 +1,8 @@
-"""All fits of a readout by regression that `training.kind` can name, one line each."""
-
-from pkgutil import resolve_name
+"""All fits of a readout by regression that `training.kind` can name."""
 
 from esnlm.regression.base import Fitter
+from esnlm.regression.lms import LeastMeanSquares
+from esnlm.regression.ridge import Ridge
+from esnlm.regression.rls import RecursiveLeastSquares
 
-FITTERS: dict[str, type[Fitter]] = {
-    kind: resolve_name(fitter)
-    for kind, fitter in {
-        "ridge": "esnlm.regression.ridge:Ridge",
-        "rls": "esnlm.regression.rls:RecursiveLeastSquares",
-        "lms": "esnlm.regression.lms:LeastMeanSquares",
-    }.items()
-}
+FITTERS: dict[str, type[Fitter]] = {"ridge": Ridge, "rls": RecursiveLeastSquares, "lms": LeastMeanSquares}

@@ -163,7 +163,7 @@ def run_delta_rule(
         w, bias: W_out (V, F) and (V,), overwritten.
         features, waiting: (rows, F), and further ones, (one or more, F).
         rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle; row n of `waiting` is -2 - n.
-        targets: (T, B) int32; or numbers (T, B, V), of which any may be a target in place of 0 and 1.
+        targets: (T, B) int32.
         steps: how many of the T to run.
         rates: mu / B, of w and of bias, (2,); the latter is 0 where there is no intercept.
     """
@@ -175,8 +175,7 @@ def run_delta_rule(
         given = jnp.where(row < -1, waiting[-2 - rows[t]], features[rows[t]])
         r = jnp.where(running, given, 0)  # (B, F)
         y = matmul(r, w, (1, 1), precision) + bias  # (B, V)
-        e = targets[t] - y if targets.ndim == 3 else (-y).at[jnp.arange(len(r)), targets[t]].add(1)
-        e = jnp.where(running, e, 0)
+        e = jnp.where(running, (-y).at[jnp.arange(len(r)), targets[t]].add(1), 0)
         return w + rates[0] * matmul(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)
 
     return lax.fori_loop(0, steps, step, (w, bias))

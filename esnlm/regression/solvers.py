@@ -1,57 +1,111 @@
-"""Ridge regression onto real-valued targets, solved in the ways that differ numerically.
+"""Ridge regression onto real-valued targets, by Cholesky of the normal equations in float64.
 
-solve_by_svd   From the features themselves, by singular values: the normal equations would square their condition, which
-               matters for a network that generates. It takes memory for all samples. `solve_centred` adds an intercept.
-predict_ridge  From the smaller Gram matrix, by Cholesky. It serves many targets at one penalty, in float64 beside
-               features in float32, where a penalty keeps the condition low.
+RidgeSums      From sums that are added up piece by piece, in the memory of one. They choose the penalty by cross-validation, too.
+predict_ridge  From the smaller Gram matrix, of features or of samples. It serves many targets at one penalty.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.linalg
 
-from esnlm.errors import InputError
+FOLDS = 4
 
 
-def solve_by_svd(features: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
-    """Returns W (L, F) of least |targets - features W^T|^2 + penalty |W|^2; at 0 the pseudo-inverse gives it.
+class RidgeSums:
+    """Sums over rows of z z^T, z = (1, h, y), for each fold of the rows: all that a ridge regression y = W h + b asks of them.
 
-    Features are (T, F) and targets (T, L), float64.
+    A row of the first piece is taken off h and y, so that means far above the deviations cost no digits. A penalty is relative to the
+    mean eigenvalue of the Gram matrix; below F * 1e-14 it is lost in the rounding of the sums, and counts as this.
     """
-    left, values, right = scipy.linalg.svd(features, full_matrices=False)
-    kept = values > values[0] * max(features.shape) * np.finfo(np.float64).eps
-    gain = np.where(kept, values, 0) / np.where(kept, values**2 + penalty, 1)
-    return ((left.T @ targets) * gain[:, None]).T @ right
+
+    def __init__(self, outputs: int) -> None:
+        self.outputs = outputs  # L
+        self.by_fold = np.zeros((0, 0, 0))  # (folds, 1 + F + L, 1 + F + L)
+        self.shift = np.zeros(0)  # (F + L,)
+
+    def add(self, h: np.ndarray, y: np.ndarray, fold: np.ndarray) -> None:
+        """Adds rows h (n, F) and y (n, L) of the folds `fold` (n,), 0 .. FOLDS - 1."""
+        z = np.hstack([np.ones((len(h), 1)), h, y])
+        if not len(self.by_fold):
+            self.shift, self.by_fold = z[len(z) // 2, 1:].copy(), np.zeros((FOLDS, z.shape[1], z.shape[1]))
+        z[:, 1:] -= self.shift
+        for k in np.unique(fold):
+            part = z if (fold == k).all() else z[fold == k]
+            self.by_fold[k] += part.T @ part
+
+    def choose(self, penalties: Sequence[float]) -> float:
+        """Returns the penalty with the least squared error on the rows of each fold, after a fit to the others."""
+
+        def error(penalty: float) -> float:
+            missed = [
+                (held, np.vstack([self._fit(rest, penalty), -np.eye(self.outputs)])) for held, rest in self._splits()
+            ]
+            return sum(float(np.sum(m * (held @ m))) for held, m in missed)
+
+        return min(penalties, key=error)
+
+    def solve(self, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        """Returns W (L, F) and the intercept (L,), which is not penalised."""
+        found, features = self._fit(self.by_fold.sum(axis=0), penalty), -self.outputs
+        w = found[1:].T
+        return w, found[0] + self.shift[features:] - w @ self.shift[:features]
+
+    def held_out_moments(self, penalty: float) -> np.ndarray:
+        """Returns the sums of m m^T, m = (1, W h + b, y), over the rows of each fold after a fit to the others, (1 + 2 L, 1 + 2 L)."""
+        features, moments = -self.outputs, np.zeros((1 + 2 * self.outputs,) * 2)
+        total = self.by_fold.sum(axis=0)
+        for held, rest in list(self._splits()) or [(total, total)]:
+            m = np.zeros((len(held), len(moments)))  # (1 + F + L, 1 + 2 L), from z
+            m[0] = np.concatenate([[1], self.shift[features:], self.shift[features:]])
+            m[:features, 1 : 1 + self.outputs] += self._fit(rest, penalty)
+            m[features:, 1 + self.outputs :] = np.eye(self.outputs)
+            moments += m.T @ held @ m
+        return moments
+
+    def _splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the sums of each fold, and those of the other rows, if there are both."""
+        total = self.by_fold.sum(axis=0)
+        return ((held, total - held) for held in self.by_fold if 0 < held[0, 0] < total[0, 0])
+
+    def _fit(self, sums: np.ndarray, penalty: float) -> np.ndarray:
+        """Returns (b, W)^T, (1 + F, L), for h and y without the shift."""
+        features, mean = -self.outputs, sums[0, 1:] / sums[0, 0]
+        about = sums[1:, 1:] - np.outer(sums[0, 1:], mean)
+        gram, cross = about[:features, :features], about[:features, features:]
+        level = max(penalty, len(gram) * 1e-14) * np.trace(gram) / len(gram)
+        factor = scipy.linalg.cho_factor(gram + (level or 1.0) * np.eye(len(gram)), overwrite_a=True)
+        w = scipy.linalg.cho_solve(factor, cross)
+        return np.vstack([mean[features:] - mean[:features] @ w, w])
 
 
-def solve_centred(features: np.ndarray, targets: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns W (L, F) and the intercept (L,), which is not penalised, of a ridge regression by `solve_by_svd`.
+def folds(lengths: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    """Returns the fold of each row, (n,) int: of several sequences whole ones, of one alone its quarters.
 
-    `ridge` is relative to the mean eigenvalue of the centred features' Gram matrix.
+    The rows of a sequence are alike: a penalty that is chosen by some of them beside others of the fit would be too small.
     """
-    mean, target_mean = features.mean(axis=0), targets.mean(axis=0)
-    centred = features - mean
-    w = solve_by_svd(centred, targets - target_mean, ridge * float(np.square(centred).sum()) / features.shape[1])
-    return w, target_mean - w @ mean
+    if len(lengths) == 1:
+        return np.arange(lengths[0]) * FOLDS // lengths[0]
+    return np.repeat((rng.permutation(len(lengths)) + rng.integers(FOLDS)) % FOLDS, lengths)
 
 
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
     """Fits y (S, K) on x (S, F) with an intercept where not `test` (S,), and returns the predictions where it is.
 
-    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples. Raises InputError if that penalty
-    is not above 0.
+    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples.
     """
     train = ~test
-    mean = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
-    y_train = y[train] - mean[1]
     if x.shape[1] <= train.sum():
-        x = x - mean[0]
-        solve = _penalized_solver(x[train].T @ x[train], ridge)
-        return x[test] @ solve(x[train].T @ y_train) + mean[1]
+        sums = RidgeSums(y.shape[1])
+        sums.add(x[train], y[train], np.zeros(train.sum(), int))
+        w, intercept = sums.solve(ridge)
+        return x[test] @ w.T + intercept
+    mean = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
     gram = gram_of_samples(x, mean[0])  # the dual form, with K of samples: y = K (K + lambda I)^-1 y_train
-    solve = _penalized_solver(gram[np.ix_(train, train)], ridge)
-    return gram[np.ix_(test, train)] @ solve(y_train) + mean[1]
+    fitted = gram[np.ix_(train, train)]
+    level = ridge * np.trace(fitted) / len(fitted)
+    weights = scipy.linalg.solve(fitted + level * np.eye(len(fitted)), y[train] - mean[1], assume_a="pos")
+    return gram[np.ix_(test, train)] @ weights + mean[1]
 
 
 def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
@@ -62,14 +116,3 @@ def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
         part = x[:, start : start + 4096] - mean[start : start + 4096]
         total += part @ part.T
     return total
-
-
-def _penalized_solver(gram: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function that solves (gram + lambda I) z = right, with lambda relative to the mean of the diagonal."""
-    level = ridge * np.trace(gram) / len(gram)
-    if not bool(level > 0):
-        raise InputError(
-            f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0"
-        )
-    factor = scipy.linalg.cho_factor(gram + level * np.eye(len(gram)))
-    return lambda right: scipy.linalg.cho_solve(factor, right)

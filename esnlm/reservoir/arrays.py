@@ -51,7 +51,7 @@ def matrix_from_arrays(arrays: dict, shape: tuple[int, int]) -> Matrix:
 
 def bcoo(values: jax.Array | np.ndarray, indices: jax.Array | np.ndarray, shape: tuple[int, ...]) -> sparse.BCOO:
     """Returns a matrix whose indices are sorted by row and unique."""
-    parts = (jnp.asarray(values), jnp.asarray(indices))
+    parts = jax.device_put((values, indices))  # jnp.asarray may compile a program for each size
     return sparse.BCOO(parts, shape=shape, indices_sorted=True, unique_indices=True)
 
 

@@ -53,7 +53,7 @@ def _euler_state(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activat
 
 
 def _residual_shift(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
-    return (1 - decay * leak) * jnp.roll(state, 1, axis=0) + leak * f(drive)
+    return (1 - decay * leak) * state.__array_namespace__().roll(state, 1, axis=0) + leak * f(drive)
 
 
 ACTIVATIONS: dict[str, Activation] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
@@ -145,21 +145,18 @@ def check_own_functions(activation: str, update_rule: str, units: int) -> None:
     a word. An update rule may read other units, but no other sequence: a sentence's NLL would depend on those beside it in the batch.
     """
     f, rule = ACTIVATIONS[activation], UPDATE_RULES[update_rule]
-    if not is_built_in(activation):
-        # The first unit and the last: a sum from above does not see the one, nor one from below the other.
-        parts = np.zeros((2, units, SEQUENCES), bool)
-        parts[0, 0, 1] = parts[1, -1, 1] = True
-        _check(f"activation {activation}", "one entry with another", lambda x, leak: f(x), parts)
+    first, last, sequence = np.zeros((3, units, SEQUENCES), bool)
+    first[0, 1] = last[-1, 1] = sequence[:, 1] = True
+    if not is_built_in(activation):  # a sum from above does not see the first unit, nor one from below the last
+        _check(f"activation {activation}", "one entry with another", lambda x, leak: f(x), [first, last])
     if not is_built_in(update_rule):
-        parts = np.zeros((1, units, SEQUENCES), bool)
-        parts[0, :, 1] = True
         called, mixes = f"update_rule {update_rule}", "one sequence with another"
-        _check(called, mixes, lambda x, leak: rule.step(x, x[::-1], leak, f, 1.0), parts)
+        _check(called, mixes, lambda x, leak: rule.step(x, x[::-1], leak, f, 1.0), [sequence])
 
 
-def _check(called: str, mixes: str, function: Callable[[jax.Array, jax.Array], jax.Array], parts: np.ndarray) -> None:
-    """Tries a function with other values in each of `parts` (tries, N, sequences), which may change nothing outside of it."""
-    shape, leak = parts.shape[1:], np.full((parts.shape[1], 1), 0.5, np.float32)
+def _check(called: str, mixes: str, function: Callable[[jax.Array, jax.Array], jax.Array], parts: list) -> None:
+    """Tries a function with other values in each of `parts` (N, sequences), which may change nothing outside of it."""
+    shape, leak = parts[0].shape, np.full((len(parts[0]), 1), 0.5, np.float32)
     run = jax.jit(function)
     x = np.linspace(-1, 1, parts[0].size, dtype=np.float32).reshape(shape)
     advice = "write it with functions of jax.numpy; an activation is elementwise"

@@ -20,15 +20,13 @@ from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_g
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
-from esnlm.reservoir.topology.function import FunctionTopology
 from esnlm.rng import Stream, generator, seed_sequence
 from esnlm.settings import Choice, Count, Fraction, Positive, settings
 from esnlm.warning import warn_caller
 
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
-MOST_REDRAWS = 100  # of a W_rec whose radius is 0
-OWN_REDRAWS = 5  # [ours] where a function of one's own draws it, which mostly fails by its shape
+MOST_REDRAWS = 10  # of a W_rec whose radius is 0
 # Of a scale: what it is multiplied with stays far from the largest float32, 3.4e38.
 Scale = Annotated[float, Field(gt=0, le=1e30)]
 Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
@@ -219,12 +217,10 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
     """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts the draws thrown away.
 
     Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
-    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream. A function of one's own gets
-    five draws: where it makes no cycle, no draw helps.
+    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream.
     """
     size = config.state_size
-    most = OWN_REDRAWS if isinstance(config.topology, FunctionTopology) else MOST_REDRAWS
-    for redraws in range(most):
+    for redraws in range(MOST_REDRAWS):
         rng = generator(seed, Stream.RECURRENT, redraws, layer=layer)
         w: BCOO | np.ndarray
         if config.recurrent_gamma >= DENSE_FROM:
@@ -243,7 +239,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             warn_caller(f"spectral radius {radius.radius:.4g} of W_rec: {differ}")
         if radius.radius > 0:
             break
-        if redraws < most - 1:
+        if redraws < MOST_REDRAWS - 1:
             warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
         raise InputError(
@@ -251,7 +247,8 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
-    return w * scale if isinstance(w, np.ndarray) else bcoo(w.data * scale, w.indices, w.shape), radius, redraws
+    scaled = w * scale if isinstance(w, np.ndarray) else bcoo(np.asarray(w.data) * scale, w.indices, w.shape)
+    return scaled, radius, redraws
 
 
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:

@@ -213,7 +213,7 @@ def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks):
         assert sample["acc"] == float(good[i] >= bad[i])
 
 
-def test_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
+def test_chats_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
     """Of several tasks at once, with nothing to write to, and of a run whose name has the harness's own sign in it."""
     rows = [{"question": "the cats", "answer": answer} for answer in ("sleep", "see")]
     own_tasks("scored", SCORED + "fewshot_split: validation\n", rows)
@@ -222,11 +222,16 @@ def test_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
     asked = ["--model_args", f"run=rank=6,step={run.step},add_bos_token=True", "--tasks", "scored,generated"]
     assert lm_eval_of(*asked) == 0
     assert "|scored" in capsys.readouterr().out and not Path("out").exists()
-    assert lm_eval_of("run", *asked, "--output_path", "out", "--log_samples", "--num_fewshot", "1") == 0
+    assert (
+        lm_eval_of(
+            "run", *asked, "--output_path", "out", "--log_samples", "--num_fewshot", "1", "--apply_chat_template"
+        )
+        == 0
+    )
     sample = samples_of("scored")[0]
     context, answer = sample["arguments"]["gen_args_0"]["arg_0"], sample["arguments"]["gen_args_0"]["arg_1"]
-    assert context.startswith("the cats s") and context.endswith("\n\nthe cats")
-    ids = run.tokenizer.encode(context)
+    assert context.startswith("User:\nthe cats\n\nAssistant:\n") and context.endswith("User:\nthe cats\n\nAssistant:\n")
+    ids = run.tokenizer.encode(context.rstrip())
     whole = [run.tokenizer.bos, *run.tokenizer.encode(context + answer)]
     ((log_prob, _),) = adapter._loglikelihood_tokens([(("", ""), whole[: len(ids) + 1], whole[len(ids) + 1 :])])
     np.testing.assert_allclose(float(sample["filtered_resps"][0][0]), log_prob, rtol=1e-6)
@@ -242,7 +247,6 @@ def test_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
         (["--model_args", "run=nowhere", "--tasks", "pairs"], "nowhere"),
         (["--tasks", "pairs"], "run=DIR"),
         (["--model_args", "run=nowhere", "--tasks", "paris"], "paris"),
-        (["--model_args", f"run={small_run()}", "--tasks", "pairs", "--apply_chat_template"], "chat template"),
     ],
 )
 def test_a_mistake_is_one_line(words, named, own_tasks, capsys):

@@ -189,7 +189,7 @@ def test_bad_input(matrix):
 
 @pytest.mark.nightly
 def test_4096_units_within_a_fifth_of_a_percent():
-    """Twenty seeds: benchmarks/spectral_radius.py. Dense eigenvalues take about 20 s each here."""
+    """Twenty seeds: results/spectral_radius.md. Dense eigenvalues take about 20 s each here."""
     for seed in range(2):
         matrix = bernoulli_gaussian(4096, 32, seed)
         assert spectral_radius(matrix, seed=seed).radius == pytest.approx(dense_radius(matrix), rel=2e-3)
