@@ -15,28 +15,25 @@ PATH, FROZEN, TRAINED, AROUND = "#dfe8f3", "#d8ecdc", "#fbe3c8", "#eeeeee"
 WAY = [
     ("data/", "text to sentences\nto token ids", 0.0, 3.0, PATH),
     ("features/", "sentences packed into\nbatch slots, time steps", 2.6, 3.0, FROZEN),
-    ("models/", "one module a family:\ntokens to features", 5.2, 3.0, FROZEN),
+    ("models/", "one module per family:\ntokens to features", 5.2, 3.0, FROZEN),
     ("readout/", "features to logits,\nto the loss", 7.8, 3.0, TRAINED),
     ("training/", "update, log,\ncheckpoint, validate", 10.4, 3.0, TRAINED),
-    ("reservoir/", "W_rec, W_in, leaks\n(frozen)", 5.2, 4.6, FROZEN),
-    ("regression/", "ridge, RLS, LMS", 7.8, 4.6, TRAINED),
+    ("reservoir/  cells/", "W_rec, W_in, leaks;\nother frozen cells", 5.2, 4.6, FROZEN),
+    ("regression/  trunk/", "ridge, RLS, LMS;\ndeep readouts", 7.8, 4.6, TRAINED),
     ("evaluation/", "log-probabilities,\nminimal pairs", 7.8, 1.4, PATH),
-    ("loaded_run", "a trained run,\nbrought back", 10.4, 1.4, PATH),
-    ("reporting/", "tables, plots,\nreports", 5.2, 1.4, PATH),
+    ("loaded_run", "the model of a run,\nrestored", 10.4, 1.4, PATH),
+    ("reporting/", "tables, plots,\npages", 5.2, 1.4, PATH),
 ]
 ARROWS = [
     ("data/", "features/"), ("features/", "models/"), ("models/", "readout/"), ("readout/", "training/"),
-    ("reservoir/", "models/"), ("regression/", "readout/"), ("training/", "loaded_run"),
+    ("reservoir/  cells/", "models/"), ("regression/  trunk/", "readout/"), ("training/", "loaded_run"),
     ("loaded_run", "evaluation/"), ("evaluation/", "reporting/"),
 ]  # fmt: skip
 FLOORS = [
-    (
-        "commands/  workflows/  studies/  config   what a person asks for: one file a command, one YAML an experiment",
-        6.1,
-    ),
-    ("diagnosis/   what is studied beside language models", -0.1),
-    ("runs/   the run directory: checkpoints, manifest, one all-or-nothing writer", -0.75),
-    ("errors  rng  allocator  process  ops/  compute   what everybody uses", -1.4),
+    ("commands/  studies/  workflows/  api/  sklearn   the command line, studies and the Python interface", 6.1),
+    ("diagnosis/  interchange/   state diagnostics; other people's harnesses and formats", 0.5),
+    ("config  compute  runs/  parallel/   settings, devices, and the run directory with its checkpoints", -0.15),
+    ("errors  settings  rng  process  io/  ops/  distributed/   used everywhere", -0.8),
 ]
 
 
@@ -47,7 +44,7 @@ def box(axes: Axes, x: float, y: float, width: float, height: float, colour: str
 
 def main() -> None:
     """Draws the picture beside this file."""
-    figure = Figure(figsize=(11, 6.6), layout="constrained")
+    figure = Figure(figsize=(11, 6.2), layout="constrained")
     axes = figure.add_subplot()
     places = {name: (x, y) for name, _, x, y, _ in WAY}
     for name, what, x, y, colour in WAY:
@@ -66,7 +63,7 @@ def main() -> None:
         box(axes, 0.0, y, 12.4, 0.4, AROUND)
         axes.text(0.15, y + 0.2, text, va="center", fontsize=9.5)
     axes.text(0.0, 4.95, "green: frozen    orange: trained    blue: text in, scores out", fontsize=9, color="0.3")
-    axes.set(xlim=(-0.2, 12.6), ylim=(-1.6, 6.7))
+    axes.set(xlim=(-0.2, 12.6), ylim=(-1.0, 6.7))
     axes.axis("off")
     figure.savefig(Path(__file__).with_name("map.png"), dpi=110)
 

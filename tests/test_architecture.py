@@ -4,6 +4,7 @@ The package is read with `ast`, so that nothing of it is run.
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from esnlm.models.registry import MODELS
 
 PACKAGE = Path(esnlm.__file__).parent
 
-# In the order of docs/architecture.md. A module may import from its own room and from those above its own in this list.
+# In the order of docs/how_it_works.md. A module may import from its own room and from those before it in this list.
 ROOMS = [
     "errors",
     "warning",
@@ -179,9 +180,11 @@ def test_every_module_is_in_a_room(trees):
     assert {room(module) for module in trees} <= set(ROOMS)
 
 
-def test_the_page_of_the_architecture_names_every_room():
-    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
-    assert [name for name in ROOMS if f"`{name}/`" not in page and f"`{name}.py`" not in page] == []
+def test_the_page_names_every_room_in_this_order_and_modules_that_exist():
+    page = (PACKAGE.parent / "docs" / "how_it_works.md").read_text().partition("## The code")[2]
+    rooms, _, modules = page.partition("Outside the package")
+    assert [name for name in re.findall(r"`(\w+)(?:/|\.py)`", rooms) if name in ROOMS] == ROOMS
+    assert [file for file in re.findall(r"`(\w+/\w+\.py)`", modules) if not (PACKAGE / file).exists()] == []
 
 
 def test_imports_go_down(trees):

@@ -31,7 +31,7 @@ def test_a_start_that_fails_leaves_nothing(tmp_path):
 
 
 def test_the_page_lists_every_entry():
-    page = (Path(__file__).parents[2] / "docs" / "run_directory.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how_it_works.md").read_text()
     for entry in vars(RunDirectory).values():
         if isinstance(entry, Entry) and entry.name != ".lock":
-            assert f"| `{entry.name}` |" in page
+            assert f"`{entry.name}`" in page
