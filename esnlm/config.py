@@ -83,7 +83,7 @@ class TrainingConfig:
 
 @settings
 class ParentConfig:
-    """The finished run that this one goes on from: `train.py --from RUN` names it. docs/continue.md tells how."""
+    """The finished run that this one continues from, as in `esnlm train --from RUN` (docs/own_text.md)."""
 
     run: str | None = None  # its run directory; null: training begins from random arrays
     step: Natural | None = None  # the update after which its trained arrays are taken; null: its last one

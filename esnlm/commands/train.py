@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     of_parent = "that of --from, or without it"
     add("--config", metavar="FILE", help=f"YAML file (default: {of_parent} {QUICKSTART})")
-    parent = "go on from this finished run in another directory, which --run names (docs/continue.md)"
+    parent = "continue from this finished run in another directory, which --run names (docs/own_text.md)"
     add("--from", dest="parent", metavar="RUN", help=parent)
     add("--plan", action="store_true", help="show parameters, updates, memory and disk, and train nothing")
     traced = "write a trace of these updates, counted from 1, into the run directory (for Perfetto, XProf, TensorBoard)"

@@ -25,8 +25,8 @@ FLOAT = 4  # bytes of a number
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": a run that seems not to fit is tried
 ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
 
-# What a run adds to a CPU's process beside its arrays, by measurement (docs/watching.md): compiled programs, and freed memory that
-# the allocator keeps for later. With features computed ahead it grows with the temporaries, up to PROGRAMS.
+# Measured memory of a CPU's process beside its arrays (results/performance.md): compiled programs, and freed memory that the
+# allocator keeps for later. With features computed ahead it grows with the temporaries, up to PROGRAMS.
 FEW_PROGRAMS, PROGRAMS, PROGRAMS_THROUGH_TIME = 200_000_000, 700_000_000, 1_100_000_000
 
 
