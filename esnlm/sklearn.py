@@ -44,6 +44,10 @@ class _ReservoirEstimator(BaseEstimator):
     """The reservoir, and the ridge regression on its states. The arguments are described at ReservoirRegressor."""
 
     _default = "steps"  # of `predicts`
+    _sums: RidgeSums
+    _end: Any  # with carry_state: the state in which the last sequence ended
+    _rng: np.random.Generator
+    partial_fit: Callable[..., Self]
 
     def __init__(
         self,
@@ -86,7 +90,7 @@ class _ReservoirEstimator(BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Fits it anew, and returns it. Raises ValueError if X or y has the wrong shape, or a number that is not finite."""
         self.__dict__.pop("_sums", None)
-        return self.partial_fit(X, y)  # type: ignore[attr-defined]
+        return self.partial_fit(X, y)
 
     def states(self, X: Any) -> Any:
         """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for several sequences."""
@@ -98,8 +102,8 @@ class _ReservoirEstimator(BaseEstimator):
     def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray], again: bool) -> None:
         """Fits the readout to targets (T, L) of each sequence, or [(n, L)] of n whole sequences, beside the earlier ones if `again`."""
         if self._of_steps:
-            for u, y in zip(sequences, targets, strict=True):
-                check_consistent_length(u, y)
+            for u, target in zip(sequences, targets, strict=True):
+                check_consistent_length(u, target)
             if self.washout >= (longest := max(map(len, sequences))):
                 raise InputError(f"washout is {self.washout}: it must leave some of the {longest} steps")
         if not again:
@@ -173,7 +177,7 @@ class _ReservoirEstimator(BaseEstimator):
                 yield i, first, np.hstack([u[first : first + most], x]), state
         group = np.cumsum([0, *map(len, sequences)])[:-1] // most
         for number in [] if alone else np.unique(group):
-            here = np.flatnonzero(group == number)
+            here = np.flatnonzero(group == number).tolist()
             for i, x in zip(here, self.reservoir_.states([_with_bias(sequences[i]) for i in here]), strict=True):
                 h = np.hstack([sequences[i], x])
                 yield i, 0, h if self._of_steps else np.hstack([h[-1:], h.mean(axis=0, keepdims=True)]), None

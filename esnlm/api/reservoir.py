@@ -11,8 +11,10 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from flax import nnx
 from jax.experimental.sparse import BCOO
 
 from esnlm.compute import backend, default_batch_slots, in_float32
@@ -358,6 +360,18 @@ class Reservoir:
                     below = seen[i] = np.asarray(output(states[i]))
                     outputs[t, :, i * len(below) : (i + 1) * len(below)] = below.T
         return outputs, states
+
+    @cached_property
+    def _double(self) -> cells.Reservoir | cells.Stack:
+        """The same cell, ready for numbers, with arrays of float64."""
+        layers = [layer.for_device(reads_tokens=False) for layer in self.cell.layers]
+        ready: Any = layers[0] if len(layers) == 1 else cells.Stack(layers)
+        graphdef, state = nnx.split(ready)
+
+        def double(x: Any) -> Any:
+            return jnp.asarray(np.asarray(x, np.float64)) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+        return nnx.merge(graphdef, jax.tree.map(double, state))
 
     @cached_property
     def _on_host(self) -> list[tuple]:

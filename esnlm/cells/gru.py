@@ -100,7 +100,7 @@ class Gru(ArrayCell):
         ready = nnx.merge(*nnx.split(self))
         ready.gates = Frozen(sparse.prepare(self.gates.get_value(), kernel))
         ready.candidate = Frozen(sparse.prepare(self.candidate.get_value(), kernel))
-        ready.input = Frozen(sparse.prepare_columns(self.input.get_value(), kernel))
+        ready.input = Frozen(sparse.prepare_columns(self.input.get_value()))
         return ready
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:

@@ -37,7 +37,7 @@ class UpdateRule:
     # (state (N, B), drive (N, B), leak (N, 1), f, decay) -> the new state (N, B). The drive is W_rec r + W_in u.
     step: Callable[..., jax.Array]
     # (state, f) -> r (N, B), which feeds back and which the readout sees
-    output: Callable[[jax.Array, Activation], jax.Array] = lambda state, f: state
+    output: Callable[..., jax.Array] = lambda state, f: state
 
 
 def _leaky_output(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:

@@ -122,7 +122,7 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
 def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
     """Filters by rounds of power products, each followed by Arnoldi on what they leave, until that converges."""
     n: int = operator.shape[0]
-    if sparse.issparse(operator) and operator.nnz > n**2 / 2:
+    if isinstance(operator, sparse.csr_array) and operator.nnz > n**2 / 2:
         operator = operator.toarray()  # whose products are the faster ones
     v = np.random.default_rng(seed).standard_normal(n)  # (N,)
     v /= _norm(v)
