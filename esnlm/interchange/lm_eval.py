@@ -1,6 +1,6 @@
 """A run as the model `esnlm` of lm-evaluation-harness (0.4.13), and the harness's command line with that model.
 
-The harness knows the model once this module is imported (docs/evaluation_elsewhere.md).
+The harness knows the model once this module is imported (docs/export.md).
 """
 
 import re
