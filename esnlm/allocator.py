@@ -1,4 +1,4 @@
-"""Tells glibc to keep the memory that is freed, where the commands own their process. Other C libraries ignore it.
+"""Tells glibc to keep freed memory, in processes that run a command. Other C libraries ignore it.
 
 An update with GPT-2's vocabulary allocates and frees hundreds of megabytes. glibc hands such blocks straight back to the
 system, which zeroes every page again at the next use: a fifth of an update's time on a CPU.
@@ -12,24 +12,24 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 
 
 def keep_freed_memory() -> bool:
-    """Lets malloc keep what is freed, and returns whether it can.
+    """Lets malloc keep freed memory, and returns whether it can.
 
-    The main thread's heap keeps all of it. Other threads have blocks of at most 64 MB and return what is larger or empty;
+    The main thread's heap keeps all of it. The heaps of other threads hold at most 64 MB and return larger or empty blocks;
     `share_one_heap` keeps these, too.
     """
     return _call("mallopt", M_MMAP_MAX, 0) and _call("mallopt", M_TRIM_THRESHOLD, -1)
 
 
 def share_one_heap() -> bool:
-    """Lets all threads share one heap, which keeps whatever is freed. Call it before other threads allocate.
+    """Lets all threads share one heap, which keeps all freed memory. Call it before other threads allocate.
 
-    Updates of large arrays are faster for it, those of small ones slower: all threads then look for room in the same heap.
+    Updates of large arrays become faster and updates of small ones slower, since all threads search the same heap.
     """
     return _call("mallopt", M_ARENA_MAX, 1)
 
 
 def give_back_freed_memory() -> None:
-    """Hands the pages that are free now back to the system; else buffers of ever other sizes make the heap grow."""
+    """Returns free pages to the system. Otherwise, buffers of changing sizes make the heap grow."""
     _call("malloc_trim", 0)
 
 

@@ -1,4 +1,4 @@
-"""How a run is computed: settings that change no result beyond rounding, and what a device chooses for them."""
+"""How a run is computed: settings that change no result beyond rounding, and their defaults on each device."""
 
 from dataclasses import field
 from typing import Literal, NamedTuple
@@ -12,21 +12,21 @@ from esnlm.settings import Count, settings
 CPU_CACHE = 16 << 20  # bytes
 # On a GPU states are gathered from its second-level cache, 40 MB on an A100 and 50 MB on an H100.
 GPU_CACHE = 32 << 20  # bytes
-CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
-MOST_SLOTS = 4096  # of a GPU or TPU
+CPU_SLOTS = 96  # maximum: more slots idle longer at the end of a window (also measured)
+MOST_SLOTS = 4096  # on a GPU or TPU
 
 
 @settings
 class ComputeConfig:
-    """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
+    """How a run is computed. No setting changes a result beyond rounding. A null is set for the device and recorded."""
 
-    # Of the matrix products of what is trained: float32, tf32 or bf16. A reservoir is computed in float32.
+    # Precision of the trained arrays' matrix products: float32, tf32 or bf16. A reservoir is computed in float32.
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    # How the reservoir's sparse product is computed; fused is for GPUs; auto: chosen for the device.
+    # Kernel of the reservoir's sparse product; fused is for GPUs; auto: chosen for the device.
     kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
-    # Of W_rec's product: bf16 rounds the states, and with the kernel dense tf32 and bf16 round both factors.
+    # Precision of W_rec's product: bf16 rounds the states; with the kernel dense, tf32 and bf16 round both factors.
     state_precision: Literal["float32", "tf32", "bf16"] = "float32"
-    batch_slots: Count | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
+    batch_slots: Count | None = None  # B, sentences that run at once if no gradient is taken; null: chosen
     window_tokens: Count | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
     chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
     # The devices as {data: D, vocabulary: M} (docs/machines.md); null: all, along vocabulary.
@@ -35,14 +35,14 @@ class ComputeConfig:
 
 @settings
 class ResolvedCompute(ComputeConfig):
-    """How a run is computed on the devices at hand, with everything chosen. The mesh stays as it was asked for."""
+    """How a run is computed on the available devices, with every null chosen. The mesh stays as given."""
 
     batch_slots: Count = field(kw_only=True)
     window_tokens: Count = field(kw_only=True)
 
 
-# For functions whose caller may have set jax_enable_x64 for computations of its own. A run computes in float32, whose
-# arrays would meet others of float64 then; with this, it computes the same bits as without jax_enable_x64.
+# For functions whose caller may have set jax_enable_x64. A run computes in float32, and with this its arrays never mix with
+# float64 ones: it computes the same bits as without jax_enable_x64.
 in_float32 = jax.enable_x64(False)
 
 
@@ -50,7 +50,7 @@ def backend() -> str:
     """Returns the kind of device that JAX computes on: cpu, gpu or tpu.
 
     Raises:
-        InputError: JAX_PLATFORMS asks for a kind that is not here.
+        InputError: JAX_PLATFORMS names a kind that this machine lacks.
     """
     try:
         return jax.default_backend()
@@ -58,27 +58,27 @@ def backend() -> str:
         asked = jax.config.jax_platforms  # type: ignore[attr-defined]
         reason = str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]  # without JAX's own advice
         reason = f" ({reason})" if reason else ""
-        raise InputError(f"JAX_PLATFORMS is {asked}: no such device can be used{reason}") from None
+        raise InputError(f"JAX_PLATFORMS is {asked}: no such device is available{reason}") from None
 
 
 class SparseMatrix(NamedTuple):
-    """A frozen (size, size) matrix that multiplies a state at each time step, before it is drawn."""
+    """The shape of a frozen (size, size) matrix, not drawn yet, that multiplies a state at each time step."""
 
     size: int
     nonzeros: int
-    longest_row: float = 0.0  # entries of the fullest row; 0: not known
-    copies: int = 1  # of its kind
+    longest_row: float = 0.0  # entries of the fullest row; 0: unknown
+    copies: int = 1  # number of such matrices
 
 
 class Recurrence(NamedTuple):
-    """A frozen recurrence, as far as it decides how a device computes it best."""
+    """The properties of a frozen recurrence that decide how a device computes it fastest."""
 
-    units: int  # numbers of a slot's state, which should stay in a CPU's cache
+    units: int  # size of one slot's state, which should stay in a CPU's cache
     matrices: tuple[SparseMatrix, ...]
 
 
 def default_batch_slots(units: int, backend: str) -> int:
-    """Returns the slots for a backend: as many as the cache of a CPU or GPU holds, but enough for a GPU's products."""
+    """Returns the number of slots: as many as the cache of a CPU or GPU holds, but enough for a GPU's products."""
     widest = {"cpu": CPU_CACHE, "gpu": GPU_CACHE}.get(backend, 1 << 28) // (4 * units)
     most = CPU_SLOTS if backend == "cpu" else MOST_SLOTS
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))

@@ -1,4 +1,4 @@
-"""What a configuration can say: an experiment, its sections, and the choices that each of them has."""
+"""The configuration: an experiment, its sections, and the choices of each section."""
 
 import dataclasses
 import hashlib
@@ -24,7 +24,7 @@ from esnlm.settings import Choice, Count, Natural, NonNegative, Positive, Rate, 
 class TrainingConfig:
     """AdamW or SGD on the mean NLL of each batch's predicted tokens.
 
-    The defaults are those of Ueda et al. 2025a, which are PyTorch's.
+    The defaults follow Ueda et al. 2025a, and so PyTorch.
     """
 
     kind: Literal["gradient"] = "gradient"  # ridge, rls and lms fit the readout by regression
@@ -32,32 +32,32 @@ class TrainingConfig:
     batch_size: Count = 32  # sentences of an update (Ueda et al. 2025a)
     # Sentences shuffled anew in each epoch [ours], or as the text has them.
     order: Literal["shuffled", "corpus"] = "shuffled"
-    optimizer: Literal["adamw", "sgd"] = "adamw"  # what takes the steps (Ueda et al. 2025a)
-    # Size of a step; with model.readout.scaling the eta that multiplies the rates of its arrays (Ueda et al. 2025a).
+    optimizer: Literal["adamw", "sgd"] = "adamw"  # update rule (Ueda et al. 2025a)
+    # Step size; with model.readout.scaling, the eta that multiplies the rates of its arrays (Ueda et al. 2025a).
     learning_rate: Positive = 1e-3
     momentum: Rate = 0.9  # of sgd (Utsunomiya 2025)
     beta1: Rate = 0.9  # of AdamW: decay of the mean gradient (Ueda et al. 2025a)
     beta2: Rate = 0.999  # of AdamW: decay of the mean squared gradient (Ueda et al. 2025a)
     epsilon: Positive = 1e-8  # of AdamW: added to the root of the mean squared gradient (Ueda et al. 2025a)
     weight_decay: NonNegative = 0.01  # decoupled, on every trained array, biases too (Ueda et al. 2025a)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"  # the latter two fall to 0 at the end
-    schedule_by: Literal["updates", "words"] = "updates"  # what the schedule counts: updates, or words of training text
-    warmup_updates: Natural = 0  # of linear warm-up, under any schedule that counts updates
-    warmup_words: Natural = 0  # words of training text in the linear warm-up, under any schedule that counts words
-    # Words of training text after which a linear or cosine schedule that counts words is at 0; null: those of the run.
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # linear and cosine fall to 0 at the end
+    schedule_by: Literal["updates", "words"] = "updates"  # unit of the schedule: updates, or words of training text
+    warmup_updates: Natural = 0  # updates of linear warm-up, for any schedule by updates
+    warmup_words: Natural = 0  # words of training text in the linear warm-up, for any schedule by words
+    # Words of training text after which a linear or cosine schedule by words reaches 0; null: all words of the run.
     schedule_words: Count | None = None
     clip_norm: Positive | None = None  # largest global norm of a gradient; null: no clipping
     # If a loss or gradient is not finite: continue, skip that update, or stop.
     on_nonfinite: Literal["continue", "skip", "stop"] = "continue"
-    # Decay, in each update, of the averaged weights that evaluation reads in place of the last ones; null: no average.
+    # Decay per update of averaged weights, which evaluation uses in place of the last ones; null: no average.
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     validate_every: Count | None = None  # updates from one validation to the next; null: at the end of each epoch only
-    stop_after: Count | None = None  # validations in a row without a new best after which the run ends; null: never
-    stop_margin: NonNegative = 0.0  # nats per token by which a validation must be below the best one to be a new best
+    stop_after: Count | None = None  # end the run after this many validations in a row without a new best; null: never
+    stop_margin: NonNegative = 0.0  # nats per token by which a new best must be below the old one
     log_every: Count = 20  # updates from one line of metrics to the next
     checkpoint_every: Count = 1000  # updates from one checkpoint to the next
     checkpoint_words: tuple[Count, ...] = ()  # words of training text at which a checkpoint is kept for good
-    keep_checkpoints: Count = 2  # how many of the newest are kept, beside those kept for good
+    keep_checkpoints: Count = 2  # number of the newest to keep, besides those kept for good
 
     def __post_init__(self) -> None:
         for optimizer, names in {"adamw": ("beta1", "beta2", "epsilon"), "sgd": ("momentum",)}.items():
@@ -77,7 +77,7 @@ class TrainingConfig:
 
     @property
     def checkpoints_at_once(self) -> int:
-        """Checkpoints that exist at once at most: the newest, those kept for good, the best one, and one that is being saved."""
+        """Maximum number of checkpoints on disk: the newest, those kept for good, the best one, and one being saved."""
         return self.keep_checkpoints + len(self.checkpoint_words) + (self.stop_after is not None) + 1
 
 
@@ -85,17 +85,17 @@ class TrainingConfig:
 class ParentConfig:
     """The finished run that this one continues from, as in `esnlm train --from RUN` (docs/own_text.md)."""
 
-    run: str | None = None  # its run directory; null: training begins from random arrays
-    step: Natural | None = None  # the update after which its trained arrays are taken; null: its last one
-    keep_optimizer: bool = False  # go on with its optimizer's moments too; false: they begin at 0
-    config_sha256: str | None = None  # that of its summary; it is found out when the run begins
+    run: str | None = None  # its run directory; null: start from random arrays
+    step: Natural | None = None  # update whose trained arrays are taken; null: the last one
+    keep_optimizer: bool = False  # also keep its optimizer's moments; false: they start at 0
+    config_sha256: str | None = None  # configuration hash in its summary; filled in when the run begins
 
     def __post_init__(self) -> None:
         if self.run is None and (self.step is not None or self.keep_optimizer or self.config_sha256 is not None):
-            raise ValueError("run is null: give the run that step, keep_optimizer and config_sha256 are about")
+            raise ValueError("run is null: step, keep_optimizer and config_sha256 need a run")
 
 
-# What `training.kind` can name. `data.kind` has data/sources, `model.family` models/registry.py.
+# Choices of `training.kind`. data/sources has those of `data.kind`, models/registry.py those of `model.family`.
 TRAINING: dict[str, type] = {"gradient": TrainingConfig, **FITTERS}
 
 
@@ -104,7 +104,7 @@ class Experiment:
     """One run: everything that decides its result, and what follows it."""
 
     run: str = "runs/quickstart"  # the run directory
-    seed: Natural = 0  # of all that is drawn: reservoir, readout, order, generated corpus
+    seed: Natural = 0  # of all random draws: reservoir, readout, order, generated corpus
     data: Annotated[DataSource, Choice(SOURCES, "kind", "grammar")] = field(default_factory=GrammarData)
     model: Annotated[ModelConfig, Choice(MODELS, "family", "esn")] = field(default_factory=EchoStateConfig)
     training: Annotated[TrainingConfig | Fitter, Choice(TRAINING, "kind", "gradient")] = field(
@@ -112,7 +112,7 @@ class Experiment:
     )
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     parent: ParentConfig = field(default_factory=ParentConfig)
-    tracking: tuple[str, ...] = ()  # names of trackers, which follow the run beside metrics.jsonl
+    tracking: tuple[str, ...] = ()  # names of trackers, which log the run in addition to metrics.jsonl
 
     def __post_init__(self) -> None:
         if not self.run:
@@ -131,38 +131,38 @@ class Experiment:
         model, kind, readout = self.model, fitter.kind, self.model.linear_readout
         if not model.features_are_frozen:
             raise ValueError(
-                f"training.kind is {kind}: it fits a readout only, and {model.title} trains its features too; choose gradient"
+                f"training.kind is {kind}: it only fits a readout, but {model.title} also trains its features; choose gradient"
             )
         if self.parent.run is not None:
-            raise ValueError(f"parent.run is {self.parent.run}: {kind} fits a readout from nothing; choose gradient")
+            raise ValueError(f"parent.run is {self.parent.run}: {kind} cannot continue another run; choose gradient")
         if model.dropout:
-            raise ValueError(f"model.dropout is {model.dropout}: training.kind {kind} has none; set it to 0")
+            raise ValueError(f"model.dropout is {model.dropout}: training.kind {kind} has no dropout; set it to 0")
         if readout.rank is not None and not fitter.makes_low_rank:
             raise ValueError(
-                f"model.readout.rank is {readout.rank}: {kind} makes a readout of full rank; set it to null"
+                f"model.readout.rank is {readout.rank}: {kind} only fits a full-rank readout; set it to null"
             )
         if readout.rank is not None and readout.rank > model.feature_size:
             raise ValueError(
                 f"model.readout.rank is {readout.rank}: it must be at most the {model.feature_size} features"
             )
         if readout.scaling != "none":
-            raise ValueError(f"model.readout.scaling is {readout.scaling}: it is for training.kind gradient")
+            raise ValueError(f"model.readout.scaling is {readout.scaling}: it needs training.kind gradient")
 
 
 @settings
 class ResolvedExperiment(Experiment):
-    """An experiment as it runs on this machine, with everything that was left open chosen."""
+    """An experiment as it runs on this machine, with every null of `compute` chosen."""
 
     compute: ResolvedCompute = field(kw_only=True)
 
 
 def resolved(experiment: Experiment, compute: ResolvedCompute) -> ResolvedExperiment:
-    """Returns the experiment with what was chosen for the devices."""
+    """Returns the experiment with the compute settings chosen for the devices."""
     asked = {each.name: getattr(experiment, each.name) for each in dataclasses.fields(experiment)}
     return ResolvedExperiment(**asked | {"compute": compute})
 
 
-# ---- an experiment as plain values: how it is written, compared and hashed ----
+# ---- an experiment as plain values, to write, compare and hash ----
 
 
 def as_dict(experiment: Any) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def as_dict(experiment: Any) -> dict[str, Any]:
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns a nested dict as one of dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}."""
+    """Flattens a nested dict to dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
@@ -185,13 +185,13 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(begun: Experiment, now: Experiment) -> dict[str, str]:
-    """Returns the settings that differ, in the order of the alphabet, as {key: "key old -> new"}."""
+    """Returns the settings that differ, in alphabetical order, as {key: "key old -> new"}."""
     old, new = flatten(as_dict(begun)), flatten(as_dict(now))
     return {key: f"{key} {old.get(key)} -> {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)}
 
 
-# What decides no result: where the text lies (it has hashes of its own, see data/corpus.py), and how often something is kept.
-# Of `compute` only what rounds a result otherwise than float32 does is among the settings that decide one.
+# Settings that do not affect the result: paths of texts (data/corpus.py hashes their content), and how often something is
+# saved. From `compute`, only the settings that change the rounding affect it.
 DECIDES_NOTHING = (
     *("data.train", "data.validation"),
     *(f"training.{name}" for name in ("log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints")),
@@ -200,9 +200,9 @@ ROUNDING = ("precision", "state_precision")
 
 
 def identity(experiment: Experiment) -> dict[str, Any]:
-    """Returns the settings that a result depends on, by dotted names, which are the same on every machine.
+    """Returns the settings that the result depends on, by dotted name. They are the same on every machine.
 
-    A setting that has its default is left out, so that the identity stays when esnlm gets another setting.
+    Settings with their default value are left out, so that new settings of esnlm do not change the identity.
     """
     found = {"seed": experiment.seed}
     rounding = ComputeConfig(**{name: getattr(experiment.compute, name) for name in ROUNDING})
@@ -219,13 +219,13 @@ def identity(experiment: Experiment) -> dict[str, Any]:
 def hash_settings(experiment: Experiment, with_seed: bool = False) -> str:
     """Returns the sha256 of an experiment's identity.
 
-    Runs that differ in nothing but their seed have one hash, unless it is `with_seed`. Then a parent is known by the hash of its
-    own experiment, and otherwise by its path.
+    Runs that differ only in their seed share one hash, except `with_seed`. With the seed, a parent is identified by the hash
+    of its own experiment, otherwise by its path.
     """
-    told = identity(experiment)
+    settings = identity(experiment)
     if not with_seed:
         left_out = ["seed", "parent.step", "parent.config_sha256"]
     else:
-        left_out = ["parent.run"] if "parent.config_sha256" in told else []
-    told = {key: value for key, value in told.items() if key not in left_out}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        left_out = ["parent.run"] if "parent.config_sha256" in settings else []
+    kept = {key: value for key, value in settings.items() if key not in left_out}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Reading a configuration from a YAML file and the command line, and writing it."""
+"""Reads a configuration from a YAML file and the command line, and writes it."""
 
 import copy
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from esnlm.io.yaml_file import read_tree
 from esnlm.runs.trackers import find_tracker
 from esnlm.settings import CommandLine, build
 
-# What a run that goes on from another one does not take over from its section `compute`.
+# Settings of the section `compute` that a run does not inherit from its parent.
 OF_DEVICE = ("kernel", "batch_slots", "window_tokens", "mesh")
 
 
 def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Reads the experiment of a YAML file, with `--section.key value` overrides, which win.
+    """Reads an experiment from a YAML file. `overrides` (`--section.key value`) take precedence.
 
     Raises:
         InputError: the file is missing, a setting is unknown or has the wrong type or range, or a tracker is not installed.
@@ -28,15 +28,15 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
 
 def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Does what `read` does for the config.yaml of a run, whose trackers need not be installed where it is read."""
+    """Reads the config.yaml of a run, as `read` does, but does not require the run's trackers to be installed."""
     return _build(_read_tree(file), overrides, str(file))
 
 
 def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
-    """Does what `read` does for a run that goes on from another one, perhaps on a text of another kind.
+    """Reads the parent's configuration for a run that continues it, as `read` does.
 
-    The parent's directory, its own parent and what was chosen for its device are left out, and its section `data` if the
-    overrides name another `data.kind`.
+    Leaves out the parent's directory, its own parent, the settings chosen for its device, and its section `data` if the
+    overrides set another `data.kind`.
     """
     tree = _read_tree(file) | {"run": "", "parent": {}}
     tree["compute"] = {key: value for key, value in tree.get("compute", {}).items() if key not in OF_DEVICE}
@@ -47,17 +47,17 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Does what `read` does for nested dicts of plain values, {"run": "runs/small", "model": {...}}."""
+    """Builds an experiment from nested dicts of plain values: {"run": "runs/small", "model": {...}}. Errors as in `read`."""
     return _with_trackers(build(Experiment, tree))
 
 
 def write(experiment: Experiment, file: Path) -> None:
-    """Writes the experiment as YAML that `read` gives back."""
+    """Writes the experiment as a YAML file for `read`."""
     write_file(file, dump(experiment))
 
 
 def dump(experiment: Experiment) -> str:
-    """Returns the experiment as the text of such a file."""
+    """Returns the experiment as YAML text."""
     return yaml.safe_dump(as_dict(experiment), sort_keys=False)
 
 
@@ -68,7 +68,7 @@ def _with_trackers(experiment: Experiment) -> Experiment:
 
 
 def _read_tree(file: str | Path) -> dict[str, Any]:
-    tree = read_tree(Path(file), "name a configuration file that is there")
+    tree = read_tree(Path(file), "name an existing configuration file")
     if not isinstance(tree, dict):
         raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
     return tree
@@ -81,23 +81,23 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
         for key in path[:-1]:
             section = section.setdefault(key, {})
             if not isinstance(section, dict):
-                raise InputError(f"command line: --{'.'.join(path)}: {key} is no section of settings")
+                raise InputError(f"command line: --{'.'.join(path)}: {key} is not a section")
         section[path[-1]] = text
     return build(Experiment, merged, where=where)
 
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
-    """Returns the values of `--section.key value` and `--section.key=value` by the names in the key."""
+    """Parses `--section.key value` and `--section.key=value` into {("section", "key"): value}."""
     found: dict[tuple[str, ...], CommandLine] = {}
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
         flag, equals, value = word.partition("=")
         if not flag.startswith("--"):
-            raise InputError(f"command line: {word}: no option stands before it; give settings as --section.key value")
+            raise InputError(f"command line: {word}: no option before it; give settings as --section.key value")
         if not equals:
             if not waiting:
-                raise InputError(f"command line: {flag}: it has no value")
+                raise InputError(f"command line: {flag} has no value")
             value = waiting.pop(0)
         found[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
     return found

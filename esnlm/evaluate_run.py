@@ -1,4 +1,4 @@
-"""Scoring minimal pairs with a run, from the run directory to the written report."""
+"""Scores minimal pairs with a run, from the run directory to the written report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,17 +36,17 @@ def evaluate_run(
     overwrite: bool = False,
     command: str | None = None,
 ) -> Evaluation:
-    """Scores minimal pairs with a run, writes the report and prints it. All input is checked before anything is scored.
+    """Scores minimal pairs with a run, writes the report and prints it. Checks all input before it scores.
 
-    The arguments are those of `esnlm blimp`; `command` is what the report names as its origin. None stands for the run's own
-    pairs, for BLiMP's columns, for the newest checkpoint, and for RUN/evaluation/blimp-SCORING.json. Raises InputError if the
-    run, the pairs, the report to compare with or the place of the report is not usable.
+    The arguments are the options of `esnlm blimp`; the report names `command` as its origin. The defaults are the run's own
+    pairs, BLiMP's columns, the newest checkpoint, and RUN/evaluation/blimp-SCORING.json. Raises InputError if the run, the
+    pairs, the report to compare with or the path of the report is not usable.
     """
     conventions.get(scoring)
     if (good or bad or group or phenomenon or label) and not data:
-        raise InputError("--good, --bad, --group, --phenomenon, --label: for pairs that --data names")
+        raise InputError("--good, --bad, --group, --phenomenon, --label: need --data")
     if (label is None) != (pair is None):
-        raise InputError("--label and --pair belong together: a table with a row for each sentence needs both")
+        raise InputError("--label and --pair belong together: a table with one sentence per row needs both")
     usual = minimal_pairs.Columns()
     own = good or ("sentence" if label else usual.good), tuple(bad or usual.bad)
     columns = minimal_pairs.Columns(*own, group, phenomenon, label, pair)
@@ -55,7 +55,7 @@ def evaluate_run(
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     directory = RunDirectory(loaded.directory)
     pairs, bigram = (_own_pairs(directory), loaded.bigram()) if pairs is None else (pairs, None)
-    baselines = {} if bigram is None else {"bigram": bigram}  # a generated text is there, and counted at once
+    baselines = {} if bigram is None else {"bigram": bigram}  # a generated text is small and always available
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
     path = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
     compare_with = None
@@ -75,8 +75,8 @@ def evaluate_run(
 
 
 def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Pair]:
-    """Returns the run's own minimal pairs. Raises InputError if it has none, or they have changed."""
+    """Returns the run's own minimal pairs. Raises InputError if it has none or if they changed."""
     if not directory.minimal_pairs.is_dir():
-        raise InputError(f"{directory.path}: this run has no minimal pairs of its own: name some with --data")
+        raise InputError(f"{directory.path}: this run has no minimal pairs of its own: give --data")
     directory.verify(directory.minimal_pairs)
     return minimal_pairs.load(directory.minimal_pairs)

@@ -1,4 +1,4 @@
-"""The public face of a trained run: `load` restores it from its directory, and `Run` answers questions about text."""
+"""The public interface of a trained run: `load` restores it from its directory, and `Run` evaluates text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -37,26 +37,26 @@ from esnlm.warning import warn_caller
 
 Step = int | Literal["best"] | None  # of a checkpoint
 
-MAX_STATE_BYTES = 8 << 30  # of one sequence: nothing else bounds the length of a sentence
-MAX_BYTES_AT_ONCE = 256 << 20  # of the states of sentences that are read together, unless one alone has more
+MAX_STATE_BYTES = 8 << 30  # per sequence: nothing else limits the length of a sentence
+MAX_BYTES_AT_ONCE = 256 << 20  # for the states of sentences read together, unless one alone has more
 
 
 @dataclass(frozen=True)
 class Run:
     """A model restored from a run directory. `load` makes it.
 
-    All log-probabilities are natural logarithms (nats). Sentences are ordinary text: nothing in them is taken for a
-    special token. A sentence that is too long for the model or for the memory is an InputError.
+    All log-probabilities are natural logarithms (nats). Sentences are ordinary text: no part of them is read as a special
+    token. A sentence too long for the model or the memory raises InputError.
     """
 
     directory: Path
     config: ResolvedExperiment  # with the compute settings chosen for this machine
     step: int  # the update after which the model was saved; 0 is the untrained model
-    model: LanguageModel  # of the family's own class, see esnlm/models
+    model: LanguageModel  # its class depends on the family, see esnlm/models
     tokenizer: Tokenizer
 
     def __reduce__(self) -> tuple:
-        # A model holds functions that no pickle can, so its arrays go in its place.
+        # A model holds functions that cannot be pickled, so its arrays are pickled instead.
         params = jax.tree.map(np.asarray, self.model.params)
         frozen = _frozen(RunDirectory(self.directory), self.config, self.tokenizer)
         return _made, (self.directory, self.config, self.step, self.tokenizer, frozen, params)
@@ -73,7 +73,7 @@ class Run:
         Args:
             sentences: n texts.
             scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval", "babylm" or "without-bos"; see evaluation/conventions.
-            progress: whether to show on stderr how far the scoring is.
+            progress: whether to show progress on stderr.
         """
         sequences = encode(sentences, self.tokenizer, scoring)
         if (line := describe_unscored(sequences, scoring)) is not None:
@@ -86,7 +86,7 @@ class Run:
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats, where w_1 is BOS and w_T is EOS.
 
-        The result is one float32 array (T - 1,) a sentence; its last value is that of EOS.
+        The result is one float32 array (T - 1,) per sentence; its last value belongs to EOS.
         """
         found = self.token_log_probs_of(encode(sentences, self.tokenizer, "paper"))
         self._warn_of_undefined([np.sum(each) for each in found])
@@ -100,10 +100,10 @@ class Run:
         with_likeliest: bool = False,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids, int arrays (T,): no BOS or EOS is added to them.
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,), without adding BOS or EOS.
 
-        The result is one float32 array a sequence, (T - 1,), empty if T < 2; with `with_likeliest` (T - 1, 2), where the
-        second column is 1 for the token that the model finds likeliest and 0 for any other. With `group`, (V,) bool, it is
+        The result is one float32 array (T - 1,) per sequence, empty if T < 2; with `with_likeliest` (T - 1, 2): the second
+        column is 1 if the token is the model's most probable one, else 0. With `group`, (V,) bool, it is
         log p(w_{t+1} is in this group of tokens | w_1 .. w_t).
         """
         self._require_readable(sequences)
@@ -119,10 +119,10 @@ class Run:
 
     @in_float32
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
-        """Measures how likely a text is: NLL with and without EOS, bits per byte, nats per word and perplexity.
+        """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
-        `text` is a token store or its folder, or a list of sentences. Raises InputError if a store is missing, damaged or of
-        another tokenizer.
+        `text` is a token store or its folder, or a list of sentences. Raises InputError if a store is missing, is damaged or
+        has another tokenizer.
         """
         if isinstance(text, str | Path):
             text = open_store(text)
@@ -135,12 +135,12 @@ class Run:
                 bar.show(tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total)
 
         found = of_model(self._stream, self._readout, store, self.config.compute, on_progress)
-        assert found is not None  # `on_progress` leaves nothing out
+        assert found is not None  # `on_progress` never stops it early
         self._warn_of_undefined([-found.nats], of="the text")
         return found
 
     def require_store(self, store: TokenStore) -> None:
-        """Raises InputError for a store of another tokenizer, or with a sentence that `likelihood` has no room for."""
+        """Raises InputError if a store has another tokenizer, or a sentence too long for `likelihood`."""
         store.require_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
         self._require_room(int(store.lengths[i]), f"{store.folder}: sentence {i}")
@@ -161,25 +161,25 @@ class Run:
         scoring: str = "paper",
         progress: Shown = False,
     ) -> list[dict]:
-        """Returns the surprisal of each word or token, -log p given all that stands before it, as the rows of a table.
+        """Returns the surprisal of each word or token, -log p given all text before it, as the rows of a table.
 
         A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or `token`, `start` and
-        `end` (sentence[start:end] is the word), and `surprisal_bits` or `surprisal_nats`. The rows of a sentence sum to
-        -log p of it. docs/surprisal.md says how white space, punctuation and documents are treated.
+        `end` (sentence[start:end] is the word), and `surprisal_bits` or `surprisal_nats`. The rows of a sentence sum to its
+        -log p. docs/surprisal.md describes the treatment of white space, punctuation and documents.
 
         Args:
-            sentences: n texts, or lists of words. The words of a list are joined, and are what has a row then. Of words that
-                share a token the first has the surprisal of all, and the others None.
-            by: "word" (of a text: what stands between white space) or "token".
+            sentences: n texts, or lists of words. The words of a list are joined, and each has a row. If words share a token,
+                the first has the surprisal of all, and the others None.
+            by: "word" (in a text, separated by white space) or "token".
             unit: "bits" or "nats".
-            context: "sentence" begins each sentence with a fresh state; "document" carries the state from one sentence to
-                the next one of its document.
-            documents: for context "document", what each sentence belongs to, n values: neighbours of one value are one document.
-                None: all n are one.
-            punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
-            whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
-            separator: what joins the words of a list; None: a space, or nothing in a script without spaces.
-            eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
+            context: "sentence" resets the state at each sentence; "document" carries the state from one sentence of a document
+                to the next.
+            documents: for context "document", the document of each sentence, n values: neighbours with the same value form one
+                document. None: all n form one.
+            punctuation: "attached" leaves punctuation in the word that it touches, "separate" makes it a word.
+            whitespace: "leading" counts a space with the word after it, "trailing" with the word before it.
+            separator: text between the words of a list; None: a space, or nothing in a script without spaces.
+            eos: whether the end of each sentence has its own row, `<|endoftext|>`.
             scoring: the convention: "paper", "no-eos" or "lm-eval".
 
         Example:
@@ -201,15 +201,15 @@ class Run:
 
     @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
-        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
+        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T the state after EOS.
 
-        They are the features that the readout sees, one float32 array (T, F) a sentence, without dropout; docs/states.md lists
-        them for each family.
+        They are the input features of the readout, without dropout, one float32 array (T, F) per sentence; docs/states.md
+        lists them for each family.
         """
         sequences = encode(sentences, self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
-        # With half a window the last sequence, which reaches beyond it, still has room in a buffer of the usual size.
+        # Half a window leaves room in a buffer of the usual size for the last sequence, which may exceed it.
         tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
         windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
         found: list[np.ndarray] = []
@@ -232,15 +232,15 @@ class Run:
         top_k: int | None = None,
         seed: int = 0,
     ) -> list[str]:
-        """Returns `count` continuations of BOS and a prompt. They do not repeat the prompt.
+        """Returns `count` continuations of BOS and a prompt, without the prompt.
 
         Args:
             prompt: the text to continue.
-            count: how many continuations. A larger count adds to those of a smaller one.
-            length: tokens of a continuation at most; it ends earlier where EOS is chosen.
-            temperature: the logits are divided by it; 0 takes the most probable token each time.
-            top_k: the choice is among so many of the most probable tokens; None: among all.
-            seed: of the choices.
+            count: number of continuations. A larger count begins with the continuations of a smaller one.
+            length: maximum number of tokens; EOS ends a continuation earlier.
+            temperature: divides the logits; 0 always takes the most probable token.
+            top_k: sample from this many most probable tokens; None: from all.
+            seed: seed of the sampling.
         """
         if count < 1 or length < 1 or not temperature >= 0 or (top_k is not None and top_k < 1):
             raise InputError("count, length and top_k must be at least 1, temperature at least 0")
@@ -248,7 +248,7 @@ class Run:
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
-            raise InputError(f"the prompt has {len(ids)} tokens, and {length} are asked for: at most {longest} in all")
+            raise InputError(f"the prompt has {len(ids)} tokensand length is {length}: at most {longest} together")
         choice: dict[str, Any] = {"length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
         given = self._ready.reader(count, len(ids) + length), self._readout_here, [ids] * count, self.tokenizer.eos
         found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)
@@ -259,7 +259,7 @@ class Run:
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
-        """Returns the unigram model of the training corpus, to score beside this one; None if the model was imported."""
+        """Returns the unigram model of the training corpus, as a baseline; None if the model was imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
@@ -267,12 +267,12 @@ class Run:
         return UnigramModel.from_counts(np.load(directory.unigram))
 
     def bigram(self) -> WittenBellModel | None:
-        """Returns the bigram model of the training corpus, or None, as `training_store` does."""
+        """Returns the bigram model of the training corpus; None if the model was imported."""
         store = self.training_store()
         return None if store is None else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
-        """Returns the token store that the run was trained on, where the configuration says; None if the model was imported."""
+        """Returns the run's training store, at the path in the configuration; None if the model was imported."""
         directory = RunDirectory(self.directory)
         folder = self.config.data.train_folder(directory)
         if folder is None:
@@ -284,18 +284,18 @@ class Run:
 
     @property
     def longest(self) -> int | None:
-        """The ids that the model can read at once; None if any number will do."""
+        """The maximum number of ids that the model can read at once; None if unlimited."""
         return self.config.model.longest
 
     @cached_property
     def _placement(self) -> Placement | None:
-        """Where the arrays lie on several devices; None if one device does all."""
+        """The placement of the arrays on several devices; None for one device."""
         found = placement_of(self.config.model, self.config.compute, self.tokenizer.vocab_size)
         return None if found.mesh is None else found
 
     @cached_property
     def _ready(self) -> LanguageModel:
-        """The model as one device computes it. To make it takes as long as many tokens of a text that is generated."""
+        """The model prepared for one device, cached because preparing it costs as much as generating many tokens."""
         return self.model.for_device(self.config.compute)
 
     @cached_property
@@ -319,19 +319,19 @@ class Run:
     @cached_property
     def _readout_here(self) -> dict:
         """The arrays of the readout, on one device."""
-        model = self._ready if self._placement is None else self.model  # The former is one copy, on one device.
+        model = self._ready if self._placement is None else self.model  # `_ready` is one copy, on one device.
         return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
-        """Raises InputError for a sequence of other ids, or one that there is no room for."""
+        """Raises InputError if a sequence has ids outside the vocabulary or is too long."""
         for i, sequence in enumerate(sequences):
             ids = np.asarray(sequence)
             if ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size):
-                raise InputError(f"sequence {i} has other values than the ids 0 .. {self.tokenizer.vocab_size - 1}")
+                raise InputError(f"sequence {i} has values outside the ids 0 .. {self.tokenizer.vocab_size - 1}")
             self._require_room(len(ids), f"sequence {i}", reads_last)
 
     def _require_room(self, ids: int, where: str, reads_last: bool = False) -> None:
-        """Raises InputError if a sequence has more ids than this model, or the memory for its states, has room for."""
+        """Raises InputError if a sequence is too long for this model or for the memory of its states."""
         longest = self.config.model.longest
         if longest is not None and ids - (not reads_last) > longest:
             most = f"{longest}{'' if reads_last else ' + 1'}"
@@ -340,7 +340,7 @@ class Run:
             raise InputError(f"{where} has {ids:,} ids: its states would take {size / 1e9:.1f} GB; split it")
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
-        """Warns if log-probabilities, of sentences or of what `of` names, are not numbers, and names the weights to blame."""
+        """Warns if log-probabilities (of sentences, or of `of`) are not numbers, and names the arrays that cause it."""
         if undefined := int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs))):
             names = [name for name, array in flatten(self.model.params).items() if not np.isfinite(array).all()]
             cause = f": {', '.join(names)} of step {self.step} has values that are not finite" if names else ""
@@ -354,10 +354,10 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
 
     Args:
         run: the run directory, or the URL of one (docs/machines.md).
-        step: the update after which the checkpoint was saved; "best": that of the best validation, where training.stop_after
-            kept it; None: the newest checkpoint that verifies.
-        untrained: whether to give the model as it was before the first update, which needs no checkpoint and has no `step`.
-        averaged: whether to give the averaged weights of a run with training.ema, and not those of the last update.
+        step: the update after which the checkpoint was saved; "best": the best validation, if training.stop_after kept it;
+            None: the newest checkpoint that verifies.
+        untrained: whether to return the model before its first update, which needs no checkpoint and accepts no `step`.
+        averaged: whether to use the averaged weights of a run with training.ema instead of those of the last update.
 
     Example:
         early = esnlm.load("runs/quickstart", step=500)
@@ -372,14 +372,14 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         run = run_copy(run, step, untrained=untrained)
     directory = RunDirectory(Path(run))
     if not directory.config.exists():
-        raise InputError(f"{directory.path}: not a run directory: it has no config.yaml; give one that train.py wrote")
+        raise InputError(f"{directory.path}: not a run directory (no config.yaml); give one that train.py wrote")
     directory.verify(directory.config, directory.tokenizer)
     experiment = _for_this_machine(config_io.read_begun(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
     frozen = _frozen(directory, experiment, tokenizer)
     if untrained:
         if not experiment.data.has_corpus:
-            raise InputError(f"{directory.path}: this model was imported: how it was before its training is not known")
+            raise InputError(f"{directory.path}: this model was imported: its state before training is unknown")
         initial = None if experiment.parent.run is None else checkpoint.restore(directory.initial)[0]["params"]
         return _made(directory.path, experiment, 0, tokenizer, frozen, initial)
     if step == "best":
@@ -393,7 +393,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
-        raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
+        raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; available: {there}")
     params = arrays["average" if averaged and "average" in arrays else "params"]
     return _made(directory.path, experiment, step, tokenizer, frozen, params)
 
@@ -407,28 +407,28 @@ def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenize
 def _made(
     path: Path, experiment: ResolvedExperiment, step: int, tokenizer: Tokenizer, frozen: dict, params: dict | None
 ) -> Run:
-    """Returns the run with these arrays. Without `params` they are as they were before the first update."""
+    """Returns the run with these arrays; without `params`, with the arrays before the first update."""
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
     return Run(path, experiment, step, model if params is None else model.with_params(params), tokenizer)
 
 
 def _best_step(directory: RunDirectory) -> int:
-    """Returns the step of the best validation of a run, by its summary or, while it goes on, by its newest checkpoint."""
+    """Returns the step of the best validation of a run, from its summary or, during training, its newest checkpoint."""
     steps = checkpoint.all_steps(directory.checkpoints)
     known = directory.read_summary() or (checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {})
     if (step := known.get("best_step")) is None:
-        raise InputError(f"{directory.path}: no best checkpoint was kept, as training.stop_after asks for; name a step")
+        raise InputError(f"{directory.path}: no best checkpoint, which only training.stop_after keeps; name a step")
     return step
 
 
 def _documents(
     sentences: Sequence[str | Sequence[str]], context: str, documents: Sequence | None
 ) -> list[list[str | Sequence[str]]]:
-    """Returns the sentences that are read one after another, a list for each fresh state; see `Run.surprisal`."""
+    """Returns the sentences in groups that share a state; see `Run.surprisal`."""
     if context not in ("sentence", "document"):
         raise InputError(f"context is {context!r}: choose sentence or document")
     if context == "sentence" and documents is not None:
-        raise InputError("documents are named, and each sentence has a fresh state: give context='document' with them")
+        raise InputError("documents need context='document', which carries the state between sentences")
     if documents is None:
         documents = range(len(sentences)) if context == "sentence" else [None] * len(sentences)
     named = zip(sentences, documents, strict=True)
@@ -436,9 +436,9 @@ def _documents(
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
-    """Returns the experiment with its compute settings chosen anew for the machine that it is loaded on.
+    """Returns the experiment with its compute settings chosen again for this machine.
 
-    The precision stays as it was, except that a CPU or TPU takes float32, which is finer, in place of tf32, which it lacks.
+    The precision stays, except that CPUs and TPUs, which lack tf32, use the finer float32 instead.
     """
     device, precision = backend(), experiment.compute.precision
     to_choose = dataclasses.replace(

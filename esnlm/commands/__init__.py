@@ -1,12 +1,12 @@
 """The command line: `esnlm COMMAND ...`, also as `python -m esnlm COMMAND ...`.
 
-A command is a module of two functions, listed in COMMANDS. Its docstring is the text of `esnlm COMMAND --help`, and the
-first line of it that of `esnlm --help`:
+A command is a module with two functions, listed in COMMANDS. `esnlm COMMAND --help` prints its docstring, and
+`esnlm --help` the docstring's first line:
 
-    add_arguments(parser)      its arguments, for argparse
-    run(options)               does the work and returns the exit status, where None is 0
+    add_arguments(parser)      adds its arguments to an argparse parser
+    run(options)               does the work and returns the exit status (None means 0)
 
-It imports what is heavy inside `run`, so that --help and wrong arguments are answered at once.
+Heavy imports stand inside `run`, so that --help and wrong arguments are answered at once.
 """
 
 import importlib
@@ -31,21 +31,21 @@ COMMANDS["import"] = "esnlm.commands.import_gpt2"
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
-    """Runs the command that the first argument names and returns its exit status (process.py).
+    """Runs the command named by the first argument and returns its exit status (process.py).
 
-    `arguments` are those of this process by default. `program` is how a person calls it.
+    `arguments` defaults to sys.argv[1:]. `program` is the program's name in the help text.
     """
     return exit_with(lambda: _run(_whole_parser(program), arguments))
 
 
 def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int:
-    """Runs one command of COMMANDS under the name `program` and returns its exit status; as `main` beside this."""
+    """Runs one command of COMMANDS under the name `program` and returns its exit status, as `main` does."""
     return exit_with(lambda: _run(parser_of(name, program), arguments))
 
 
 def _whole_parser(program: str) -> Parser:
     parser = Parser(program, description="Echo state network language models at scale.")
-    commands = parser.add_subparsers(title="commands, each with a --help of its own", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands (each has its own --help)", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         command = importlib.import_module(module)
         first = (command.__doc__ or "").splitlines()[0]
@@ -79,7 +79,7 @@ def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
     words = sys.argv[1:] if arguments is None else list(arguments)
     options, others = parser.parse_known_args(words)
     if any(not word and before not in ("--prompt", "--separator") for before, word in pairwise(["", *words])):
-        parser.error("an argument is empty, as that of a variable that is not set; leave it out, or give a value")
+        parser.error("an argument is empty (is a variable not set?); leave it out, or give a value")
     if "overrides" in options:
         options.overrides = others
     elif others:
@@ -87,7 +87,7 @@ def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
     for option in ("out", "html", "plot"):
         place = getattr(options, option, None)
         if place is not None and is_url(place):
-            raise InputError(f"--{option} {full_name(place)}: this is written to this machine only; name a local place")
+            raise InputError(f"--{option} {full_name(place)}: results go to this machine only; name a local path")
     options.command = " ".join([parser.prog, shlex.join(words)]).strip()
     level, work = vars(options).pop("level"), vars(options).pop("work")
     began = time.monotonic()

@@ -29,7 +29,7 @@ def accept_settings(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(overrides=[])
 
 
-STEP = "the checkpoint of this step, or best: that of the best validation (default: the newest that is good)"
+STEP = "checkpoint to load: a step, or best for the best validation (default: the newest undamaged one)"
 
 
 def step(text: str) -> int | Literal["best"]:
@@ -39,32 +39,32 @@ def step(text: str) -> int | Literal["best"]:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an update, nor best") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is neither the number of an update nor best") from None
 
 
 def accept_levels(parser: argparse.ArgumentParser) -> None:
     """Lets a command take --quiet and --verbose, as `options.level`."""
-    levels = parser.add_argument_group("what is said on standard error").add_mutually_exclusive_group()
+    levels = parser.add_argument_group("output on standard error").add_mutually_exclusive_group()
     parser.set_defaults(level=Level.USUAL)
-    said: dict[str, Any] = {"action": "store_const", "dest": "level"}
-    quiet = "warnings and errors only; results are shown all the same"
-    levels.add_argument("--quiet", const=Level.QUIET, help=quiet, **said)
-    verbose = "also what was chosen, and how long each stage took"
-    levels.add_argument("--verbose", const=Level.VERBOSE, help=verbose, **said)
+    constant: dict[str, Any] = {"action": "store_const", "dest": "level"}
+    quiet = "warnings and errors only (results are still printed)"
+    levels.add_argument("--quiet", const=Level.QUIET, help=quiet, **constant)
+    verbose = "also automatic choices and the time of each stage"
+    levels.add_argument("--verbose", const=Level.VERBOSE, help=verbose, **constant)
 
 
 def accept_processes(parser: argparse.ArgumentParser) -> None:
-    """Lets a command be one of several processes of a run, which `join_processes` makes it."""
+    """Adds the options of runs with several processes, for `join_processes`."""
     add = parser.add_argument
-    first = "of several processes: the machine of process 0, and a free port there; auto: JAX finds it and the others"
+    first = "for several processes: host of process 0 and a free port there; auto: JAX finds all processes"
     add("--coordinator", metavar="HOST:PORT", help=first)
-    add("--processes", type=int, metavar="P", help="how many there are (default: as SLURM or Open MPI started them)")
-    add("--process", type=int, metavar="I", help="the number of this one, from 0")
-    add("--wait", type=int, default=300, metavar="SECONDS", help="in which all must come (default: %(default)s)")
+    add("--processes", type=int, metavar="P", help="number of processes (default: from SLURM or Open MPI)")
+    add("--process", type=int, metavar="I", help="number of this process, from 0")
+    add("--wait", type=int, default=300, metavar="SECONDS", help="maximum wait for the others (default: %(default)s)")
 
 
 def join_processes(options: argparse.Namespace, stops_together: bool) -> None:
-    """Takes the options of processes out of a command's options, and makes this process one of the run's."""
+    """Removes the options of `accept_processes` from `options` and joins the run's group of processes."""
     from esnlm.distributed import group
 
     names = ("coordinator", "processes", "process", "wait")
@@ -72,13 +72,13 @@ def join_processes(options: argparse.Namespace, stops_together: bool) -> None:
 
 
 def shipped_configs() -> Path:
-    """Returns the folder of the configurations that come with esnlm: in the package, or in a checkout beside it."""
+    """Returns the folder of the shipped configurations: inside an installed package, beside it in a checkout."""
     installed = PACKAGE / "configs"
     return installed if installed.is_dir() else PACKAGE.parent / "configs"
 
 
 def find_config(file: str | Path) -> Path:
-    """Returns `file`, or the shipped file of that name where `configs/...` is not in the working folder."""
+    """Returns `file`, or the shipped file of that name if `configs/...` is not in the working folder."""
     file = Path(file)
     shipped = shipped_configs().joinpath(*file.parts[1:])
     return shipped if file.parts[:1] == ("configs",) and not file.exists() and shipped.is_file() else file

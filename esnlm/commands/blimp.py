@@ -1,6 +1,6 @@
 """Scores minimal pairs (BLiMP) with a trained run.
 
-docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's files, and sets of sentences.
+--data reads JSON lines, tables, Zorro's files and sets of sentences; docs/minimal_pairs.md describes them.
 """
 
 import argparse
@@ -12,22 +12,22 @@ from esnlm.evaluation.conventions import CONVENTIONS, NORMALIZATIONS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    data = "folders or files, or FOLDER/NAME of a paradigm (default: the run's own)"
+    data = "files or folders of minimal pairs, or FOLDER/PARADIGM (default: the pairs of the run's own data)"
     add("--data", **SEVERAL, metavar="PATH", help=data)
-    add("--good", metavar="COLUMN", help="the column or field of the right sentence (default: sentence_good)")
-    add("--bad", **SEVERAL, metavar="COLUMN", help="that of the wrong one, or of several (default: sentence_bad)")
-    add("--group", "--paradigm", metavar="COLUMN", help="that of the paradigm (default: UID, or the file's name)")
-    add("--phenomenon", metavar="COLUMN", help="that of the phenomenon (default: linguistics_term or phenomenon)")
-    add("--label", metavar="COLUMN", help="in a table with a row a sentence (--good): whether it is grammatical")
-    add("--pair", metavar="COLUMN", help="and the number or name of its pair")
-    add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
-    normalize = "give the accuracy by log p a token, or a byte, too (default: %(default)s)"
+    add("--good", metavar="COLUMN", help="column or field of the grammatical sentence (default: sentence_good)")
+    add("--bad", **SEVERAL, metavar="COLUMN", help="column(s) of the ungrammatical sentence (default: sentence_bad)")
+    add("--group", "--paradigm", metavar="COLUMN", help="column of the paradigm (default: UID, or the file's name)")
+    add("--phenomenon", metavar="COLUMN", help="column of the phenomenon (default: linguistics_term or phenomenon)")
+    add("--label", metavar="COLUMN", help="column of grammaticality, in a table with one sentence per row (in --good)")
+    add("--pair", metavar="COLUMN", help="column of the pair's number or name, in such a table")
+    add("--scoring", default="paper", choices=list(CONVENTIONS), help="scoring convention (default: %(default)s)")
+    normalize = "also report the accuracy by log p per token or per byte (default: %(default)s)"
     add("--normalize", default="none", choices=NORMALIZATIONS, help=normalize)
-    add("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
+    add("--out", metavar="FILE", help="JSON report to write (default: DIR/evaluation/blimp-SCORING.json)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)
-    which.add_argument("--untrained", action="store_true", help="the model before its first update, a baseline")
-    add("--compare", metavar="RUN_OR_REPORT", help="another run or report to set this against")
+    which.add_argument("--untrained", action="store_true", help="score the model before its first update, a baseline")
+    add("--compare", metavar="RUN_OR_REPORT", help="run or report to compare with")
     add("--overwrite", action="store_true", help="replace a report of another run, step or data")
     accept_processes(parser)
 

@@ -1,4 +1,4 @@
-"""Writes a run as a folder that Hugging Face's transformers loads, and minicons and BabyLM's pipeline with it."""
+"""Exports a run as a Hugging Face folder, for transformers, minicons and BabyLM's pipeline."""
 
 import argparse
 from pathlib import Path
@@ -9,10 +9,10 @@ from esnlm.commands.base import STEP, step
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="the folder to make")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="folder to create")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)
-    every = "a folder inside FOLDER for each checkpoint at training.checkpoint_words, named as BabyLM's branches"
+    every = "export each checkpoint of training.checkpoint_words to a folder in FOLDER, named as BabyLM's branches"
     which.add_argument("--checkpoints", action="store_true", help=every)
     add("--overwrite", action="store_true", help="replace an earlier export")
 

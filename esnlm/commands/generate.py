@@ -8,12 +8,12 @@ from esnlm.commands.base import STEP, step
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--prompt", default="", help="what the text begins with (default: nothing)")
-    add("--count", type=int, default=1, help="continuations (default: %(default)s)")
-    add("--length", type=int, default=50, help="tokens at most (default: %(default)s)")
-    add("--temperature", type=float, default=1.0, help="0 takes the most probable token (default: %(default)s)")
-    add("--top-k", type=int, help="choose among so many tokens (default: all)")
-    add("--seed", type=int, default=0, help="(default: %(default)s)")
+    add("--prompt", default="", help="text to continue (default: none)")
+    add("--count", type=int, default=1, help="number of continuations (default: %(default)s)")
+    add("--length", type=int, default=50, help="maximum number of tokens (default: %(default)s)")
+    add("--temperature", type=float, default=1.0, help="0 picks the most probable token (default: %(default)s)")
+    add("--top-k", type=int, help="sample from the TOP_K most probable tokens (default: all)")
+    add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
     add("--step", type=step, metavar="N", help=STEP)
 
 

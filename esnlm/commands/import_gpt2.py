@@ -1,13 +1,13 @@
-"""Makes a run of a GPT-2 in Hugging Face's format."""
+"""Imports a GPT-2 in Hugging Face's format as a run."""
 
 import argparse
 from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    files = "config.json, model.safetensors and the tokenizer's files"
+    files = "folder with config.json, model.safetensors and the tokenizer's files"
     parser.add_argument("folder", type=Path, metavar="FOLDER", help=files)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run directory to make")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory to create")
 
 
 def run(options: argparse.Namespace) -> None:

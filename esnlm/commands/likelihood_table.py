@@ -34,9 +34,9 @@ def measure_run(
     overwrite: bool = False,
     command: str | None = None,
 ) -> dict:
-    """Measures token stores and texts of one sentence a line with a run; prints a table, and writes it to a JSON file.
+    """Measures token stores and texts (one sentence per line) with a run, prints a table, and writes it to a JSON file.
 
-    All input is checked before anything is measured. Returns the figures, as the JSON file has them.
+    Checks all input before it measures. Returns the content of the JSON file.
     """
     if not stores and not texts:
         raise InputError("nothing to measure: give token stores (--store), texts (--text) or both")
@@ -59,16 +59,16 @@ def measure_run(
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},
     }
-    _show(result)  # first, so that it is not lost where the file cannot be written
+    _show(result)  # first, so that the figures are not lost if the file cannot be written
     if out is not None:
         write_json(out, result)
     return result
 
 
 def _baselines(run: Run) -> tuple[dict[str, Any], list[str]]:
-    """Returns the n-gram models to stand beside a run, and a line for each that is not to be had."""
+    """Returns the n-gram baselines of a run by name, and a note for each that is not available."""
     if (unigram := run.unigram()) is None:
-        return {}, ["no unigram and no bigram model: this run was imported, and its training text is not known"]
+        return {}, ["no unigram or bigram model: this run was imported, and its training text is unknown"]
     try:
         with stage("counting the training text for the bigram model"):
             return {"unigram": unigram, "bigram": run.bigram()}, []
@@ -77,7 +77,7 @@ def _baselines(run: Run) -> tuple[dict[str, Any], list[str]]:
 
 
 def _measure(run: Run, baselines: dict[str, Any], path: str, text: TokenStore) -> dict:
-    """Returns what the JSON file says of a text: where it lies, its size, and the figures of each model."""
+    """Returns the JSON file's entry for a text: its path, its size, and the figures of each model."""
     found = {"model": run.likelihood(text, progress=True)}
     found |= {name: of_ngrams(model, text) for name, model in baselines.items()}
     return {
@@ -89,10 +89,10 @@ def _measure(run: Run, baselines: dict[str, Any], path: str, text: TokenStore) -
 
 
 def _show(result: dict) -> None:
-    """Prints a row for each text and model, then the size of each text and notes."""
+    """Prints one row per text and model, then the size of each text and the notes."""
     screen = Screen()
     screen.line(
-        f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS unless it says without"
+        f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS except in 'without EOS'"
     )
     rows = []
     for text in result["texts"]:

@@ -1,13 +1,13 @@
-"""Runs lm-evaluation-harness with a trained run: all options are the harness's own, as `lm-eval run --help` lists them.
+"""Runs lm-evaluation-harness on a trained run. All options are the harness's own (see `lm-eval run --help`).
 
     esnlm lm-eval --model_args run=DIR --tasks blimp
     esnlm lm-eval --model_args run=DIR,step=500 --tasks mine --include_path tasks/ --output_path results/
 
 model_args:
   run=DIR             the run directory
-  step=N              a checkpoint, or best (default: the newest that is good)
-  untrained=True      the model before its first update, a baseline
-  add_bos_token=True  BOS before contexts that are not empty, too
+  step=N              checkpoint to load, or best (default: the newest undamaged one)
+  untrained=True      the model before its first update, as a baseline
+  add_bos_token=True  BOS also before non-empty contexts
   max_length=N, max_gen_toks=N, seed=N
 """
 

@@ -1,4 +1,4 @@
-"""Prints a table of several runs, or writes a page about runs and studies (--html)."""
+"""Prints a table of runs, or writes a page about runs and studies (--html)."""
 
 import argparse
 from pathlib import Path
@@ -8,17 +8,17 @@ from esnlm.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="run directories, with --html also studies' folders")
-    add("--out", type=Path, metavar="FILE", help="write it there, too, as Markdown or .csv, with JSON beside it")
-    page = "write a page of everything that is known of the runs, in place of a table"
+    add("runs", nargs="+", type=Path, metavar="RUN", help="run directories, with --html also folders of studies")
+    add("--out", type=Path, metavar="FILE", help="also write the table to this .md or .csv file, with JSON beside it")
+    page = "write a page with all results of the runs, in place of a table"
     add("--html", type=Path, metavar="FILE", help=page)
-    plot = "also draw the losses by words read and by minutes of training; runs that are not finished are drawn, too"
+    plot = "also draw the losses by words read and by minutes of training, unfinished runs included"
     add("--plot", type=Path, metavar="FILE.png", help=plot)
-    add("--overwrite", action="store_true", help="replace files that are there")
-    add("--seeds", action="store_true", help="make one row of runs that differ in nothing but their seed")
-    rows = "what the rows are (default: %(default)s); of phenomena and paradigms, the accuracies of each run"
+    add("--overwrite", action="store_true", help="replace existing files")
+    add("--seeds", action="store_true", help="make one row of runs that differ only in their seed")
+    rows = "one row per run, or per phenomenon or paradigm with the accuracies of all runs (default: %(default)s)"
     add("--by", choices=["run", "phenomenon", "paradigm"], default="run", help=rows)
-    which = "with --by and --html: which report, evaluation/blimp-NAME.json"
+    which = "with --by and --html: the report to read, evaluation/blimp-NAME.json"
     add("--scoring", default="paper", metavar="NAME", help=f"{which} (default: %(default)s)")
 
 
@@ -30,12 +30,12 @@ def run(options: argparse.Namespace) -> None:
     from esnlm.runs.directory import RunDirectory
 
     if options.html is not None and (options.out or options.plot or options.by != "run"):
-        raise InputError("--html: a page has all tables and pictures; leave --out, --plot and --by out")
+        raise InputError("--html: the page has all tables and pictures; leave out --out, --plot and --by")
     for file, suffixes in ((options.html, [".html"]), (options.out, SUFFIXES), (options.plot, [".png"])):
         if file is None:
             continue
         if file.suffix.lower() not in suffixes:
-            raise InputError(f"{file}: its name must end in {' or '.join(suffixes)}")
+            raise InputError(f"{file}: the name must end in {' or '.join(suffixes)}")
         require_writable(file, options.overwrite)
     if options.html is not None:
         from esnlm.reporting.html.page import write_page
@@ -50,6 +50,6 @@ def run(options: argparse.Namespace) -> None:
         print(report(finished, options.out, options.seeds, options.by, options.scoring), end="\n" if drawn else "")
     for run in runs:
         if run not in finished:
-            print(f"{run}: not finished, and not in the table")
+            print(f"{run}: not finished, so not in the table")
     if drawn:
         print(drawn)

@@ -1,6 +1,6 @@
-"""Prints the log-probability of each sentence under a trained run, in nats, and the sentence.
+"""Prints the log-probability of each sentence under a trained run, in nats, followed by the sentence.
 
-With --tokens it makes a table of the surprisal of each word or token instead; docs/surprisal.md describes it.
+With --tokens it makes a table of the surprisal of each word or token instead (docs/surprisal.md).
 """
 
 import argparse
@@ -14,40 +14,40 @@ from esnlm.evaluation.conventions import CONVENTIONS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--input", type=Path, default=Path("-"), metavar="FILE", help="one sentence a line (default: standard input)")
-    add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention (default: %(default)s)")
+    add("--input", type=Path, default=Path("-"), metavar="FILE", help="one sentence per line (default: standard input)")
+    add("--scoring", choices=list(CONVENTIONS), default="paper", help="scoring convention (default: %(default)s)")
     add("--step", type=step, metavar="N", help=STEP)
-    add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")
+    add("--tokens", action="store_true", help="make a table of the surprisal of each word or token")
     table = parser.add_argument_group("with --tokens")
     add = table.add_argument
-    add("--by", choices=("word", "token"), default="word", help="a row a word, or a row a token (default: word)")
-    add("--unit", choices=("bits", "nats"), default="bits", help="of surprisals (default: bits)")
+    add("--by", choices=("word", "token"), default="word", help="one row per word or per token (default: word)")
+    add("--unit", choices=("bits", "nats"), default="bits", help="unit of surprisal (default: bits)")
     which = table.add_mutually_exclusive_group()
-    column = "read sentences from this column of a TSV or CSV, and repeat the others"
+    column = "read sentences from this column of a TSV or CSV file and copy its other columns"
     which.add_argument("--column", metavar="NAME", help=column)
-    word = "a row of the TSV or CSV is a word, in this column: write it again with surprisals"
+    word = "for a TSV or CSV file with one word per row, in this column: copy it and add surprisals"
     which.add_argument("--word", metavar="NAME", help=word)
-    apart = "with --word: the columns that tell sentences apart (default: Punkt splits the words)"
+    apart = "with --word: columns that identify a sentence (default: Punkt finds the sentences)"
     add("--sentence", **SEVERAL, default=[], metavar="NAME", help=apart)
-    position = "with --word: the column of the word's place in its sentence (default: zone and the like); or none"
+    position = "with --word: column of the word's position in its sentence, or none (default: zone or similar)"
     add("--position", metavar="NAME", help=position)
-    separator = "with --word: what joins words (default: a space, or nothing in Chinese, Japanese, Thai and the like)"
+    separator = "with --word: text between words (default: a space; none in scripts such as Chinese or Thai)"
     add("--separator", metavar="TEXT", help=separator)
-    add("--language", metavar="NAME", default="english", help="with --word: of Punkt (default: %(default)s)")
-    add("--no-quotes", action="store_false", dest="quotes", help="quotation marks are a part of cells")
-    context = "begin each with a fresh state (default: sentence)"
+    add("--language", metavar="NAME", default="english", help="with --word: language of Punkt (default: %(default)s)")
+    add("--no-quotes", action="store_false", dest="quotes", help="treat quotation marks as part of the cell")
+    context = "reset the state at each sentence or document (default: sentence)"
     add("--context", choices=("sentence", "document"), default="sentence", help=context)
-    document = "the columns that tell documents apart (default: all is one; in plain text a blank line ends one)"
+    document = "columns that identify a document (default: one document; in plain text a blank line ends it)"
     add("--document", **SEVERAL, default=[], metavar="NAME", help=document)
-    punctuation = "part of the word it touches, or a word (default: attached)"
+    punctuation = "part of the word it touches, or a word of its own (default: attached)"
     add("--punctuation", choices=("attached", "separate"), default="attached", help=punctuation)
-    whitespace = "part of the word it begins, or ends (default: leading)"
+    whitespace = "part of the word after it (leading) or before it (trailing) (default: leading)"
     add("--whitespace", choices=("leading", "trailing"), default="leading", help=whitespace)
-    add("--no-eos", action="store_false", dest="eos", help="no row for the end of each sentence")
-    add("--out", type=Path, metavar="FILE", help="the table's file, .tsv, .csv or .jsonl (default: standard output)")
-    add("--format", choices=("tsv", "csv", "jsonl"), help="of the table (default: by the name of --out, else tsv)")
-    add("--plot", type=Path, metavar="FILE.png", help="draw the words with their surprisals too")
-    add("--overwrite", action="store_true", help="replace these files")
+    add("--no-eos", action="store_false", dest="eos", help="leave out the row for the end of each sentence")
+    add("--out", type=Path, metavar="FILE", help="file for the table: .tsv, .csv or .jsonl (default: standard output)")
+    add("--format", choices=("tsv", "csv", "jsonl"), help="format of the table (default: by --out's name, else tsv)")
+    add("--plot", type=Path, metavar="FILE.png", help="also draw the words with their surprisals")
+    add("--overwrite", action="store_true", help="replace existing files")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -57,14 +57,14 @@ def run(options: argparse.Namespace) -> None:
         tabulate(options)
         return
     if options.column or options.word or options.out or options.plot:
-        raise InputError("--column, --word, --out and --plot are for the table of surprisals: give --tokens too")
+        raise InputError("--column, --word, --out and --plot need --tokens")
     from esnlm.data.text_files import read_lines
     from esnlm.io.console import working
     from esnlm.loaded_run import load
 
     sentences = read_lines(options.input)
     if not sentences:
-        raise InputError(f"{options.input}: empty: no sentence to score; give one a line")
+        raise InputError(f"{options.input}: no sentence to score; give one per line")
     with working(f"loading {options.run}"):
         loaded = load(options.run, options.step)
     log_probs = loaded.log_probs(sentences, options.scoring, progress="brief")

@@ -22,14 +22,14 @@ from esnlm.reporting import surprisal_plot
 from esnlm.reporting.tables import csv_table
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
-POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in small letters
+POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case
 DECIMALS = 6
 
 
 def tabulate(asked: argparse.Namespace) -> None:
-    """Scores the words of a text and prints or writes their table. All input is checked before anything is scored."""
+    """Scores the words of a text and prints or writes their table. Checks all input before it scores."""
     if asked.word is None and (asked.sentence or asked.position or asked.separator is not None):
-        raise InputError("--sentence, --position and --separator are for a table with a row a word, so give --word too")
+        raise InputError("--sentence, --position and --separator are for tables with one word per row: give --word")
     kind = asked.format or ("tsv" if asked.out is None else asked.out.suffix.lower().removeprefix("."))
     if kind not in (*SEPARATORS, "jsonl"):
         raise InputError(f"{asked.out}: end the name in .tsv, .csv or .jsonl, or give --format")
@@ -37,7 +37,7 @@ def tabulate(asked: argparse.Namespace) -> None:
         require_writable(file, asked.overwrite)
     options = Options(**{field.name: getattr(asked, field.name) for field in dataclasses.fields(Options)})
     value = f"surprisal_{options.unit}"
-    if asked.word is not None:  # a row is what a row of the table is
+    if asked.word is not None:  # one row per row of the input table
         options = dataclasses.replace(options, by="word", punctuation="attached", eos=False)
         found, sentences, documents, repeated = _read_words(asked)
         own = [value]
@@ -46,9 +46,9 @@ def tabulate(asked: argparse.Namespace) -> None:
         own = options.columns()
     numbers = [number for number, sentence in enumerate(sentences) if asked.word or sentence.strip()]
     if not numbers:
-        raise InputError(f"{asked.input}: no sentence to score: all of it is white space")
+        raise InputError(f"{asked.input}: no sentence to score: the text is all white space")
     if twice := [name for name in own if name in repeated[0]]:
-        raise InputError(f"{asked.input}: column {twice[0]!r} would stand twice in the table: give it another name")
+        raise InputError(f"{asked.input}: column {twice[0]!r} would appear twice in the table: rename it")
 
     with working(f"loading {asked.run}"):
         loaded = loaded_run.load(asked.run, asked.step)
@@ -84,7 +84,7 @@ def tabulate(asked: argparse.Namespace) -> None:
 
 
 def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], list[dict[str, str]]]:
-    """Returns the sentences, the document of each, and the cells that the table repeats of it."""
+    """Returns the sentences, the document of each, and the cells copied from its row."""
     if asked.column is None:
         lines = read_lines(asked.input)
         return lines, list(accumulate(not line for line in lines)), [{} for _ in lines] or [{}]
@@ -97,7 +97,7 @@ def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], li
 
 
 def _read_words(asked: argparse.Namespace) -> tuple[list[list[int]], list[Any], list[Any], list[dict[str, str]]]:
-    """Returns the sentences of a table with a row a word, each as its rows and as its words; their documents; and all cells."""
+    """Returns the sentences of a table with one word per row, as rows and as words; their documents; and all cells."""
     table = read_table(asked.input, asked.quotes)
     words = [cell.strip() for cell in table.texts(asked.word)]
     if "" in words:
@@ -119,7 +119,7 @@ def _read_words(asked: argparse.Namespace) -> tuple[list[list[int]], list[Any], 
 
 
 def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[list[int]]:
-    """Returns the rows of each sentence, neighbours that agree in some columns, in the order of their positions."""
+    """Returns the rows of each sentence (neighbours that agree in `columns`) in order of position."""
     keys = table.keys(columns)
     found = [list(rows) for _, rows in groupby(range(len(keys)), keys.__getitem__)]
     known = {name.lower(): name for name in table.rows[0] if name not in columns}
@@ -128,7 +128,7 @@ def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[l
         position = [int(float(cell)) for cell in table.column(name)] if name != "none" else range(len(keys))
     except ValueError as error:
         if asked:
-            raise InputError(f"{table.name}: column {name!r} is no position of words: {error}") from None
+            raise InputError(f"{table.name}: column {name!r} does not hold positions of words: {error}") from None
         return found
     if name != "none" and len(set(keys)) < len(found) and len(keys) < 2 * len(found):  # scattered over the table
         rank = {key: number for number, key in enumerate(dict.fromkeys(keys))}
@@ -138,16 +138,16 @@ def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[l
         rows.sort(key=position.__getitem__)
         if twice := [row for before, row in pairwise(rows) if position[before] == position[row]]:
             raise InputError(
-                f"{table.name}:{table.lines[twice[0]]}: {name} {position[twice[0]]} stands twice in a sentence: name all columns that"
-                " tell sentences and documents apart (readers, too), or another --position, or --position none"
+                f"{table.name}:{table.lines[twice[0]]}: {name} {position[twice[0]]} occurs twice in a sentence: name all columns that"
+                " identify sentences and documents (readers, too), or another --position, or --position none"
             )
     if moved := sum(any(row > other for row, other in pairwise(rows)) for rows in found):
-        say(f"{counted(moved, 'sentence')} not in the order of {name}: scored in it; rows stay where they are")
+        say(f"{counted(moved, 'sentence')} not in the order of {name}: scored in that order; rows keep their places")
     return found
 
 
 def sentence_numbers(words: Sequence[str], split: Callable[[str], list[str]]) -> list[int]:
-    """Returns the sentence of each word of a document, the one that its first character is in, by a function that splits text."""
+    """Returns the number of the sentence of each word (by its first character), from a function that splits text."""
     text, ends = " ".join(words), [0]
     for sentence in split(text):
         ends.append(text.index(sentence, ends[-1]) + len(sentence))
@@ -156,7 +156,7 @@ def sentence_numbers(words: Sequence[str], split: Callable[[str], list[str]]) ->
 
 
 def table_text(rows: Sequence[dict], kind: str) -> str:
-    """Returns rows (at least one) of the same keys as TSV, CSV or JSON lines, numbers with six decimals."""
+    """Formats one or more rows with the same keys as TSV, CSV or JSON lines, with six decimals."""
     # + 0.0: no -0.000000
     rounded = [{k: round(v, DECIMALS) + 0.0 if isinstance(v, float) else v for k, v in row.items()} for row in rows]
     if kind == "jsonl":

@@ -1,4 +1,4 @@
-"""The learning curve of a run, from its checkpoints to the figures, the page and the picture."""
+"""Measures the learning curve of a run, from its checkpoints to the figures, the page and the plot."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches
 
 FORMAT = {"format": "esnlm learning curve", "format_version": 1}
-CLOSE = 0.01  # [ours] a checkpoint that has read at most this share more than another is at the same point of the curve
+CLOSE = 0.01  # [ours] checkpoints whose words differ by at most this share are one point of the curve
 
 
 @in_float32
@@ -41,10 +41,10 @@ def measure_curve(
     overwrite: bool = False,
     command: str | None = None,
 ) -> dict:
-    """Measures every saved checkpoint of a run, and writes the figures (.json), the page (.md) and the picture (.png).
+    """Measures every saved checkpoint of a run, and writes the figures (.json), the page (.md) and the plot (.png).
 
-    The figures are written after each checkpoint, to `out` or RUN/evaluation/curve/curve.json. Called again with the same
-    arguments, it goes on where it was broken off; with `overwrite` it measures all again.
+    Writes the figures after each checkpoint, to `out` or RUN/evaluation/curve/curve.json. A second call with the same
+    arguments resumes an interrupted measurement; with `overwrite` it measures all again.
     """
     if order < 2:
         raise InputError(f"--order {order}: give 2 (a bigram model) or more")
@@ -56,11 +56,11 @@ def measure_curve(
     validation = open_store(store)
     newest.require_store(validation)
     text = newest.training_store()
-    assert text is not None  # `_checkpoints` has refused a run without one
+    assert text is not None  # `_checkpoints` rejects runs without one
     pairs = minimal_pairs.load(data) if data else []
     path = out or directory.evaluation / "curve" / "curve.json"
     if path.suffix != ".json":
-        raise InputError(f"{path}: give a name that ends in .json")
+        raise InputError(f"{path}: the name must end in .json")
     result = {
         **FORMAT,
         "run": newest.name,
@@ -100,7 +100,7 @@ def measure_curve(
 
 
 def sentences_read(lengths: np.ndarray, training: TrainingConfig, seed: int, step: int) -> np.ndarray:
-    """Returns the numbers of the sentences, of these lengths, that a run has read after `step` updates, ascending."""
+    """Returns the ascending indices of the sentences that a run has read after `step` updates, given all `lengths`."""
     if step * training.batch_size >= len(lengths):
         return np.arange(len(lengths))
     plan = batches.plan_epoch(lengths, seed, 0, training.batch_size, 1, training.order)
@@ -108,11 +108,11 @@ def sentences_read(lengths: np.ndarray, training: TrainingConfig, seed: int, ste
 
 
 def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
-    """Returns the words that each saved checkpoint has read, by step and ascending."""
+    """Returns the number of words read by each saved checkpoint, by step, ascending."""
     if not isinstance(run.config.training, TrainingConfig) or not run.config.data.has_corpus:
-        raise InputError(f"{run.directory}: imported, or fitted by regression: only training by updates has a curve")
+        raise InputError(f"{run.directory}: imported or fitted by regression: a curve needs training by updates")
     saved = [(step, count) for step, count in sorted(words_of_checkpoints(directory).items()) if count]
-    # The last checkpoint of a run may stand right behind one that was asked for: of two such points the last is enough.
+    # The last checkpoint of a run may closely follow a requested one; the last of the two is enough.
     following = [count for _, count in saved[1:]] + [np.inf]
     words = {step: n for (step, n), after in zip(saved, following, strict=True) if after > (1 + CLOSE) * n}
     if not words:
@@ -123,7 +123,7 @@ def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
 
 
 def _known_points(path: Path, header: dict) -> list[dict]:
-    """Returns the points that a file has of the same measurement, which need not have the path of its text."""
+    """Returns the points of an earlier, unfinished measurement; the path of its text may differ."""
     if not path.exists():
         return []
     try:
@@ -134,9 +134,9 @@ def _known_points(path: Path, header: dict) -> list[dict]:
         same = False
     if not same:
         advice = "name another file with --out, or give --overwrite"
-        raise InputError(f"{path}: holds something else than this curve; {advice}")
+        raise InputError(f"{path}: holds other data than this curve; {advice}")
     for point in found["points"]:
-        for key in ("nll", "nll_without_eos"):  # of a diverged run "inf" or "nan"
+        for key in ("nll", "nll_without_eos"):  # "inf" or "nan" in a diverged run
             point[key] = {name: float(nll) for name, nll in point[key].items()}
     return list(found["points"])
 
@@ -144,7 +144,7 @@ def _known_points(path: Path, header: dict) -> list[dict]:
 def _measure(
     run: Run, validation: TokenStore, ngrams: Mapping[str, NgramModel], pairs: Sequence[Pair], scoring: str
 ) -> dict:
-    """Returns what a point of the curve has of a checkpoint and of n-gram models of the same words."""
+    """Returns a point of the curve: the figures of a checkpoint and of n-gram models of the same words."""
     found = {"model": run.likelihood(validation, progress=True)}
     found |= {name: of_ngrams(model, validation) for name, model in ngrams.items()}
     point: dict = {
@@ -154,7 +154,7 @@ def _measure(
         result = evaluate(run, pairs, scoring, ngrams, progress=True).result
         point["pairs"] = {
             "status": result["status"],
-            "chance": result.get("chance", 50),  # reports of pairs do not name it
+            "chance": result.get("chance", 50),  # reports on pairs leave it out
             "model": _accuracies(result),
             **{name: _accuracies(result["baselines"][name]) for name in ("length", *ngrams)},
         }
@@ -162,7 +162,7 @@ def _measure(
 
 
 def _accuracies(tree: dict) -> dict:
-    """Returns accuracies with their intervals, and by how much the run is above a baseline, overall and by phenomenon."""
+    """Returns accuracies with intervals, and the run's lead over a baseline, overall and by phenomenon."""
     above = tree.get("run_above")
 
     def entry(found: dict, difference: dict | None) -> dict:
@@ -176,7 +176,7 @@ def _accuracies(tree: dict) -> dict:
 
 
 def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, NgramModel]:
-    """Returns n-gram models of what the run has read after `step` updates, by name."""
+    """Returns n-gram models of the text that the run has read after `step` updates, by name."""
     training = run.config.training
     assert isinstance(training, TrainingConfig)
     read = _Sentences(text, sentences_read(text.lengths, training, run.config.seed, step))
@@ -186,7 +186,7 @@ def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, Ngra
 
 
 class _Sentences:
-    """Sentences of a store, read anew whenever they are gone through: a list takes as much memory as the counts."""
+    """Sentences of a store, read again in each iteration, since a list would take as much memory as the counts."""
 
     def __init__(self, store: TokenStore, numbers: np.ndarray) -> None:
         self._store, self._numbers = store, numbers

@@ -1,4 +1,4 @@
-"""Training, from a configuration to a finished run directory."""
+"""Trains a model, from a configuration to a finished run directory."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ from esnlm.training.settings import require_same, require_validation, resolve
 from esnlm.training.state import note_changes, note_device, warn_of_damage
 from esnlm.training.summary import describe_device, summarize
 
-LARGE = 64 << 20  # bytes: a heap of another thread than the main one hands larger blocks back to the system
-INTERRUPTED = group.STOPPED  # the exit status of a run that was stopped and can be resumed
+LARGE = 64 << 20  # bytes: heaps of threads other than the main one return larger blocks to the system
+INTERRUPTED = group.STOPPED  # exit status of a stopped run, which can be resumed
 
 Listener = Callable[[dict[str, Any]], Any]
 
@@ -43,23 +43,23 @@ def train_run(
     ends_process: bool = True,
     upload: str | None = None,
 ) -> int:
-    """Runs an experiment, or what is left of it, in its run directory.
+    """Runs or resumes an experiment in its run directory.
 
     Args:
-        experiment: what to run, and where.
-        allowed: settings that may differ from those that the run was begun with (training/settings.py).
-        traced: the updates of which a profile is written; it does not change the outcome.
-        listeners: are called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
-        ends_process: whether the process is there for this run, as a command's is. A second SIGINT then ends it at once, and it may
-            choose how its memory is kept.
+        experiment: the configuration, which names the run directory.
+        allowed: settings that may differ from those of the existing run (training/settings.py).
+        traced: the updates to profile; profiling does not change the result.
+        listeners: called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
+        ends_process: whether the process exists for this run only, as in a command. Then a second SIGINT ends it at once, and
+            the run may configure the process's memory.
         upload: a URL to which the run directory is copied after each checkpoint and at the end.
 
     Returns:
-        The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
-        call resumes it.
+        The exit status: 0 if the run is done, also if it was done before; 75 if it was interrupted, and the same call resumes
+        it.
 
     Raises:
-        InputError: the data, the configuration or the run directory cannot be used.
+        InputError: the data, the configuration or the run directory is not usable.
     """
     if ends_process and _has_large_arrays(experiment):
         share_one_heap()
@@ -67,7 +67,7 @@ def train_run(
     group.require_same({name: str(value) for name, value in settings.items()})
 
     if is_url(experiment.run):
-        raise InputError(f"run is {experiment.run}: name a folder of this machine, and copy it there with --upload URL")
+        raise InputError(f"run is {experiment.run}: name a folder on this machine, and copy it with --upload URL")
     folder = Path(experiment.run)
     uploads = None if upload is None or not group.writes() else Upload(folder, upload)
     directory = RunDirectory(folder, uploads)
@@ -75,7 +75,7 @@ def train_run(
         with interruptible(ends_process) as interruption, directory.locked():
             profile = Profile(traced, directory.profile)
             status = _train_run(experiment, directory, interruption, allowed, profile, listeners)
-    except KeyboardInterrupt:  # There was nothing to save.
+    except KeyboardInterrupt:  # before there was anything to save
         tell("stopped; the same command resumes")
         return INTERRUPTED
     if uploads is not None:
@@ -84,10 +84,10 @@ def train_run(
 
 
 def _has_large_arrays(experiment: Experiment) -> bool:
-    """Returns whether an update takes and frees arrays of more than LARGE bytes, such as logits, or differentiates through time."""
+    """Returns whether updates allocate arrays of more than LARGE bytes, such as logits, or differentiate through time."""
     if not experiment.model.ahead_size:
         return True
-    with contextlib.suppress(InputError):  # which is raised again when the data is opened
+    with contextlib.suppress(InputError):  # opening the data raises it again
         return 4 * experiment.compute.chunk_tokens * experiment.data.size().vocab_size > LARGE
     return False
 
@@ -100,12 +100,12 @@ def _train_run(
     profile: Profile,
     listeners: Sequence[Listener],
 ) -> int:
-    # 1. A run that came to its end is left as it is.
+    # 1. Leave a finished run unchanged.
     if group.agree(group.writes() and _came_to_its_end(asked, directory, allowed)):
         return 0
 
-    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
-    # begins and writes, and the others resume what they find.
+    # 2. Begin or resume. If bad input stops the beginning, its files are removed. With several processes, process 0 begins
+    # and writes, and the others resume from its files.
     chosen = {name: find_tracker(name) for name in asked.tracking}
     with directory.begin():
         with group.in_turn():
@@ -126,7 +126,7 @@ def _train_run(
     ):
         metrics.listeners += [trackers.log, partial(_tell, listeners, interruption)]
 
-        # 3. Train. From here on there is something to save when the process is asked to stop.
+        # 3. Train. From here on, a process that is asked to stop has something to save.
         with interruption.awaited(), profile:
             training = loop.Training(experiment, corpus, model, state, metrics, directory, interruption, profile)
             validation, ended = training.run()
@@ -139,14 +139,14 @@ def _train_run(
         if not group.writes():
             return 0
 
-        # 4. Show the results. The summary is written last: a run that was killed before resumes here.
+        # 4. Show the results. The summary is written last, so that a run killed before that resumes here.
         summary = summarize(experiment, corpus, model.counts(), state, validation)
         summary["references"] = references(experiment.data, corpus)
         with mesh.own_devices():
             show_results(directory, corpus, summary)
         if summary.get("best_step") is not None:
             best = f"best validation: {summary['best_val_nll']:.4f} nats per token at update {summary['best_step']}"
-            say(f"{summary['ended_because']}; {best}, which is kept: --step best")
+            say(f"{summary['ended_because']}; {best} (load it with --step best)")
         write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
@@ -154,7 +154,7 @@ def _train_run(
 
 
 def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
-    """Returns whether there is nothing left to do, and says so."""
+    """Returns whether the run is finished, and prints that."""
     directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is None:
         return False
@@ -167,7 +167,7 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
 
 
 def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
-    """Calls each listener with the values of a line of metrics, and asks the run to stop if one returns True."""
+    """Calls each listener with the values of a line of metrics, and stops the run if one returns True."""
     for listener in listeners:
         if listener(values) is True:
             interruption.stop()

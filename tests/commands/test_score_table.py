@@ -113,10 +113,10 @@ def test_positions_that_stand_twice_are_refused_unless_they_are_none(here, capsy
     (here / "words.csv").write_text(TWICE)
     words = ["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word", "--sentence", "item"]
     assert commands.main(words) == 2
-    assert "error: words.csv:4: zone 1 stands twice in a sentence: name all columns" in capsys.readouterr().err
+    assert "error: words.csv:4: zone 1 occurs twice in a sentence: name all columns" in capsys.readouterr().err
     assert commands.main([*words, "--position", "none"]) == 0
     assert commands.main([*words, "--position", "word"]) == 2
-    assert "words.csv: column 'word' is no position of words" in capsys.readouterr().err
+    assert "words.csv: column 'word' does not hold positions of words" in capsys.readouterr().err
 
 
 def test_chinese_words_and_an_empty_separator(here, capsys, small):
