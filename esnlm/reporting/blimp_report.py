@@ -1,4 +1,4 @@
-"""The files of a minimal-pair report: NAME.json (the result), NAME.pairs.jsonl (a line a pair) and NAME.md."""
+"""Writes and reads minimal-pair reports: NAME.json (the result), NAME.pairs.jsonl (one line per pair) and NAME.md."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from esnlm.runs.directory import RunDirectory
 
 
 def write(evaluation: Evaluation, path: Path) -> None:
-    """Writes the files of a report, the JSON last. The result of the evaluation gets the keys `pairs_file` and `sha256`."""
+    """Writes the files of a report, the JSON last. Adds `pairs_file` and `sha256` to the result of the evaluation."""
     result, pairs_file = evaluation.result, path.with_suffix(".pairs.jsonl")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,42 +30,42 @@ def write(evaluation: Evaluation, path: Path) -> None:
 
 
 def read(path: str | Path) -> dict:
-    """Reads the result of a report from its JSON file. Raises InputError if there is none, or not as it was written."""
+    """Reads the result of a report from its JSON file. Raises InputError if the file is missing or changed."""
     again = "score the run again with --overwrite"
     try:
         result = json.loads(Path(path).read_bytes())
         if result["format"] != FORMAT:
             raise ValueError
     except FileNotFoundError:
-        raise InputError(f"{path}: no such report; score that run first") from None
+        raise InputError(f"{path}: no such report; score the run first") from None
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: not a report of minimal pairs") from None
+        raise InputError(f"{path}: not a minimal-pair report") from None
     if (version := result.get("format_version")) != FORMAT_VERSION:
         raise InputError(f"{path}: format version {version}, this library reads {FORMAT_VERSION}: {again}")
     if result.get("sha256") != seal(result):
-        raise InputError(f"{path}: damaged, not as it was written: {again}")
+        raise InputError(f"{path}: damaged or edited: {again}")
     return result
 
 
 def read_all(folder: Path) -> dict[str, dict]:
-    """Reads the reports in a folder, by the names of their JSON files. Those of other commands are passed over."""
+    """Reads the minimal-pair reports in a folder, by the names of their JSON files. Ignores other JSON files."""
     files = sorted(folder.glob("*.json"))
     return {file.stem: read(file) for file in files if FORMAT in file.read_text("utf-8", errors="replace")}
 
 
 def read_pairs(path: Path, result: dict) -> list[dict]:
-    """Reads what a report says of each pair, given its JSON file and what `read` returned of it."""
+    """Reads the pairs of a report, given its JSON file and its result from `read`."""
     pairs = path.with_name(result["pairs_file"]["name"])
     content = pairs.read_bytes() if pairs.is_file() else b""
     if hashlib.sha256(content).hexdigest() != result["pairs_file"]["sha256"]:
-        raise InputError(f"{pairs}: missing, or not the file {path.name} was written with: score that run again")
+        raise InputError(f"{pairs}: missing, or not the file that belongs to {path.name}: score that run again")
     return [json.loads(line) for line in content.splitlines()]
 
 
 def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> tuple[dict, np.ndarray]:
-    """Reads a report of the same `count` pairs, by their `minimal_pairs.digest`, under the same convention.
+    """Reads a report on the same `count` pairs (with the same `minimal_pairs.digest`) under the same convention.
 
-    A run directory stands for its report of this convention. Returns the result, and which pairs it has right, (n,) bool.
+    `path` may be a run directory with such a report. Returns the result, and which pairs are right, (n,) bool.
     """
     if path.is_dir():
         path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
@@ -73,20 +73,20 @@ def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> t
     if (theirs := result["scoring"]["name"]) != scoring:
         raise InputError(f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like")
     if result["data"]["sha256"] != data_sha256:
-        raise InputError(f"{path}: a report on other pairs: runs are compared on the same ones")
+        raise InputError(f"{path}: a report on other pairs: compare runs on the same pairs")
     if result["status"] != "ok":
-        raise InputError(f"{path}: its accuracy is {result['status']}: there is nothing to compare with")
+        raise InputError(f"{path}: its accuracy is {result['status']}, so it cannot be compared with")
     right = np.array([line["right"] for line in read_pairs(path, result)], bool)
-    assert len(right) == count  # the digest says so
+    assert len(right) == count  # implied by the digest
     return result, right
 
 
 def require_place(
     path: Path, run: ScorableRun, scoring: str, pairs: Sequence[minimal_pairs.Pair], overwrite: bool
 ) -> None:
-    """Makes the folder of a report. Raises InputError if it cannot be written, or would replace one of another kind."""
+    """Makes the folder of a report. Raises InputError if it cannot be written, or would replace a different report."""
     if path.suffix != ".json" or path.is_dir():
-        raise InputError(f"{path}: the report's name must be a file that ends in .json")
+        raise InputError(f"{path}: the report must be a file whose name ends in .json")
     if path.exists() and not overwrite:
         old = read(path)
         theirs = (old["config_sha256"], old["step"], old["scoring"]["name"], old["data"]["sha256"])
@@ -99,7 +99,7 @@ def require_place(
 
 
 def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
-    """Yields what NAME.pairs.jsonl says of each pair. A number that JSON has no word for is None."""
+    """Yields the lines of NAME.pairs.jsonl, one per pair, with None for numbers that are not finite."""
     right = evaluation.right
     for i, pair in enumerate(evaluation.pairs):
         good, bad = (float(each[i]) for each in (evaluation.log_prob_good, evaluation.log_prob_bad))

@@ -12,7 +12,7 @@ LEVELS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
 
 
 def show(result: dict, screen: Screen | None = None) -> None:
-    """Prints a report: what was measured in sentences, then a table by phenomenon or, if there is one only, by paradigm."""
+    """Prints a report: a summary, then a table by phenomenon or, if there is only one, by paradigm."""
     screen = screen or Screen()
     left_out = {"phenomenon"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
     for line in _headline(result):
@@ -48,18 +48,18 @@ def entry_of(tree: dict, level: str, name: str) -> dict:
 
 
 def readable(name: str) -> str:
-    """Returns the name of a phenomenon or a paradigm as words."""
+    """Returns the name of a phenomenon or a paradigm as separate words."""
     return " ".join("NPI" if word == "npi" else word for word in name.split("_"))
 
 
 def worth_of_a_tie(data: dict) -> str:
-    """Returns what a tie counts beside a baseline, given the data of a report."""
+    """Returns the worth of a tie in a baseline as text, given the data of a report."""
     is_of_sets = data.get("kinds", {}).get("sets")
     return "half" + (" (in a set: one over the number of sentences at the top)" if is_of_sets else "")
 
 
 def comparison_lines(result: dict) -> list[str]:
-    """Returns what a report says of another run on the same pairs, in sentences; nothing if it compares with none."""
+    """Returns the comparison with another run on the same pairs, as sentences; empty if the report has none."""
     if "comparison" not in result:
         return []
     comparison = result["comparison"]
@@ -80,7 +80,7 @@ def comparison_lines(result: dict) -> list[str]:
 
 
 def difference_table(entries: Mapping[str, dict]) -> Table:
-    """Returns the table of paired differences, with a row for each entry of `statistics.compare`."""
+    """Returns the table of paired differences, one row per entry of `statistics.compare`."""
     rows = [
         [
             name,
@@ -95,7 +95,7 @@ def difference_table(entries: Mapping[str, dict]) -> Table:
 
 
 def _headline(result: dict) -> list[str]:
-    """Returns what was measured, and how surely, in sentences."""
+    """Returns the main results with their intervals, as sentences."""
     data, overall, scoring, baselines = result["data"], result["overall"], result["scoring"], result["baselines"]
     tie = worth_of_a_tie(data)
     kinds = data.get("kinds", {"pairs": data["pairs"], "sets": 0})
@@ -126,7 +126,7 @@ def _headline(result: dict) -> list[str]:
 
 
 def accuracy_table(result: dict, level: str) -> Table:
-    """Returns a row for each phenomenon or paradigm, and the overall row."""
+    """Returns the table of accuracies with one row per phenomenon or paradigm, and the overall row."""
     baselines, anchors = result["baselines"], result["anchors"]
     counts, normalized = ("pairs", "ties"), result.get("normalized")
     per = [f"per {normalized['by'].removesuffix('s')}"] if normalized else []

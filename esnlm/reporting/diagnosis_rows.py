@@ -1,10 +1,10 @@
-"""What `esnlm diagnose` found, as the rows of a table for people."""
+"""Formats the results of `esnlm diagnose` as the rows of a table."""
 
 from typing import Any
 
 
 def format_rows(figures: dict[str, Any]) -> dict[str, str]:
-    """Returns the figures as a person reads them, by the names of the rows."""
+    """Returns the figures as text, by row name."""
     known, settings = figures["theory"], figures["settings"]
     memory, rank, saturated = figures["memory_capacity"], figures["effective_rank"], figures["saturated"]
     kind, *others = settings["topology"].items()

@@ -1,4 +1,4 @@
-"""A learning curve as a page, a picture and a table on the terminal."""
+"""Formats a learning curve as a page and a plot."""
 
 import math
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from esnlm.reporting.plots import FAINT, INK
 from esnlm.reporting.tables import Table, markdown_table
 
 RUN = plots.COLOURS[0]
-COLUMNS = 4  # of small pictures, one a phenomenon
+COLUMNS = 4  # of small plots, one per phenomenon
 
 
 class Measure(NamedTuple):
-    """A figure at each point of the curve: NLL, or the accuracy on some pairs, NaN if it is not defined."""
+    """A figure at each point of the curve: NLL, or the accuracy on some pairs, NaN if undefined."""
 
     title: str
     own: list[float]
     others: dict[str, list[float]]  # of the baselines
     ahead: dict[str, list[bool]]  # whether the run is better than each baseline
-    intervals: Sequence[Sequence[float]] = ()  # of the run's accuracies
+    intervals: Sequence[Sequence[float]] = ()  # for accuracies of the run
 
 
 def measures(result: dict) -> list[Measure]:
-    """Returns NLL, NLL without EOS, and the accuracies on all minimal pairs and by phenomenon, if there are any."""
+    """Returns NLL, NLL without EOS, and any accuracies on minimal pairs, overall and by phenomenon."""
     points, found = result["points"], []
     ngrams = [name for name in points[0]["nll"] if name != "model"]
     for title, key in (("NLL", "nll"), ("NLL without EOS", "nll_without_eos")):
@@ -54,23 +54,23 @@ def _accuracy(entry: dict) -> float:
 
 
 def markdown(result: dict) -> str:
-    """Returns the page."""
+    """Returns the page as Markdown."""
     validation, pairs = result["validation"], result["pairs"]
     scored = f"; {pairs['pairs']:,} minimal pairs, convention {pairs['scoring']}" if pairs else ""
-    length = " Length only takes the sentence of fewer tokens, and has no NLL." if pairs else ""
-    since = f" The run goes on from {result['parent']}: words are those since then." if result.get("parent") else ""
+    length = " The baseline `length` prefers the sentence with fewer tokens, and has no NLL." if pairs else ""
+    since = f" The run continues {result['parent']}: words are counted since then." if result.get("parent") else ""
     lines = [
         f"# Learning curve of {result['run']}",
         "",
         f"NLL in nats per predicted token of {validation['path']} ({validation['words']:,} words, {validation['tokens']:,}"
-        f" predicted tokens){scored}. The n-gram models (Witten-Bell; the unigram model adds one) are counted on the very"
-        f" sentences that the run had read by then.{length}{since}",
+        f" predicted tokens){scored}. The n-gram models (Witten-Bell; the unigram model adds one) are counted on the"
+        f" sentences that the run had read at each checkpoint.{length}{since}",
         "",
         *markdown_table(*_curve(result), align="r"),
         "",
-        "## From how many words on the run is ahead",
+        "## Words after which the run stays ahead",
         "",
-        "Ahead at this checkpoint and at every later one. In NLL: the lower figure, of one run on one text. In accuracy: the 95 %"
+        "Ahead at this checkpoint and at every later one. In NLL: a lower value, of one run on one text. In accuracy: the 95 %"
         " interval of the paired difference, over the choice of pairs, lies above zero. No interval here is over seeds.",
         "",
         *markdown_table(*_ahead(result), align="lr"),
@@ -79,12 +79,12 @@ def markdown(result: dict) -> str:
 
 
 def first_ahead(words: Sequence[int], ahead: Sequence[bool]) -> int | None:
-    """Returns from how many words on all of `ahead` is true; None if the last one is not."""
+    """Returns the number of words from which all of `ahead` is true; None if its last value is false."""
     return next((count for i, count in enumerate(words) if all(ahead[i:])), None)
 
 
 def _curve(result: dict) -> Table:
-    """Returns the table with a row a point."""
+    """Returns the table with one row per point."""
     nll, without_eos, *accuracies = measures(result)
     header = ["words", "NLL", *nll.others, "without EOS"]
     header += ["accuracy", "95 %", *accuracies[0].others] if accuracies else []
@@ -100,11 +100,11 @@ def _curve(result: dict) -> Table:
 
 
 def _ahead(result: dict) -> Table:
-    """Returns the table that says from how many words on the run is ahead."""
+    """Returns the table of the number of words from which the run stays ahead."""
     words, found = [point["words"] for point in result["points"]], measures(result)
 
     def cell(ahead: list[bool] | None) -> str:
-        if ahead is None:  # length alone has no NLL
+        if ahead is None:  # the baseline `length` has no NLL
             return "-"
         first = first_ahead(words, ahead)
         return f"not by {words[-1]:,}" if first is None else f"{first:,}"
@@ -114,10 +114,10 @@ def _ahead(result: dict) -> Table:
 
 
 def plot(result: dict) -> tuple[bytes | None, str | None]:
-    """Plots NLL and accuracy by words read, and the accuracy of each phenomenon in a small picture of its own.
+    """Plots NLL and accuracy by words read, and the accuracy of each phenomenon in its own small plot.
 
     Returns:
-        A PNG, or None, and then why there is no plot.
+        A PNG and None, or None and the reason why there is no plot.
     """
     nll, _, *accuracies = measures(result)
     panels, words = [nll, *accuracies], [point["words"] / 1e6 for point in result["points"]]

@@ -1,4 +1,4 @@
-"""The losses of runs by words read and by minutes of training."""
+"""Plots the losses of runs by words read and by minutes of training."""
 
 import itertools
 import json
@@ -15,34 +15,34 @@ from esnlm.reporting.run_groups import devices_of, group_by_seed, identify, name
 from esnlm.reporting.run_table import on_comparing
 from esnlm.runs.directory import RunDirectory
 
-POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis; the losses between two are averaged
-FAR = 30.0  # [ours] nats: runs that end above are named, not drawn, so that the others can be told apart
-ABOVE = 1.5  # nats above the worst last loss up to which the picture goes: the first updates are far higher
+POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis; losses between two points are averaged
+FAR = 30.0  # [ours] nats: runs that end above this are named but not drawn, so that the others stay distinct
+ABOVE = 1.5  # nats from the worst last loss to the top of the plot: the first updates are far higher
 AXES = {"words": "million words read", "tokens": "million tokens read", "minutes": "minutes of training"}
 
 
 class Curves(NamedTuple):
-    """The losses of a run: by axis of AXES an array of (place, NLL in nats per token)."""
+    """The losses of a run: for each axis of AXES, an array of (position, NLL in nats per token)."""
 
     training: dict[str, np.ndarray]  # (n, 2), means over the updates between two points
     validation: dict[str, np.ndarray]  # (m, 2)
 
 
 def read_curves(run: Path) -> Curves:
-    """Reads the losses of a run, as far as they are finite.
+    """Reads the finite losses of a run.
 
-    Words, tokens (in millions) and minutes are the axes; words only if the run counted them. Minutes are those of
-    training with its compilation and its checkpoints, without validation and pauses.
+    The axes are words (if the run counted them), tokens (both in millions) and minutes. Minutes include compilation and
+    checkpoints, but not validation and pauses.
     """
     directory = RunDirectory(run)
     file = directory.metrics
     try:
         text = file.read_bytes()
-        # A run that goes on may have written half of its last line.
+        # A run in progress may have written only half of its last line.
         if directory.read_summary(warn=lambda line: None) is None:
             text = text[: text.rfind(b"\n") + 1]
         lines = [json.loads(line) for line in text.splitlines()]
-        # A readout that is solved for has its one loss in a line without words: those of the line before are as true.
+        # A readout that is solved for logs its one loss without words; the words of the line before are right too.
         counted = (line for line in lines if "tokens" in line)
         logged = list(itertools.accumulate(counted, lambda before, line: before | line))
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
@@ -57,13 +57,13 @@ def read_curves(run: Path) -> Curves:
 
 
 def points(lines: Sequence[dict[str, Any]], name: str, place_of: dict[int, float]) -> np.ndarray:
-    """Returns (place, NLL) of the lines that have a finite NLL of this name, (n, 2), given the place of each step."""
+    """Returns (position, NLL), (n, 2), of the lines with a finite NLL of this name, given the position of each step."""
     found = [(place_of[line["step"]], float(line[name])) for line in lines if name in line and line["step"] in place_of]
     return np.array([point for point in found if np.isfinite(point[1])]).reshape(-1, 2)
 
 
 def averaged(training: np.ndarray) -> np.ndarray:
-    """Returns the curve (place, NLL), averaged between POINTS points, (at most POINTS, 2)."""
+    """Returns the curve (position, NLL), averaged between POINTS points, (at most POINTS, 2)."""
     if not len(training):
         return training
     bounds = np.geomspace(training[0, 0], training[-1, 0], POINTS)
@@ -74,26 +74,26 @@ def averaged(training: np.ndarray) -> np.ndarray:
 def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dict[str, Any] | None = None) -> str:
     """Draws the losses of runs by words read and, if they had the same device, by minutes of training, as a PNG file.
 
-    A run that is still training is drawn as far as it is.
+    Runs that are still training are drawn up to their last line.
 
     Args:
-        seeds: whether runs that differ in nothing but their seed have one colour and one name.
-        ended: the summary of one run, which need not be written yet; its references are horizontal lines.
+        seeds: whether runs that differ only in their seed share one colour and one name.
+        ended: the summary of one run, which may not be written yet; its references become horizontal lines.
 
     Returns:
-        Lines that say what was written and what is not in it, or why there is no picture.
+        Lines to print: the written file and the runs left out, or the reason why there is no plot.
     """
     rows = [identify(run, ended) for run in runs]
     tell_apart(rows, runs)
     curves = {row["run"]: read_curves(run) for row, run in zip(rows, runs, strict=True)}
     if empty := [name for name, each in curves.items() if not each.training["tokens"].size]:
-        return f"no plot: no training loss of {empty[0]} is finite, or none yet"
+        return f"no plot: {empty[0]} has no finite training loss yet"
     groups = group_by_seed(rows) if seeds else [[row] for row in rows]
     devices = devices_of([row for row in rows if row["summary"] is not None])
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
     shown = [read] if len(devices) > 1 else [read, "minutes"]
     levels = {name: nll for name, nll in (ended or {}).get("references", {}).items() if np.isfinite(nll)}
-    # The first updates, and runs that end above FAR, lie above the picture.
+    # The first updates, and runs that end above FAR, lie above the plot.
     every = np.concatenate([*(nll["tokens"][:, 1] for each in curves.values() for nll in each), list(levels.values())])
     tokens = {name: [its["tokens"] for its in each if its["tokens"].size] for name, each in curves.items()}
     ends = {name: max(float(its[-1, 1]) for its in each) for name, each in tokens.items()}
@@ -112,7 +112,7 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
             name: str | None = _label(group, ends, highest)
             for each in (curves[row["run"]] for row in group):
                 line = each.training[axis]
-                marker = "_" if len(line) == 1 else ""  # a readout that was solved for has one training loss
+                marker = "_" if len(line) == 1 else ""  # a solved readout has only one training loss
                 panel.plot(*line.T, color=colour, linewidth=1.4, marker=marker, label=name)
                 panel.plot(*each.validation[axis].T, "o", color=colour, markersize=5, zorder=3)
                 name = None  # once in the legend
@@ -128,17 +128,17 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
     axes[0].set(ylabel="NLL, nats per token", ylim=(lowest, highest))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    notes = list(on_comparing(rows))  # in the title, too: a picture is passed on without our lines
+    notes = list(on_comparing(rows))  # also in the title, which stays with the picture
     title = "\n".join(["lines: training. dots: validation", *notes])
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK, wrap=True)
     plots.save_png(figure, out)
     if len(devices) > 1:
-        notes.append(f"no minutes: times are of different devices, {' and '.join(devices)}")
+        notes.append(f"no minutes: times are from different devices, {' and '.join(devices)}")
     return "\n".join([*notes, f"written: {out}"])
 
 
 def _label(group: Sequence[dict], ends: dict[str, float], highest: float) -> str:
-    """Returns the name of a run, or of runs of several seeds, in the legend, and what does not show in the picture."""
+    """Returns the legend's name for a run or for runs of several seeds, with a mark if they lie above the plot."""
     going = ", not finished" if any(row["summary"] is None for row in group) else ""
-    above = ", above the picture" if any(ends[row["run"]] > highest for row in group) else ""
+    above = ", above the plot" if any(ends[row["run"]] > highest for row in group) else ""
     return f"{name_group(group)}{going}{above}"

@@ -1,4 +1,4 @@
-"""Figures of one style and their PNG files. Without matplotlib there is no figure, and a note instead."""
+"""Makes figures in one style and writes them as PNG files. Without matplotlib, callers print a note instead."""
 
 import io
 import warnings
@@ -20,7 +20,7 @@ NO_MATPLOTLIB = "matplotlib is not installed (pip install 'esnlm[plots]')"
 def figure(
     width: float, height: float, rows: int = 1, columns: int = 1, **subplots: Any
 ) -> "tuple[Figure, Any] | None":
-    """Returns a figure of some inches and its axes, an array (rows, columns); None if matplotlib is not installed."""
+    """Returns a figure (size in inches) and its axes, an array (rows, columns); None if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -38,13 +38,13 @@ def png(figure: "Figure") -> bytes:
     _choose_fonts(figure)
     content = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # that no font has one is said already
+        warnings.filterwarnings("ignore", "Glyph")  # `_choose_fonts` has reported missing glyphs
         figure.savefig(content, dpi=150, format="png")
     return content.getvalue()
 
 
 def _choose_fonts(figure: "Figure") -> None:
-    """Has fonts of the system draw what the figure's own lack, such as Chinese. A line says what none has."""
+    """Adds system fonts for characters that the figure's fonts lack, such as Chinese. Reports those that no font has."""
     from matplotlib import font_manager
     from matplotlib.text import Text
 
@@ -58,17 +58,17 @@ def _choose_fonts(figure: "Figure") -> None:
         text.set_fontfamily([*text.get_fontfamily(), *others])
     if missing:
         shown = " ".join(map(chr, sorted(missing)[:8]))
-        tell(f"no font here has {shown}: drawn as boxes; install one of that script, such as Noto Sans CJK")
+        tell(f"no font here has {shown}: drawn as boxes; install a font of that script, such as Noto Sans CJK")
 
 
 def save_png(figure: "Figure", path: Path) -> None:
-    """Writes the figure to a PNG file, whole or not at all, and makes its folder."""
+    """Makes the folder and writes the figure to a PNG file, completely or not at all."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, png(figure))
 
 
 def apart(heights: Mapping[str, float], gap: float) -> list[str]:
-    """Returns the labels that do not overlap: of those that are nearer than `gap`, the last, which says most."""
+    """Returns labels that do not overlap: among labels closer than `gap`, only the last, the most informative one."""
     names = list(heights)
     return [n for i, n in enumerate(names) if all(abs(heights[n] - heights[other]) > gap for other in names[i + 1 :])]

@@ -1,4 +1,4 @@
-"""What a run is, and which runs differ in nothing but their seed, so that they can be one row or one line."""
+"""Identifies runs, and groups runs that differ only in their seed for one row of a table or one line of a plot."""
 
 import contextlib
 import json
@@ -15,13 +15,13 @@ from esnlm.runs.directory import RunDirectory
 
 
 def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
-    """Reads what a run is, finished or not. `ended` is its summary if that is not written yet.
+    """Reads the identity of a run, finished or not. `ended` is its summary if that is not written yet.
 
     Returns:
         {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, parent_step, summary}: `settings` has
-        the sections of the configuration that decide the result, `data_sha256` is that of texts and tokenizer, empty for
-        an imported model, `own_text` says whether each seed has another text, `parent` is the run that it goes on from,
-        and `summary` is None if the run is not finished.
+        the sections of the configuration that determine the result, `data_sha256` the hashes of texts and tokenizer (empty
+        for an imported model), `own_text` is whether each seed has its own text, `parent` is the run that it continues, and
+        `summary` is None if the run is not finished.
     """
     directory = RunDirectory(run)
     if not directory.config.exists():
@@ -47,16 +47,16 @@ def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
 
 
 def tell_apart(rows: Sequence[dict], runs: Sequence[Path]) -> None:
-    """Calls the runs of rows (from `identify`) by their paths if two have one name."""
+    """Replaces the names of runs in rows (from `identify`) by their paths if two runs share a name."""
     names = [row["run"] for row in rows]
     for row, name, run in zip(rows, names, runs, strict=True):
         row["run"] = str(run) if names.count(name) > 1 else name
 
 
 def group_by_seed(rows: Sequence[dict]) -> list[list[dict]]:
-    """Returns the rows of runs in groups that differ in nothing but their seed, in the order of their first runs.
+    """Groups the rows of runs that differ only in their seed, in the order of their first runs.
 
-    A run whose seed its group has already is a group of its own, since a mean would count the seed twice.
+    A second run with the same seed forms its own group, since a mean would count the seed twice.
     """
     groups: list[list[dict]] = []
     group_of: dict[str, list[dict]] = {}
@@ -79,7 +79,7 @@ def name_group(group: Sequence[dict]) -> str:
 
 
 def devices_of(rows: Sequence[dict]) -> list[str]:
-    """Returns the devices that finished runs were trained on, each once; a resumed run may have several."""
+    """Returns the distinct devices that finished runs were trained on; a resumed run may have several."""
     found = []
     for row in rows:
         found += [*row["summary"].get("earlier_devices", []), row["summary"].get("device")]
@@ -87,5 +87,5 @@ def devices_of(rows: Sequence[dict]) -> list[str]:
 
 
 def machine(device: Mapping[str, Any]) -> str:
-    """Returns the device of a summary as a text, such as "cpu x 1, 2 cores"."""
+    """Formats the device of a summary, such as "cpu x 1, 2 cores"."""
     return f"{device['kind']} x {device['count']}, {counted(device['cores'], 'core')}"

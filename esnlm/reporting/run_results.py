@@ -1,4 +1,4 @@
-"""What a person sees at the end of a run: tables on the terminal and pictures in plots/."""
+"""Shows the results at the end of a run: tables on the terminal and plots in plots/."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ from esnlm.runs.directory import RunDirectory
 
 
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
-    """Prints the losses of a run beside what they should be compared with, plots them, and scores its own minimal pairs.
+    """Prints the losses of a run with reference values, plots them, and scores its own minimal pairs.
 
     Args:
-        summary: of training/summary.py, with `references` as below.
+        summary: from training/summary.py, with `references` (see below).
     """
     screen = Screen()
     screen.table(["", "nats per token", "perplexity", "above the model"], _losses(summary), bold={"validation"})
@@ -41,17 +41,17 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         screen.line()
         blimp_text.show(evaluation.result, screen)
         if others:
-            screen.line(f"this report is {report.name}: blimp-paper.json is none on these pairs, and stays")
+            screen.line(f"this report is {report.name}: blimp-paper.json is on other pairs, and stays")
     drawn = plot_losses([directory.path], directory.plots / "loss.png", ended=summary)
     screen.line()
-    print(f"run directory: {directory.path}    {drawn}")  # unbroken, to be copied
+    print(f"run directory: {directory.path}    {drawn}")  # without line breaks, to be copied
 
 
-@working("counting the training text, to compare with")
+@working("counting the training text for the reference models")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
-    """Returns the validation NLL of a unigram and a bigram model of the training text, and what the source knows.
+    """Returns reference values of the validation NLL in nats per token, by name; empty without a validation text.
 
-    In nats per token, by name; empty if there is no validation text.
+    They come from a unigram and a bigram model of the training text, and from the data source.
     """
     store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
     if store is None:
@@ -64,13 +64,13 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
 
 
 def _losses(summary: dict[str, Any]) -> list[list[str]]:
-    """Returns the rows of the table of losses."""
+    """Returns the rows of the loss table."""
 
     def row(name: str, nll: float, against: float | None = None) -> list[str]:
         return [name, f"{nll:.4f}", f"{perplexity(nll):.2f}", "" if against is None else f"{nll - against:+.4f}"]
 
     mean = f"mean over {summary.get('train_nll_of', 'the last epoch')}"
-    rows = [row(f"training, {'a sample of it' if 'regression' in summary else mean}", summary["train_nll"])]
+    rows = [row(f"training, {'a sample' if 'regression' in summary else mean}", summary["train_nll"])]
     if summary["val_nll"] is not None:
         rows.append(row("validation", summary["val_nll"]))
         rows.append(row("validation, without EOS", summary["val_nll_without_eos"]))

@@ -1,6 +1,6 @@
-"""The table of several runs: what they are, their losses and their scores, and what a reader must know of these.
+"""The tables of several runs: their properties, losses and scores, with notes on how to read them.
 
-Runs that differ in nothing but their seed can be one row: the mean over seeds and the spread between them.
+Runs that differ only in their seed can share one row: the mean over seeds and the spread between them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,18 +21,18 @@ from esnlm.runs.directory import RunDirectory
 LEVELS = {name: level for level, name in blimp_text.LEVELS.items()}
 SUFFIXES = (".md", ".csv")
 SEEDS_NOTE = (
-    "a ± b: the mean over runs that differ in their seed, diverged ones too, and their standard deviation (n - 1);"
-    f" {LEVEL:.0%}: of one run, other sentences of the same kind; of several runs, other seeds (Student's t)"
+    "a ± b: mean and standard deviation (n - 1) over runs that differ only in their seed, diverged ones included;"
+    f" {LEVEL:.0%}: for one run, over other sentences of the same kind; for several runs, over other seeds (Student's t)"
 )
 DIVERGED = "an NLL is not finite or above 10 ln V, or training.on_nonfinite stopped it"
-FIGURES = {  # title and digits of the numbers in a summary and its references
+FIGURES = {  # title and decimals of the numbers in a summary and its references
     "trainable_params": ("trained", 0),
     "total_params": ("all parameters", 0),
-    "total_entries": ("all entries", 0),  # zeros of sparse matrices too
+    "total_entries": ("all entries", 0),  # including the zeros of sparse matrices
     "words": ("words", 0),
     "train_nll": ("train NLL", 3),
     "val_nll": ("val NLL", 3),
-    "val_nll_without_eos": ("val NLL without EOS", 3),  # papers seldom say which of the two they give
+    "val_nll_without_eos": ("val NLL without EOS", 3),  # papers seldom say which NLL they report
     "unigram model": ("unigram", 3),
     "bigram model": ("bigram", 3),
     "the grammar's entropy": ("true entropy", 3),
@@ -42,7 +42,7 @@ FIGURES = {  # title and digits of the numbers in a summary and its references
     "seconds": ("seconds", 0),
     "tokens_per_second": ("tokens/s", 0),
 }
-Group = list[dict]  # the rows of runs that are one row of the table
+Group = list[dict]  # runs that share one row of the table
 
 
 def report(
@@ -52,10 +52,10 @@ def report(
 
     Args:
         runs: run directories.
-        out: a file to write the tables to, .md or .csv (a row a run, all digits), with all figures as JSON beside it.
-        seeds: whether runs that differ in nothing but their seed are one row, their mean and standard deviation.
-        by: "run": a row a run; "phenomenon" or "paradigm": a row for each of these, and a column a run.
-        scoring: for the latter two: the report of this convention, evaluation/blimp-SCORING.json.
+        out: a file for the tables, .md or .csv (one row per run, all digits), with all figures as JSON beside it.
+        seeds: whether runs that differ only in their seed share one row, with mean and standard deviation.
+        by: "run": one row per run; "phenomenon" or "paradigm": one row for each of these, one column per run.
+        scoring: for "phenomenon" and "paradigm": the convention of the report, evaluation/blimp-SCORING.json.
     """
     rows = [row(Path(run)) for run in runs]
     tell_apart(rows, runs)
@@ -76,19 +76,19 @@ def report(
 
 
 def row(run: Path) -> dict:
-    """Reads a finished run: what `identify` returns, with `minimal_pairs`, the reports in evaluation/ by their names."""
+    """Reads a finished run: the result of `identify`, with `minimal_pairs`, the reports in evaluation/ by name."""
     found = identify(run)
     if found["summary"] is None:
         raise InputError(
-            f"{run}: not a finished run; train it to its end, or draw its losses: esnlm report RUN --plot FILE.png"
+            f"{run}: not finished; finish its training, or draw its losses: esnlm report RUN --plot FILE.png"
         )
     return found | {"minimal_pairs": blimp_report.read_all(RunDirectory(run).evaluation)}
 
 
 def figures(summary: dict) -> dict[str, float | None]:
-    """Returns the numbers of FIGURES, None if one is not known. Those of a diverged run may be inf or nan.
+    """Returns the numbers of FIGURES, None if unknown. Those of a diverged run may be inf or nan.
 
-    A regression has no mean NLL over updates, but that of a sample under the finished readout, which is left out.
+    Leaves out the train NLL of regressions, which is not a mean over updates but that of a sample after the fit.
     """
     known = summary | summary.get("references", {})
     if "regression" in known:
@@ -105,7 +105,7 @@ def accuracies(row: dict, by: str, name: str) -> dict[str, float | None]:
 
 
 def loss_table(groups: Sequence[Group]) -> Table:
-    """Returns the table of what the runs are and lose."""
+    """Returns the table of the runs' properties and losses."""
     rows = []
     for group in groups:
         known = [figures(row["summary"]) for row in group]
@@ -115,7 +115,7 @@ def loss_table(groups: Sequence[Group]) -> Table:
 
 
 def score_table(groups: Sequence[Group]) -> Table:
-    """Returns the table of what the runs score on minimal pairs, of the reports that all runs of a group have."""
+    """Returns the table of accuracies on minimal pairs, from the reports that all runs of a group have."""
     rows = []
     for group in groups:
         for name in group[0]["minimal_pairs"]:
@@ -138,7 +138,7 @@ def score_table(groups: Sequence[Group]) -> Table:
 
 
 def accuracy_table(groups: Sequence[Group], by: str, name: str) -> Table:
-    """Returns the table of accuracies in percent: a row a phenomenon or paradigm, a column a run."""
+    """Returns the table of accuracies in percent: one row per phenomenon or paradigm, one column per run."""
     found = [[accuracies(row, by, name) for row in group] for group in groups]
     entries = dict.fromkeys(entry for its in found for each in its for entry in each if entry != "overall")
     rows = [
@@ -148,19 +148,19 @@ def accuracy_table(groups: Sequence[Group], by: str, name: str) -> Table:
 
 
 def spell_mean(values: Sequence[float | None], digits: int) -> str:
-    """Returns a number, or the mean and standard deviation (n - 1) of several; nothing if one is unknown."""
+    """Formats a number, or the mean and standard deviation (n - 1) of several; empty if one is unknown."""
     if None in values:
         return ""
-    with np.errstate(invalid="ignore"):  # a diverged run may have any number
+    with np.errstate(invalid="ignore"):  # numbers of a diverged run may be infinite
         known = np.array(values, np.float64)
         mean, deviation = known.mean(), known.std(ddof=1) if len(known) > 1 else None
-    if deviation is None or (digits == 0 and deviation == 0):  # most counts are the same in every run
+    if deviation is None or (digits == 0 and deviation == 0):  # most counts are equal in all runs
         return f"{mean:,.{digits}f}"
     return f"{mean:,.{digits}f} ± {deviation:,.{digits}f}"
 
 
 def _record(row: dict, by: str, name: str) -> dict[str, object]:
-    """Returns a run with all its digits, as a line of a CSV file."""
+    """Returns a run as a row of a CSV file, with all digits."""
     record = {key: row[key] for key in ("run", "model", "seed")}
     if by != "run":
         return record | accuracies(row, by, name)
@@ -169,7 +169,7 @@ def _record(row: dict, by: str, name: str) -> dict[str, object]:
 
 
 def notes_on(groups: Sequence[Group], losses: bool = True) -> list[str]:
-    """Returns the lines that belong below a table of runs, of which `groups` are the rows."""
+    """Returns the notes below a table of runs, whose rows are `groups`."""
     rows = [row for group in groups for row in group]
     notes = [SEEDS_NOTE] if len(rows) > len(groups) else []
     for name in dict.fromkeys(name for row in rows for name in row["minimal_pairs"]):
@@ -181,31 +181,31 @@ def notes_on(groups: Sequence[Group], losses: bool = True) -> list[str]:
         for name, score in row["minimal_pairs"].items():
             ended = row["summary"].get("step", score["step"])
             if score["step"] not in (ended, 0):  # 0: scored untrained on purpose
-                notes.append(f"{row['run']}: {name} is of update {score['step']:,}, and the run ended at {ended:,}")
+                notes.append(f"{row['run']}: {name} is from update {score['step']:,}, but the run ended at {ended:,}")
     if not losses:
         return notes
     notes += on_comparing(rows)
     if len(devices := devices_of(rows)) > 1:
-        notes.append(f"times are of different devices, {' and '.join(devices)}: they do not compare the models")
+        notes.append(f"times are from different devices ({' and '.join(devices)}) and do not compare the models")
     for row in rows:
         summary = row["summary"]
         if row["parent"]:
-            notes.append(f"{row['run']} goes on from {row['parent']}: its words are those since then")
+            notes.append(f"{row['run']} continues {row['parent']}: its words are counted since then")
         if summary.get("changes"):
-            notes.append(f"{row['run']}: its settings were changed under way, {', then '.join(summary['changes'])}")
+            notes.append(f"{row['run']}: its settings changed during training: {', then '.join(summary['changes'])}")
         if "train_nll_of" in summary:
             notes.append(f"{row['run']}: train NLL is the mean over {summary['train_nll_of']}")
     return notes
 
 
 def on_comparing(rows: Sequence[dict]) -> Iterator[str]:
-    """Yields lines if losses per token, or validation texts, of runs (from `identify`) cannot be compared.
+    """Yields a note if the losses per token or the validation texts of runs (from `identify`) are not comparable.
 
-    Bits per byte and nats per word are of one loss, so their ratio tells the bytes of a word, which differ if the
-    sentences do. Text that is made up for each seed is left out.
+    Bits per byte and nats per word express the same loss, so their ratio gives the bytes per word, which differs between
+    texts. Text generated for each seed is exempt.
     """
     if len({row["data_sha256"].get("tokenizer") for row in rows} - {None}) > 1:
-        yield "the runs are of different tokenizers: only bits per byte and nats per word compare their losses"
+        yield "the runs have different tokenizers: compare their losses by bits per byte or nats per word only"
     lengths = set()
     for row in rows:
         summary = row["summary"] or {}

@@ -1,4 +1,4 @@
-"""The plot of a text's surprisals: its words along lines, with a bar over each."""
+"""Plots the surprisals of a text: its words in lines, with a bar over each word."""
 
 from collections.abc import Sequence
 
@@ -9,17 +9,17 @@ from esnlm.reporting import plots
 from esnlm.reporting.plots import FAINT, INK
 
 BAR, END_BAR = plots.COLOURS[1], "#9aa5b1"
-WIDTH = 96  # characters in a line
-LINES = 30  # at most
-BAR_WIDTH = 1.6  # characters, the same for all words, so that a bar's area is its height too
+WIDTH = 96  # characters per line
+LINES = 30  # maximum
+BAR_WIDTH = 1.6  # characters, the same for all words, so that area is proportional to height
 END = "EOS"
 
 
 def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
-    """Plots the rows of a table of surprisals, from `Run.surprisal`, under a title.
+    """Plots the rows of a table of surprisals, from `Run.surprisal`, with a title.
 
     Returns:
-        A PNG, or None, and then why there is no plot; or the line that only the first of the words are drawn.
+        A PNG, or None if there is no plot, and a note: why there is none, or that only the first words are drawn.
     """
     unit = "bits" if "surprisal_bits" in rows[0] else "nats"
     by = "word" if "word" in rows[0] else "token"
@@ -43,8 +43,8 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
             middle, colour = start + cell_len(word) / 2, END_BAR if word == END else BAR
             height = np.clip(np.nan_to_num(value or 0.0, posinf=top), 0, top)
             axis.bar(middle, height, width=BAR_WIDTH, color=colour, linewidth=0)
-            said = "" if value is None else f"{value:.1f}"  # of words that share a token only the first has a figure
-            axis.text(middle, height + 0.015 * top, said, ha="center", va="bottom", fontsize=6.5, color=INK)
+            label = "" if value is None else f"{value:.1f}"  # if words share a token, only the first has a value
+            axis.text(middle, height + 0.015 * top, label, ha="center", va="bottom", fontsize=6.5, color=INK)
             style = {"family": "monospace", "fontsize": 10, "color": END_BAR if word == END else INK}
             axis.text(middle, -0.05 * top, word, ha="center", va="top", **style)
         axis.set(xlim=(-0.5, WIDTH + 0.5), ylim=(0, top), xticks=[])
@@ -61,6 +61,6 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
 
 
 def _shown(word: str) -> str:
-    """Returns a word as it is drawn: at most half a line, and without what no font has."""
+    """Returns a word as drawn: at most half a line, without unprintable characters."""
     word = "".join(character if character.isprintable() else " " for character in word).strip() or " "
     return word if len(word) <= WIDTH // 2 else word[: WIDTH // 2 - 1] + "…"

@@ -1,4 +1,4 @@
-"""Tables as text: Markdown, CSV and TSV. io/screen.py shows them on the terminal."""
+"""Formats tables as Markdown, CSV and TSV. io/screen.py prints them on the terminal."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], alig
     """Returns the lines of a Markdown table.
 
     Args:
-        align: a letter a column, l (left) or r (right); the last letter stands for all further columns.
+        align: one letter per column, l (left) or r (right); the last letter applies to all further columns.
     """
     rule = ["---" if letter == "l" else "---:" for letter in align.ljust(len(header), align[-1])]
     lines = [[str(cell).replace("|", "&#124;") for cell in row] for row in (header, *rows)]
@@ -20,7 +20,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], alig
 
 
 def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]], separator: str = ",") -> str:
-    """Returns a table as CSV or TSV. Numbers keep all their digits, and None is an empty cell."""
+    """Formats a table as CSV or TSV. Numbers keep all digits, and None becomes an empty cell."""
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=separator, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()

@@ -83,9 +83,9 @@ CPU = {"platform": "cpu", "kind": "cpu", "count": 1, "cores": 2}
 GPU = {"platform": "gpu", "kind": "NVIDIA H200", "count": 1, "cores": 16}
 NATS_PER_WORD = {"val_bits_per_byte": 1.25, "val_nats_per_word": 5.0}
 NOTES = {
-    "a: blimp-paper is of update": lambda run, _: change_summary(run, step=1007),
+    "a: blimp-paper is from update": lambda run, _: change_summary(run, step=1007),
     "blimp-paper: not all runs were scored on the same pairs": lambda run, _: change_report(run, "data", sha256="0"),
-    "times are of different devices, NVIDIA H200 x 1, 16 cores and cpu x 1, 2 cores": lambda run, other: (
+    "times are from different devices (NVIDIA H200 x 1, 16 cores and cpu x 1, 2 cores)": lambda run, other: (
         change_summary(run, device=GPU),
         change_summary(other, device=CPU),
     ),
@@ -93,7 +93,7 @@ NOTES = {
         change_summary(run, **NATS_PER_WORD),
         change_summary(other, **NATS_PER_WORD | {"val_nats_per_word": 5.5}),
     ),
-    "the runs are of different tokenizers": lambda run, _: (run / "data.json").write_text('{"tokenizer": "bytes"}'),
+    "the runs have different tokenizers": lambda run, _: (run / "data.json").write_text('{"tokenizer": "bytes"}'),
     "a diverged: an NLL is not finite": lambda run, _: change_summary(run, status="diverged"),
 }
 

@@ -33,6 +33,6 @@ def test_fonts_of_the_system_draw_what_the_first_lacks_and_a_line_says_what_none
     assert text.get_fontfamily() == ["monospace", "DejaVu Sans"] and capsys.readouterr().err == ""
     made.text(0, 0.5, "日本")
     plots.png(made)
-    assert capsys.readouterr().err.startswith("no font here has 日 本: drawn as boxes; install one of that script")
+    assert capsys.readouterr().err.startswith("no font here has 日 本: drawn as boxes; install a font of that script")
     picture, _ = surprisal_plot.plot([row("我们", 3.0, 0, 2), row("在", None, 2, 3)], "small")
     assert picture is not None

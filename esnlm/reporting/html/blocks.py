@@ -1,7 +1,7 @@
-"""What a page is made of: blocks of plain data. The macro `show` of page.html has a branch for each kind.
+"""The blocks of plain data that make up a page. The macro `show` of page.html has a branch for each kind.
 
-Charts are the places of what page.html draws as inline SVG. Places are percentages, so that a chart fits any width while
-letters and lines keep their size. Colours are the classes s0 to s7, which page.css sets for a light and for a dark page.
+Charts hold positions, which page.html draws as inline SVG. Positions are percentages, so that a chart fits any width while
+text and lines keep their size. Colours are the classes s0 to s7, which page.css defines for light and dark pages.
 """
 
 import math
@@ -14,30 +14,30 @@ from esnlm.reporting.blimp_text import entry_of, readable
 from esnlm.reporting.plots import apart
 
 COLOURS = 8
-DIVERGED = 1000  # nats per token, from which on the axis of the losses is logarithmic
-PUBLISHED = {"gpt2": ("GPT-2", "ring", 1), "human": ("people", "diamond", 4)}  # drawn; the table of paradigms has all
+DIVERGED = 1000  # nats per token; above this, the axis of the losses is logarithmic
+PUBLISHED = {"gpt2": ("GPT-2", "ring", 1), "human": ("people", "diamond", 4)}  # the paradigm table has all
 BASELINES = (3, 5, 6, 2)  # colours, in turn
 
 Block: TypeAlias = dict[str, Any]
-Section: TypeAlias = tuple[str, list[Block]]  # a heading and what stands below it
+Section: TypeAlias = tuple[str, list[Block]]  # a heading and the blocks below it
 
 
 def block(kind: str, **content: Any) -> Block:
-    """Returns a block of a kind that page.html knows, such as block("samples", texts=[...])."""
+    """Returns a block of one of the kinds in page.html, such as block("samples", texts=[...])."""
     return {"kind": kind, **content}
 
 
 def note(text: str, command: str | None = None) -> Block:
-    """Returns a line of explanation, or the line for what is missing, with the command that makes it."""
+    """Returns a line of explanation, or a line about something missing, with the command that makes it."""
     return block("note", text=text, command=command)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "lr", rows_are: str = "rows") -> Block:
-    """Returns a table, which a reader with JavaScript can sort, and filter if it is long. Empty columns are left out.
+    """Returns a table without its empty columns. With JavaScript, readers can sort it, and filter it if it is long.
 
     Args:
-        align: a letter a column, l (left) or r (right, for figures); the last letter stands for all further columns.
-        rows_are: what the rows are, such as "paradigms".
+        align: one letter per column, l (left) or r (right, for figures); the last letter applies to all further columns.
+        rows_are: the plural name of the rows, such as "paradigms".
     """
     kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
     letters = align.ljust(len(header), align[-1])
@@ -48,17 +48,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "lr
 class Series(NamedTuple):
     """Losses as a line or as dots."""
 
-    name: str  # "" is left out of the legend
+    name: str  # "": not in the legend
     points: np.ndarray  # (n, 2): million tokens read, NLL
     colour: int = 0
     dots: bool = False
 
 
 def loss_chart(series: Sequence[Series], says: str, references: Mapping[str, float] | None = None) -> list[Block]:
-    """Returns the losses over the tokens that were read, with lines at the NLL of references; nothing without losses.
+    """Returns the losses by tokens read, with lines at the NLL of references; empty without losses.
 
     Args:
-        says: what the chart shows, for those who do not see it.
+        says: a description of the chart for screen readers.
     """
     series, references = [each for each in series if len(each.points)], references or {}
     if not series:
@@ -90,15 +90,15 @@ def loss_chart(series: Sequence[Series], says: str, references: Mapping[str, flo
 
 
 def accuracy_chart(report: dict) -> Block:
-    """Returns a row for each phenomenon (or paradigm, if there is one only), the best first, with its interval.
+    """Returns a chart with one row per phenomenon (or paradigm, if there is only one), the best first, with intervals.
 
-    Beside it are the accuracies of baselines and, on BLiMP, of published models.
+    It also shows the accuracies of baselines and, on BLiMP, of published models.
     """
     level = "phenomena" if report["data"]["phenomena"] > 1 else "paradigms"
     known = {name: entry["accuracy"] for name, entry in report[level].items() if entry["accuracy"] is not None}
     baselines = report["baselines"]
     beside = {f"{name} only": (its, "accuracy") for name, its in baselines.items()}
-    marks = {}  # by name: shape, colour, and pixels by which it is lower, since baselines often agree
+    marks = {}  # by name: shape, colour, and vertical offset in pixels, since baselines often coincide
     for i, name in enumerate(beside):
         marks[name] = ("tick", BASELINES[i % len(BASELINES)], 5 * (i - (len(baselines) - 1) / 2))
     if report["anchors"]:
@@ -108,8 +108,8 @@ def accuracy_chart(report: dict) -> Block:
     for name in ["overall", *sorted(known, key=lambda name: -known[name])]:
         others = {title: entry_of(tree, level, name)[key] for title, (tree, key) in beside.items()}
         rows.append({"name": readable(name), "entry": entry_of(report, level, name), "others": others})
-    chance = report.get("chance", 50)  # reports of pairs do not name it
-    # Positions can be read without a zero, so the axis begins at the ten below all that is shown.
+    chance = report.get("chance", 50)  # reports on pairs leave it out
+    # Positions are readable without a zero, so the axis begins at the multiple of ten below the lowest value.
     lowest = min(
         figure for row in rows for figure in (50, chance, row["entry"]["interval"][0], *row["others"].values())
     )
@@ -119,7 +119,7 @@ def accuracy_chart(report: dict) -> Block:
 
 
 class Scale:
-    """Puts values on 0 .. 1."""
+    """Maps values to 0 .. 1."""
 
     def __init__(self, values: np.ndarray, log: bool, margin: float = 0.0) -> None:
         self.log = log
@@ -131,7 +131,7 @@ class Scale:
         return (np.asarray(np.log10(value) if self.log else value) - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Returns values that are few and round."""
+        """Returns a few round values."""
         from matplotlib.ticker import LogLocator, MaxNLocator
 
         decades, ends = self.high - self.low, (10**self.low, 10**self.high) if self.log else (self.low, self.high)
@@ -143,5 +143,5 @@ class Scale:
 
 
 def percent(share: float | np.ndarray) -> str:
-    """Returns a share of the width or height of a chart."""
+    """Formats a share of the width or height of a chart."""
     return f"{100 * float(share):.2f}%"

@@ -1,7 +1,7 @@
-"""`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, with its styles and its script in it.
+"""`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, with its styles and its script.
 
-Sections are blocks of plain data (blocks.py), which the template `page.html` shows; Jinja escapes every text. `sections.py`
-has the sections of a run, and `several.py` those that compare runs or show a study.
+Sections are blocks of plain data (blocks.py), which the template `page.html` shows; Jinja escapes all text. `sections.py`
+has the sections of a run, and `several.py` the sections that compare runs or show a study.
 """
 
 from collections.abc import Sequence
@@ -16,30 +16,30 @@ from esnlm.reporting.html.blocks import Section
 from esnlm.reporting.html.sections import SECTIONS, RunFiles
 from esnlm.reporting.run_groups import tell_apart
 
-MOST_LOADED = 4  # runs of a page whose models are loaded, for samples
+MOST_LOADED = 4  # maximum number of runs whose models the page loads, for samples
 
 
 def write_page(
     paths: Sequence[Path], out: Path, by_seed: bool = False, scoring: str = "paper", made_by: str | None = None
 ) -> str:
-    """Writes the page of run directories, and of studies, which stand for their runs. Returns the line that says so.
+    """Writes the page about run directories and the runs of studies. Returns a line to print.
 
     Args:
-        by_seed: whether the table of several runs makes one row of those that differ in nothing but their seed.
-        scoring: which report on minimal pairs is shown in full, evaluation/blimp-SCORING.json.
-        made_by: the command, to stand on the page.
+        by_seed: whether runs that differ only in their seed share one row of the tables.
+        scoring: the convention of the minimal-pair report to show in full, evaluation/blimp-SCORING.json.
+        made_by: the command, which the page shows.
     """
     studies = {folder: study for folder in paths if (study := several.read_study(folder)) is not None}
     found = [run for path in paths for run in (studies[path].runs if path in studies else [path])]
     folders = list({folder.resolve(): folder for folder in found}.values())  # each once
     if not folders:
-        raise InputError(f"{paths[0]}: a study without a finished run: go on with its command first")
+        raise InputError(f"{paths[0]}: a study without a finished run: continue it with its command first")
     runs = [RunFiles(folder, scoring, may_load=len(folders) <= MOST_LOADED) for folder in folders]
     tell_apart([run.row for run in runs], folders)
 
     shared = [(f"Study {study.name}", study.blocks) for study in studies.values()]
     if len(runs) > 1:
-        shared += several.sections(runs, by_seed or bool(studies))  # a study asks for several seeds of each cell
+        shared += several.sections(runs, by_seed or bool(studies))  # a study may have several seeds per cell
     content: dict[str, Any] = {"title": runs[0].name, "lead": runs[0].row["model"], "folded": []}
     if shared:
         content["title"] = ", ".join(study.name for study in studies.values()) or f"{len(runs)} runs"
@@ -59,7 +59,7 @@ def _sections(run: RunFiles) -> list[Section]:
 
 
 def _template() -> Any:
-    """Returns the template, which includes styles and script."""
+    """Returns the template, including styles and script."""
     try:
         import jinja2
     except ImportError:

@@ -1,7 +1,7 @@
-"""The sections of a run.
+"""The sections about one run.
 
-A section is a function of a `RunFiles` that returns blocks, none if it has nothing to say. SECTIONS lists them in the order of
-the page. If something is missing that a command makes, `note(text, command)` says so.
+A section is a function from a `RunFiles` to blocks, none if it has no content. SECTIONS lists them in the order of the page.
+If a result is missing, `note(text, command)` names the command that makes it.
 """
 
 import json
@@ -34,7 +34,7 @@ SAMPLES = {"count": 6, "length": 40, "seed": 0}
 
 
 class RunFiles:
-    """The files of a finished run. The report evaluation/blimp-SCORING.json is shown in full; `may_load`: so may its model be."""
+    """The files of a finished run. Shows evaluation/blimp-SCORING.json in full; loads the model only if `may_load`."""
 
     def __init__(self, folder: Path, scoring: str = "paper", may_load: bool = True) -> None:
         directory = self.directory = RunDirectory(folder)
@@ -47,19 +47,19 @@ class RunFiles:
         self.diagnostics = json.loads(measured.read_bytes()) if measured.exists() else None
         found = self.row["minimal_pairs"]
         self.reports = {name: found[name] for name in sorted(found, key=lambda name: name != f"blimp-{scoring}")}
-        self.report = next(iter(self.reports.values()), None)  # on minimal pairs, the one that is shown in full
+        self.report = next(iter(self.reports.values()), None)  # the minimal-pair report to show in full
 
     @property
     def name(self) -> str:
         return self.row["run"]
 
     def pairs(self, name: str) -> list[dict[str, Any]]:
-        """Returns what a report says of each pair. Raises InputError if its pairs were not kept."""
+        """Returns the pairs of a report. Raises InputError if they were not kept."""
         return blimp_report.read_pairs(self.directory.evaluation / f"{name}.json", self.reports[name])
 
 
 def trained(run: RunFiles) -> list[Block]:
-    """The figures that matter most, what was trained, and its whole configuration."""
+    """The main figures, the model and its whole configuration."""
     header, [row] = run_table.loss_table([[run.row]])
     facts = {title: text for title, text in zip(header[1:], row[1:], strict=True) if text}
     titles = {run_table.FIGURES[key][0]: unit for key, unit in KEY_FIGURES.items()}
@@ -81,7 +81,7 @@ def trained(run: RunFiles) -> list[Block]:
 
 
 def losses(run: RunFiles) -> list[Block]:
-    """The losses over the tokens that were read, beside what they should be compared with."""
+    """The losses by tokens read, with reference values."""
     references = {name: float(nll) for name, nll in run.summary.get("references", {}).items()}
     references = {name: nll for name, nll in references.items() if math.isfinite(nll)}
     series = loss_series(run, ("training", "validation"), (0, 1))
@@ -131,24 +131,24 @@ def paradigms(run: RunFiles) -> list[Block]:
 
 
 def wrong_pairs(run: RunFiles) -> list[Block]:
-    """The pairs that the run has wrong by the largest margin."""
+    """The pairs that the run gets wrong by the largest margins."""
     if run.report is None or run.report["status"] != "ok":
         return []
     try:
         chosen = worst(run.pairs(next(iter(run.reports))))
     except InputError as error:
         return [note(f"{error}.", f"esnlm blimp --run {run.path}")]
-    text = "Pairs in which the wrong sentence is more probable, by the largest margins; at most"
+    text = "Pairs in which the wrong sentence is more probable, with the largest margins; at most"
     pairs = [
         (f"{margin:.1f} nats", readable(line["UID"]), *_marked(line["sentence_good"], line["sentence_bad"]))
         for margin, line in chosen
     ]
-    shown = [note(f"{text} {OF_A_PARADIGM} of a paradigm. Right sentence first."), block("pairs", pairs=pairs)]
+    shown = [note(f"{text} {OF_A_PARADIGM} per paradigm. Right sentence first."), block("pairs", pairs=pairs)]
     return shown if chosen else []
 
 
 def worst(pairs: list[dict]) -> list[tuple[float, dict]]:
-    """Returns the largest margins, log p(bad) - log p(good) in nats, of pairs that are wrong, the largest first."""
+    """Returns the wrong pairs with the largest margins, log p(bad) - log p(good) in nats, the largest first."""
     known = [line for line in pairs if None not in (line["log_prob_good"], line["log_prob_bad"])]
     margins = [(line["log_prob_bad"] - line["log_prob_good"], line) for line in known if not line["right"]]
     chosen: list[tuple[float, dict]] = []
@@ -160,7 +160,7 @@ def worst(pairs: list[dict]) -> list[tuple[float, dict]]:
 
 
 def _marked(good: str, bad: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
-    """Returns both sentences in pieces, with whether the other one has it not."""
+    """Splits both sentences into pieces, each with whether the other sentence lacks it."""
     sides = good.split(" "), bad.split(" ")
     pieces: tuple[list[tuple[str, bool]], list[tuple[str, bool]]] = ([], [])
     for kind, *bounds in SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
@@ -171,7 +171,7 @@ def _marked(good: str, bad: str) -> tuple[list[tuple[str, bool]], list[tuple[str
 
 
 def diagnostics(run: RunFiles) -> list[Block]:
-    """Does the reservoir forget, and what does it hold: what `esnlm diagnose` measured."""
+    """The results of `esnlm diagnose`: does the reservoir forget, and what does it remember?"""
     if not isinstance(run.experiment.model, EchoStateConfig):
         return []
     if run.diagnostics is None:
@@ -182,10 +182,10 @@ def diagnostics(run: RunFiles) -> list[Block]:
 
 
 def samples(run: RunFiles) -> list[Block]:
-    """Text that the model writes, from a seed that is named."""
+    """Text generated by the model from a fixed seed."""
     command = f"esnlm generate --run {run.path} {' '.join(f'--{name} {value}' for name, value in SAMPLES.items())}"
     if not run.may_load:
-        return [note("A page of so many runs loads no model. This command writes some:", command)]
+        return [note("A page about this many runs loads no models. This command generates samples:", command)]
     say(f"{run.name}: loading the model")
     try:
         texts = loaded_run.load(run.directory.path).generate(**SAMPLES)
@@ -196,7 +196,7 @@ def samples(run: RunFiles) -> list[Block]:
 
 
 def commands(run: RunFiles) -> list[Block]:
-    """The commands that make it all again."""
+    """The commands that reproduce the run and its reports."""
     lines = {}
     if run.experiment.data.has_corpus and not run.experiment.data.is_in_run_only:
         config = shlex.quote(str(run.directory.config))
@@ -207,7 +207,7 @@ def commands(run: RunFiles) -> list[Block]:
     if run.diagnostics is not None and run.diagnostics.get("command"):
         lines["The state diagnostics"] = run.diagnostics["command"]
     shown = [block("command", what=what, line=line) for what, line in lines.items()]
-    return [*shown, note("The same machine, number of cores and versions give the same bits.")]
+    return [*shown, note("With the same machine, number of cores and versions, the results are the same to the bit.")]
 
 
 SECTIONS = {

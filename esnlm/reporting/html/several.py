@@ -1,4 +1,4 @@
-"""Several runs beside each other: tables, their losses in one picture, and paired comparisons on the same minimal pairs."""
+"""The sections that compare runs: tables, losses in one chart, and paired comparisons on the same minimal pairs."""
 
 import json
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from esnlm.reporting.run_groups import group_by_seed, name_group
 
 
 class Study(NamedTuple):
-    """A study on a page, and the runs that it stands for."""
+    """A study and its runs."""
 
     name: str
-    runs: list[Path]  # the finished ones
+    runs: list[Path]  # finished runs only
     blocks: list[Block]  # its table, notes and command
 
 
 def read_study(folder: Path) -> Study | None:
-    """Reads table.json of a study's folder; None if this is no such folder."""
+    """Reads table.json of a study's folder; None if the folder holds no study."""
     file = folder / "table.json"
     if not file.is_file():
         return None
@@ -39,13 +39,13 @@ def read_study(folder: Path) -> Study | None:
         shown += [note(line) for line in (tree["note"], tree["legend"], *tree["notes"]) if line]
         shown.append(block("command", what="Made by", line=tree["command"]))
     except (OSError, KeyError, TypeError, ValueError):
-        raise InputError(f"{file}: not as esnlm study writes it; the study's command makes it again") from None
+        raise InputError(f"{file}: damaged or edited; the study's command makes it again") from None
     runs = [run for run in (folder / "runs" / name for name in names) if run.exists()]
     return Study(tree["study"], runs, shown)
 
 
 def sections(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
-    """Returns the sections about at least two runs. `by_seed` makes one row of runs that differ in nothing but their seed."""
+    """Returns the sections about two or more runs. With `by_seed`, runs that differ only in their seed share a row."""
     rows = [run.row for run in runs]
     groups = group_by_seed(rows) if by_seed else [[row] for row in rows]
     found = {
@@ -65,9 +65,9 @@ def _tables(groups: list[list[dict]]) -> list[Block]:
 
 
 def _losses(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
-    """Returns the losses in one picture: the runs of a group have one colour."""
+    """Returns the losses in one chart, with one colour per group."""
     if len(groups) > COLOURS:
-        return []  # nobody could tell them apart
+        return []  # not enough distinct colours
     series: list[Series] = []
     for colour, group in enumerate(groups):
         name = name_group(group)
@@ -80,7 +80,7 @@ def _losses(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
 
 
 def _phenomena(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
-    """Returns accuracies, a row a phenomenon and a column a run, of the runs that have a report of the first one's name."""
+    """Returns accuracies, one row per phenomenon and one column per run, of runs with the same report as the first."""
     name = next(iter(runs[0].reports), "")
     shown = [group for group in groups if all(name in row["minimal_pairs"] for row in group)]
     if len(shown) < 2:
@@ -91,7 +91,7 @@ def _phenomena(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block
 
 
 def differences(runs: Sequence[RunFiles]) -> list[Block]:
-    """Returns the paired differences of each run and the first one, on their reports of one name, and what has none."""
+    """Returns the paired differences between each run and the first, and a note for each run without such a report."""
     name, report = next(iter(runs[0].reports.items()), ("", None))
     if report is None:
         return []
@@ -114,8 +114,8 @@ def differences(runs: Sequence[RunFiles]) -> list[Block]:
     for entry, p_value in zip(overall.values(), corrected, strict=True):
         entry["p_value_holm"] = p_value
     text = f"Accuracy minus that of {runs[0].name}, in points, paired over the same pairs ({name}, {scoring} scoring)."
-    text += " The interval is a bootstrap over pairs; p-values are of McNemar’s exact test with the pairs pooled, and Holm’s"
-    text += " correction is for the rows of each table."
+    text += " Intervals are bootstrapped over pairs; p-values are from McNemar’s exact test with the pairs pooled, and Holm’s"
+    text += " correction is over the rows of each table."
     shown = [note(text), table(*difference_table(overall), rows_are="comparisons")]
     for other, its in found.items():
         inner = difference_table({readable(name): entry for name, entry in its["phenomena"].items()})
