@@ -1,6 +1,6 @@
-"""Which characters of a text belong to which token and to which word.
+"""Maps tokens and words to the characters of a text.
 
-A span is a pair (start, end) of character numbers, Unicode code points from 0, such that text[start:end] is what it covers.
+A span is a pair (start, end) of character indices (Unicode code points, from 0); it covers text[start:end].
 """
 
 import re
@@ -15,9 +15,9 @@ Span = tuple[int, int]
 
 
 def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> list[Span]:
-    """Returns the characters of each token of a text, the white space that it begins with included.
+    """Returns the span of each token of a text, including its leading white space.
 
-    A token of bytes that are only a part of a character covers that character, and so do its neighbours that hold the rest.
+    If several tokens share the bytes of a character, each of them covers that character.
     """
     if (found := tokenizer.offsets(text)) is not None:
         return found
@@ -31,12 +31,12 @@ def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> l
 
 
 def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
-    """Returns the words of a text: what stands between white space.
+    """Returns the spans of the words of a text, separated by white space.
 
     Args:
         text: any text.
-        punctuation: "attached" leaves it at the word that it touches, as the regions of reading-time studies do.
-            "separate" makes a word of the marks before a word, and one of those behind it; marks inside a word (don't) stay.
+        punctuation: "attached" leaves punctuation in the word that it touches, as in the regions of reading-time studies.
+            "separate" makes the marks before and after a word words of their own; marks inside a word (don't) stay.
     """
     regions = [match.span() for match in re.finditer(r"\S+", text)]
     if punctuation == "attached":
@@ -53,18 +53,18 @@ def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
 
 
 def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """Returns for each token the number of the span that it belongs to: that of its first character that is in one.
+    """Returns the index of the span that each token belongs to, the span of its first character that is in one.
 
-    A token of nothing but white space belongs to the span after it, or to the last one. There is at least one span.
+    Tokens of white space belong to the span after them, or to the last one. Requires at least one span.
     """
     ends = [end for _, end in spans]
     return [min(bisect_right(ends, start), len(spans) - 1) for start, _ in tokens]
 
 
 def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
-    """Returns the words, with those joined to one that share a token: no probability tells them apart."""
+    """Returns the words, merging words that share a token, since their probabilities cannot be separated."""
     starts = [start for start, _ in words]
-    joined: set[int] = set()  # words that are joined to the one before
+    joined: set[int] = set()  # words merged with the one before
     for owner, (_, end) in zip(owners(tokens, words), tokens, strict=True):
         joined |= set(range(owner + 1, bisect_left(starts, end)))
     found: list[Span] = []
@@ -74,5 +74,5 @@ def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
 
 
 def begins_word(token: bytes) -> bool:
-    """Tells whether a token begins with white space, so that the word before it has ended."""
+    """Returns whether a token begins with white space, which ends the word before it."""
     return token.decode("utf-8", errors="ignore")[:1].isspace()

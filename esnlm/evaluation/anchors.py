@@ -1,4 +1,4 @@
-"""The accuracies that were published with BLiMP (Warstadt et al. 2020), to stand beside a run's own."""
+"""The accuracies published with BLiMP (Warstadt et al. 2020), to compare runs with."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from esnlm.evaluation.statistics import grouped
 
 
 def anchors(phenomenon_of: Mapping[str, str]) -> dict | None:
-    """Returns BLiMP's published accuracies in percent, each a mean over the paradigms that were scored.
+    """Returns BLiMP's published accuracies in percent, averaged over the scored paradigms.
 
-    None if one of them is not BLiMP's. The models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names the
-    source).
+    None if a paradigm is not from BLiMP. The models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names
+    the source).
     """
     lines = resources.files("esnlm.evaluation").joinpath("anchors.csv").read_text("utf-8").splitlines()
     published = {row.pop("UID"): row for row in csv.DictReader(line for line in lines if not line.startswith("#"))}

@@ -1,7 +1,7 @@
-"""The scoring conventions: how a sentence becomes a sequence of ids, and what a tie is worth.
+"""The scoring conventions: how a sentence becomes a sequence of ids, and how a tie counts.
 
-A score means little without the name of its convention. To add one, add it to the list. Command lines offer these names, so this
-file imports neither JAX nor NumPy.
+A score means little without the name of its convention. To add a convention, add it to the list. The commands import this
+file for --help, so it imports neither JAX nor NumPy.
 """
 
 from dataclasses import dataclass
@@ -11,23 +11,22 @@ from esnlm.errors import InputError
 
 @dataclass(frozen=True)
 class Convention:
-    """One way in use to turn a sentence into a log-probability.
+    """A way to turn a sentence into a log-probability.
 
-    In every convention the first id of the sequence is only a condition. log p(s) is the sum over all ids after it, in
-    nats and without normalization by length.
+    In every convention, the first id of the sequence is only a condition. log p(s) is the sum over all later ids, in nats,
+    without normalization by length.
     """
 
-    name: str  # as --scoring takes it
-    description: str  # as reports show it
-    bos: bool  # BOS stands first; without it the first token of the sentence is the condition
-    space: bool  # a space is put before the sentence, so that its first word is encoded as inside a text
-    eos: bool  # EOS stands last and is scored
+    name: str  # for --scoring
+    description: str  # for reports
+    bos: bool  # BOS comes first; without it, the first token of the sentence is the condition
+    space: bool  # a space precedes the sentence, so that its first word is encoded as inside a text
+    eos: bool  # EOS comes last and is scored
     tie_is_right: bool  # whether a pair of equal log-probabilities counts as right
 
 
 _LIST = [
-    # The whole sentence with both of its ends. Ueda et al. 2025a only name BLiMP: that EOS is scored, and that a tie is wrong,
-    # are [ours].
+    # The whole sentence with both ends. Ueda et al. 2025a only name BLiMP; scoring EOS and counting a tie as wrong are [ours].
     Convention(
         name="paper",
         description="BOS, the sentence, EOS; no leading space; every token after BOS is scored, EOS included; a tie is wrong",
@@ -76,7 +75,7 @@ _LIST = [
     ),
 ]
 CONVENTIONS = {convention.name: convention for convention in _LIST}
-NORMALIZATIONS = ("none", "tokens", "bytes")  # what log p is divided by
+NORMALIZATIONS = ("none", "tokens", "bytes")  # divisors of log p
 
 
 def get(scoring: str) -> Convention:

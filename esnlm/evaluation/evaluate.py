@@ -1,6 +1,6 @@
 """Evaluates a run on minimal pairs.
 
-Data flows through `evaluate` one way: pairs -> sequences of ids -> log-probabilities -> outcomes -> result.
+The steps of `evaluate`: pairs -> sequences of ids -> log-probabilities -> outcomes -> result.
 """
 
 import hashlib
@@ -22,20 +22,20 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one run makes of n pairs."""
+    """The results of one run on n pairs."""
 
     result: dict  # the report, ready for JSON
     pairs: list[Pair]
     log_prob_good: np.ndarray  # (n,) float64, nats
     log_prob_bad: np.ndarray  # (n,)
-    tokens_good: np.ndarray  # (n,) all ids of a sequence, BOS and EOS included where the convention has them
+    tokens_good: np.ndarray  # (n,) all ids of a sequence, with BOS and EOS if the convention has them
     tokens_bad: np.ndarray  # (n,)
     outcome: np.ndarray  # (n,) 1 right, 0.5 a tie, 0 wrong, NaN undefined
-    details: dict[int, dict]  # of sets, by their row: what is reported of them beside that
+    details: dict[int, dict]  # further figures of sets, by row
 
     @property
     def right(self) -> np.ndarray:
-        """Whether each pair counts as right under the convention's rule for ties, (n,) bool."""
+        """Whether each pair is right under the convention's rule for ties, (n,) bool."""
         return self.outcome >= (0.5 if self.result["scoring"]["ties_count_as"] == 1 else 1.0)
 
 
@@ -48,26 +48,26 @@ def evaluate(
     progress: bool = False,
     normalize: str = "none",
 ) -> Evaluation:
-    """Scores pairs with a run, beside what length and word frequency alone would give.
+    """Scores pairs with a run and with baselines that use only length and word frequency.
 
-    A tie counts half in a baseline, as for a coin: `length` ties whenever both sentences have as many tokens. In a set a tie
-    counts one over the number of sentences at the top. The run's `accuracy_ties_half` counts ties likewise, and `run_above` is
-    the paired difference.
+    Baselines count a tie as half, like a coin toss: `length` ties if both sentences have the same number of tokens. In a set,
+    a tie counts one over the number of sentences at the top. The run's `accuracy_ties_half` counts ties in the same way, and
+    `run_above` is the paired difference.
 
     Args:
-        run, pairs, scoring: as from `esnlm.load` and `minimal_pairs.load`, and the name of the convention.
-        baselines: models beside `length` and `unigram`, by name.
+        run, pairs, scoring: the results of `esnlm.load` and `minimal_pairs.load`, and the name of the convention.
+        baselines: further models besides `length` and `unigram`, by name.
         compare_with: the result of another evaluation of the same pairs, and which of them it has right, (n,) bool.
-        progress: whether to show how far the scoring is.
-        normalize: "tokens" or "bytes": adds `normalized`, the accuracies by log p over the scored tokens, or over bytes in UTF-8.
+        progress: whether to show the progress of scoring.
+        normalize: "tokens" or "bytes": adds `normalized`, the accuracies by log p per scored token or per UTF-8 byte.
 
     Returns:
-        The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`),
-        accuracies are None, and `status` and `warnings` of the result say why.
+        The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`), the
+        accuracies are None, and `status` and `warnings` of the result explain why.
     """
     convention = conventions.get(scoring)
     if not pairs:
-        raise InputError("no pairs to score: give at least one")
+        raise InputError("no pairs to score; give at least one")
     if normalize not in conventions.NORMALIZATIONS:
         raise InputError(f"normalize is {normalize!r}: choose one of {', '.join(conventions.NORMALIZATIONS)}")
     rows_of = minimal_pairs.rows_by_paradigm(pairs)
@@ -79,7 +79,7 @@ def evaluate(
     judge = Judge(pairs, sentences)
     tokens = np.array([len(ids) for ids in sequences])
 
-    # From sequences to log-probabilities of sentences, (sentences,), the run's and those of the baselines.
+    # From sequences to log-probabilities of sentences, (sentences,), for the run and the baselines.
     log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
     models = dict(baselines or {})
     if (unigram := run.unigram()) is not None:
@@ -105,7 +105,7 @@ def evaluate(
     def baseline(guess_log_prob: np.ndarray) -> dict:
         guess, tie = judge.outcomes(guess_log_prob), judge.tie_worth(guess_log_prob)
         above = None
-        if status == "ok":  # ties count by one rule
+        if status == "ok":  # both count ties by the same rule
             own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)
             above = statistics.compare(own, worth, rows_of, phenomenon_of)
         found = statistics.accuracies(guess, judge.identical, rows_of, phenomenon_of, tie, tie)
@@ -137,7 +137,7 @@ def evaluate(
     }
     if normalize != "none" and status != "collapsed":
         lengths = tokens - 1 if normalize == "tokens" else np.array([len(sentence.encode()) for sentence in sentences])
-        mean = log_prob / np.maximum(lengths, 1)  # (sentences,), nats a token or a byte
+        mean = log_prob / np.maximum(lengths, 1)  # (sentences,), nats per token or byte
         by_mean = judge.outcomes(mean), judge.identical, rows_of, phenomenon_of, tie_is_right, judge.tie_worth(mean)
         result["normalized"] = {"by": normalize, **statistics.accuracies(*by_mean)}
     if sets := int((judge.wrong_count > 1).sum()):
@@ -157,28 +157,28 @@ def evaluate(
 
 
 class Judge:
-    """Tells which of n pairs and sets a model has right.
+    """Judges which of n pairs and sets a model has right.
 
     Args:
         items: pairs and sets.
-        sentences: their distinct sentences.
+        sentences: the distinct sentences of all items.
     """
 
     def __init__(self, items: Sequence[Pair], sentences: list[str]) -> None:
         number_of = {sentence: i for i, sentence in enumerate(sentences)}
         self._items = items
-        self.good = np.array([number_of[item.good] for item in items])  # (n,) the number of the right sentence
-        # The numbers of the wrong sentences, (n, K). Rows with fewer repeat the first one.
+        self.good = np.array([number_of[item.good] for item in items])  # (n,) the index of the right sentence
+        # The indices of the wrong sentences, (n, K). Rows with fewer repeat the first one.
         wrong = [[number_of[sentence] for sentence in wrong_of(item)] for item in items]
-        self.wrong_count = np.array([len(numbers) for numbers in wrong])  # (n,) how many there are
+        self.wrong_count = np.array([len(numbers) for numbers in wrong])  # (n,)
         most = self.wrong_count.max()
         self._wrong = np.array([numbers + numbers[:1] * (most - len(numbers)) for numbers in wrong])
         self._is_real = np.arange(most) < self.wrong_count[:, None]  # (n, K)
         self.identical = (self._wrong == self.good[:, None]).any(axis=1)
 
     def bad(self, log_prob: np.ndarray) -> np.ndarray:
-        """Returns the number of the most probable wrong sentence of each item, (n,), given log p (sentences,)."""
-        most = log_prob[self._wrong].argmax(axis=1)  # NaN is the largest of all to NumPy
+        """Returns the index of the most probable wrong sentence of each item, (n,), given log p (sentences,)."""
+        most = log_prob[self._wrong].argmax(axis=1)  # NumPy's argmax treats NaN as the largest
         return self._wrong[np.arange(len(most)), most]
 
     def outcomes(self, log_prob: np.ndarray) -> np.ndarray:
@@ -186,12 +186,12 @@ class Judge:
         return statistics.outcomes(log_prob[self.good], log_prob[self.bad(log_prob)])
 
     def tie_worth(self, log_prob: np.ndarray) -> np.ndarray:
-        """Returns what a tie of each item is worth to a coin, (n,): one over the number of sentences at the top."""
+        """Returns the worth of a tie of each item by a fair draw, (n,): one over the number of sentences at the top."""
         is_equal = log_prob[self._wrong] == log_prob[self.good][:, None]
         return 1 / (1 + (is_equal & self._is_real).sum(axis=1))
 
     def details(self, log_prob: np.ndarray) -> dict[int, dict]:
-        """Returns what a report says, beside the rest, of each set, by its row."""
+        """Returns the further figures of each set in a report, by row."""
         found = {}
         for row in np.flatnonzero(self.wrong_count > 1).tolist():
             wrong, log_probs = self._items[row].bad, log_prob[self._wrong[row, : self.wrong_count[row]]]
@@ -204,7 +204,7 @@ class Judge:
 
 
 def config_sha256(run: ScorableRun) -> str:
-    """Returns the sha256 of the run's configuration, which tells two runs of one name apart."""
+    """Returns the sha256 of the run's configuration, which distinguishes runs of the same name."""
     return hashlib.sha256((run.directory / "config.yaml").read_bytes()).hexdigest()
 
 
@@ -217,15 +217,15 @@ def _verdict(
         where = sum(entry["undefined"] > 0 for entry in accuracies["paradigms"].values())
         return "not defined", [
             f"{undefined} of {len(log_prob)} sentences have a log-probability that is not a number, in {where} of "
-            f"{len(accuracies['paradigms'])} paradigms: no accuracy is given for these, nor for a mean over them"
+            f"{len(accuracies['paradigms'])} paradigms: these, and all means over them, have no accuracy"
         ]
     tied = statistics.has_collapsed(outcome, identical)
     if not tied and not length_only:
         return "ok", []
     if not tied:
-        return "collapsed", ["every token has the same log-probability: only length decides, and no accuracy is given"]
+        return "collapsed", ["every token has the same log-probability: only length decides, so there is no accuracy"]
     ties, pairs = int(np.sum((outcome == 0.5) & ~identical)), int(np.sum(~identical))
     return "collapsed", [
-        f"{ties} of the {pairs} pairs of different sentences have equal log-probabilities: the model tells them apart by "
-        "nothing, or by length alone, and no accuracy is given"
+        f"{ties} of the {pairs} pairs of different sentences have equal log-probabilities: the model tells them apart "
+        "by length alone or not at all, so there is no accuracy"
     ]

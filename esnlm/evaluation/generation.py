@@ -1,4 +1,4 @@
-"""Generation: text from a model, token by token."""
+"""Generates text from a model, token by token."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,22 +24,22 @@ def generate_each(
     numbers: Sequence[int] | None = None,
     is_finished: Callable[[list[int]], bool] = lambda ids: False,
 ) -> list[list[int]]:
-    """Continues several prompts once each, side by side.
+    """Continues each of several prompts once, in parallel.
 
-    All slots read their tokens at the same time. A slot whose prompt is longer reads on while others choose already.
+    All slots read one token per step. Slots with longer prompts still read while others already choose.
 
     Args:
-        features: a function from the tokens that each slot reads next, (B,), to the features after them, (B, F).
-        prompts: B arrays of ids to begin with, each with at least one.
+        features: a function from the next token of each slot, (B,), to the features after it, (B, F).
+        prompts: B arrays of at least one id each.
         length, temperature, top_k: as in `Run.generate`.
-        seed, numbers: slot i has a random stream of its own, of (seed, numbers[i]); None: from 0.
-        is_finished: asked after each token whether the ids chosen so far need no further one.
+        seed, numbers: slot i has its own random stream, seeded by (seed, numbers[i]); None: numbers from 0.
+        is_finished: called after each token with the ids chosen so far; True ends the continuation.
 
     Returns:
         The ids chosen for each prompt, without EOS.
     """
     rngs = [np.random.default_rng((seed, number)) for number in numbers or range(len(prompts))]
-    read = [prompt.tolist() for prompt in prompts]  # what each slot reads: its prompt, and then its own choices
+    read = [prompt.tolist() for prompt in prompts]  # the tokens of each slot: its prompt, then its own choices
     chosen: list[list[int]] = [[] for _ in prompts]
     going, time = set(range(len(prompts))), 0
     while going:
@@ -61,12 +61,12 @@ def generate_each(
 
 
 def choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
-    """Returns the id that is chosen from logits (V,) in float64. One number is drawn, unless the temperature is 0."""
+    """Samples an id from logits (V,) in float64. Draws one random number, or none if the temperature is 0."""
     if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits = np.where(logits >= np.partition(logits, -top_k)[-top_k], logits, -np.inf)
-    with np.errstate(over="ignore"):  # A tiny temperature takes all other logits to -inf, and their p to 0.
+    with np.errstate(over="ignore"):  # A tiny temperature makes all other logits -inf, and their p 0.
         p = np.exp((logits - logits.max()) / temperature)
     return int(rng.choice(len(p), p=p / p.sum()))
 

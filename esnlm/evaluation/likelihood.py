@@ -1,7 +1,7 @@
-"""How likely a text is: the sums that are measured, and the units that they are given in.
+"""Measures the likelihood of a text and converts it to the usual units.
 
 A sentence is BOS, its tokens and EOS. BOS is only a condition: it is not predicted, and no unit counts it. EOS is predicted like
-every token of the sentence, so its nats are in every figure but `nll_without_eos`. It is no word, and it has no bytes.
+every token, so all figures but `nll_without_eos` include its nats. It counts as no word and no bytes.
 """
 
 import math
@@ -16,19 +16,19 @@ from esnlm.evaluation import scoring
 from esnlm.features.stream import SentenceFeatures
 from esnlm.models.ngrams import NgramModel
 
-BLOCK_TOKENS = 1 << 20  # that an n-gram model is asked for at a time: bounds the memory that a long text takes
+BLOCK_TOKENS = 1 << 20  # scored at a time by an n-gram model; bounds the memory for long texts
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How likely a text is under a model."""
+    """The likelihood of a text under a model."""
 
     nats: float  # the sum of -log p over the predicted tokens, EOS included
-    eos_nats: float  # what the EOS of all sentences have of it
+    eos_nats: float  # the part of `nats` from the EOS of all sentences
     sentences: int
-    tokens: int  # predicted: those after BOS, EOS included
-    bytes: int  # of the sentences' text in UTF-8: no BOS, no EOS, and nothing between two sentences
-    words: int  # pieces of the sentences' text between white space, as Python's str.split cuts it
+    tokens: int  # predicted tokens: all after BOS, EOS included
+    bytes: int  # of the sentences' text in UTF-8, without BOS, EOS and separators of sentences
+    words: int  # pieces of the sentences' text between white space, as str.split returns them
 
     @property
     def nll(self) -> float:
@@ -37,17 +37,17 @@ class Likelihood:
 
     @property
     def nll_without_eos(self) -> float:
-        """The mean of -log p over the predicted tokens that are no EOS, in nats."""
+        """The mean of -log p over the predicted tokens except EOS, in nats."""
         return _ratio(self.nats - self.eos_nats, self.tokens - self.sentences)
 
     @property
     def bits_per_byte(self) -> float:
-        """All nats, those of EOS too, in bits and divided by the bytes. Vocabularies can be compared by it."""
+        """All nats, EOS included, in bits per byte. Comparable across vocabularies."""
         return _ratio(self.nats / math.log(2), self.bytes)
 
     @property
     def nats_per_word(self) -> float:
-        """All nats, those of EOS too, divided by the words. Vocabularies can be compared by it."""
+        """All nats, EOS included, per word. Comparable across vocabularies."""
         return _ratio(self.nats, self.words)
 
     @property
@@ -57,7 +57,7 @@ class Likelihood:
 
 
 def perplexity(nll: float) -> float:
-    """Returns exp of an NLL in nats per token; inf where it is too large for a float."""
+    """Returns exp of an NLL in nats per token; inf if it is too large for a float."""
     with np.errstate(over="ignore"):
         return float(np.exp(np.float64(nll)))
 
@@ -69,10 +69,10 @@ def of_model(
     compute: ResolvedCompute,
     on_progress: Callable[[float, int], bool | None] = lambda nats, tokens: None,
 ) -> Likelihood | None:
-    """Measures a model on a text. The features of one window of the text exist at once.
+    """Measures a model on a text, one window of features at a time.
 
-    `on_progress` is called after each window with the nats and the tokens so far. If it returns True, the rest is left out
-    and the result is None.
+    `on_progress` is called after each window with the nats and tokens so far. If it returns True, measuring stops and the
+    result is None.
     """
     nats, eos_nats, tokens = 0.0, 0.0, 0
     sizes = compute.window_tokens, compute.chunk_tokens
@@ -84,7 +84,7 @@ def of_model(
 
 
 def of_ngrams(model: NgramModel, text: TokenStore) -> Likelihood:
-    """Measures an n-gram model on a text, a block of sentences at a time."""
+    """Measures an n-gram model on a text, one block of sentences at a time."""
     nats, eos_nats = 0.0, 0.0
     # The first sentence of each block.
     firsts = np.searchsorted(text.offsets, np.arange(0, text.offsets[-1], BLOCK_TOKENS))

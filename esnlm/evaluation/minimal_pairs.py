@@ -1,8 +1,8 @@
-"""Minimal pairs and sets of sentences: read from files, checked, and grouped by paradigm.
+"""Reads minimal pairs and sets of sentences from files, checks them, and groups them by paradigm.
 
-BLiMP (Warstadt et al. 2020) is 67 files of 1,000 pairs, one JSON object a line: `sentence_good`, `sentence_bad` and
-`UID`, the name of the paradigm. docs/minimal_pairs.md describes the other forms: tables, sets of more than two sentences, and
-text files with a label before each sentence, or as Zorro has them.
+BLiMP (Warstadt et al. 2020) has 67 files of 1,000 pairs, one JSON object per line: `sentence_good`, `sentence_bad` and
+`UID`, the name of the paradigm. docs/minimal_pairs.md describes the other formats: tables, sets of more than two sentences,
+text files with a label before each sentence, and Zorro's text files.
 """
 
 import hashlib
@@ -19,29 +19,29 @@ import numpy as np
 from esnlm.data.tables import read_table
 from esnlm.errors import InputError
 
-# Of a folder the files of one kind are read: the first of these that it has.
+# A folder's files of one kind are read: the first of these that it contains.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
 
-# Labels of sentences, in small letters.
+# Labels of sentences, in lower case.
 LABELS = dict.fromkeys(("true", "1", "good", "grammatical", "acceptable", "yes"), True)
 LABELS |= dict.fromkeys(("false", "0", "bad", "ungrammatical", "unacceptable", "no"), False)
 LABELS_ARE = "labels are true and false, 1 and 0, good and bad, (un)grammatical or (un)acceptable"
 
 
 class Columns(NamedTuple):
-    """The columns of a table, or fields of a JSON object, that make a pair."""
+    """The columns of a table, or fields of a JSON object, that form a pair."""
 
     good: str = "sentence_good"
-    bad: tuple[str, ...] = ("sentence_bad",)  # several, or a list in one of them: a set of more than two sentences
+    bad: tuple[str, ...] = ("sentence_bad",)  # several columns, or a list in one: a set of more than two sentences
     group: str | None = None  # the paradigm; None: "UID", or the file's name if there is none
     phenomenon: str | None = None  # None: "linguistics_term", or "phenomenon" if there is none
-    # Of a table with a row for each sentence, in the column `good`: whether it is grammatical, and which rows belong together.
+    # For tables with one sentence per row, in the column `good`: its grammaticality, and the number or name of its pair.
     label: str | None = None
     pair: str | None = None
 
 
 class Pair(NamedTuple):
-    """Two sentences of which a model should find the first more probable, or one that should be above all of several."""
+    """A sentence that should be more probable than another one, or than each of several."""
 
     uid: str  # the paradigm
     number: int  # in its paradigm, from 0
@@ -53,19 +53,19 @@ class Pair(NamedTuple):
 
 
 def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None) -> list[Pair]:
-    """Reads pairs and sets, sorted by paradigm and in the order of their file within a paradigm.
+    """Reads pairs and sets, sorted by paradigm, and in file order within a paradigm.
 
-    A missing `UID` is the file's stem; a missing or empty `linguistics_term` (the phenomenon) or `field` is "unknown".
+    `UID` defaults to the file's stem; a missing or empty `linguistics_term` (the phenomenon) or `field` is "unknown".
 
     Args:
-        data: files and folders, and FOLDER/NAME for what has this name in a folder: a paradigm, a phenomenon, as BLiMP
-            names it, or a field. The suffix of a file says what it holds: .tsv and .csv tables, .txt pairs of lines, with a
-            label and a tab before each sentence or as Zorro has them, and anything else JSON lines. A .txt whose first line
-            is a JSON object holds JSON lines, too.
+        data: files, folders, and FOLDER/NAME for one paradigm, phenomenon (as BLiMP names it) or field in a folder. The
+            suffix of a file gives its format: .tsv and .csv are tables; .txt has pairs of lines, with a label and a tab before
+            each sentence or in Zorro's order; all others are JSON lines. A .txt file whose first line is a JSON object also
+            holds JSON lines.
         columns: the names of columns and JSON fields; None: those of BLiMP.
 
     Raises:
-        InputError: something is not a pair, or a paradigm is in two files or under two phenomena.
+        InputError: an item is not a pair, or a paradigm is in two files or under two phenomena.
     """
     items: list[Pair] = []
     home: dict[str, tuple[int, Path, str]] = {}  # paradigm -> the number of its path, its file, its phenomenon
@@ -79,19 +79,19 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
                     continue
                 first, first_file, phenomenon = home.setdefault(item.uid, (number, file, item.phenomenon))
                 if (first, first_file) != (number, file):
-                    raise InputError(f"{where}: UID {item.uid!r} is also in {first_file}: give every paradigm once")
+                    raise InputError(f"{where}: UID {item.uid!r} is also in {first_file}: give each paradigm once")
                 if phenomenon != item.phenomenon:
                     named = f"the phenomenon is {item.phenomenon!r}, and {phenomenon!r} earlier"
                     raise InputError(f"{where}: {named} for UID {item.uid!r}")
                 items.append(item._replace(number=size[item.uid], pair_id=item.pair_id or str(size[item.uid])))
                 size[item.uid] += 1
         if len(items) == before:
-            raise InputError(f"{path}: no paradigm, phenomenon or field in {path.parent} has this name")
+            raise InputError(f"{path}: {path.parent} has no paradigm, phenomenon or field of this name")
     return sorted(items, key=lambda item: item.uid)
 
 
 def rows_by_paradigm(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
-    """Returns the pairs of each paradigm, as indices into `pairs`."""
+    """Returns the indices of the pairs of each paradigm."""
     rows: dict[str, list[int]] = {}
     for i, pair in enumerate(pairs):
         rows.setdefault(pair.uid, []).append(i)
@@ -109,7 +109,7 @@ def sentences_of(pair: Pair) -> tuple[str, ...]:
 
 
 def digest(items: Sequence[Pair]) -> str:
-    """Returns the sha256 of the paradigms and sentences, which does not depend on how they are spread over files."""
+    """Returns the sha256 of the paradigms and sentences, which is independent of their division into files."""
     content = hashlib.sha256()
     for item in items:
         content.update(json.dumps([item.uid, item.good, item.bad]).encode() + b"\n")
@@ -117,21 +117,21 @@ def digest(items: Sequence[Pair]) -> str:
 
 
 def _is_called(item: Pair, name: str) -> bool:
-    """Tells whether a name is that of an item's paradigm, phenomenon or field."""
+    """Returns whether an item's paradigm, phenomenon or field has this name."""
     return _plain(name) in (_plain(item.uid), _plain(item.phenomenon), _plain(item.field))
 
 
 @cache
 def _plain(name: str) -> str:
-    """Returns a name as names are compared: letters and digits in lower case."""
+    """Returns the letters and digits of a name in lower case, for comparison."""
     return "".join(character for character in name.lower() if character.isalnum())
 
 
 def _files(path: Path) -> tuple[list[Path], str | None]:
-    """Returns the files of a path, and the name of what is picked from them, or None if all is taken."""
+    """Returns the files of a path, and the name of the items to select from them, or None for all."""
     if path.is_file():
         return [path], None
-    # A bare NAME names no folder, so it is a file that is not there, and not a part of the working directory's files.
+    # A bare NAME is a missing file, not a selection from the files of the working directory.
     is_name = not path.is_dir() and path.suffix not in SUFFIXES and path.name != str(path)
     folder = path.parent if is_name else path
     for suffix in SUFFIXES if folder.is_dir() else ():
@@ -149,14 +149,14 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
         bad = columns.bad if columns.label is None else (columns.label, columns.pair)
         for name in (columns.good, *bad, columns.group, columns.phenomenon):
             if name is not None:
-                table.texts(name)  # refuses a table without this column
+                table.texts(name)  # raises if the table lacks this column
         rows: Iterator[tuple[int, dict]] = zip(table.lines, table.rows, strict=True)
     else:
         try:
             text = file.read_text("utf-8-sig")
         except ValueError as error:
             raise InputError(f"{file}: not text in UTF-8 ({error})") from None
-        lines = text.split("\n")  # str.splitlines would cut sentences at other separators
+        lines = text.split("\n")  # str.splitlines would also split at other separators
         if suffix == ".txt" and not text.lstrip().startswith('{"'):
             yield from _pairs_of_lines(file, lines)
             return
@@ -169,7 +169,7 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
 
 
 def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Columns) -> Iterator[tuple[str, Pair]]:
-    """Yields the pairs and sets of a table with a row for each sentence."""
+    """Yields the pairs and sets of a table with one sentence per row."""
     label, pair = columns.label or "", columns.pair or ""
     by_pair: dict[str, list[tuple[str, bool, dict]]] = {}
     for line, record in rows:
@@ -183,7 +183,7 @@ def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Colum
         bad = [record.get(columns.good) for _, is_good, record in its if not is_good]
         if len(good) != 1 or not bad:
             raise InputError(
-                f"{its[0][0]}: {pair} {name} has {len(good)} good and {len(bad)} bad sentences: give one good one, and others"
+                f"{its[0][0]}: {pair} {name} has {len(good)} good and {len(bad)} bad: give one good sentence and one or more bad"
             )
         ((where, record),) = good
         yield where, _pair(record | {"bad": bad, "pairID": name}, where, file, columns._replace(bad=("bad",)))
@@ -192,16 +192,16 @@ def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Colum
 def _json_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict]]:
     """Yields the number and the object of each line that is not blank."""
     if not any(line.strip() for line in lines):
-        raise InputError(f"{file}: the file is empty: one JSON object a line is needed")
+        raise InputError(f"{file}: the file is empty; give one JSON object per line")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{file}:{number}: not JSON ({error}): one object a line is needed") from None
+            raise InputError(f"{file}:{number}: not JSON ({error}); give one object per line") from None
         if not isinstance(record, dict):
-            raise InputError(f"{file}:{number}: no JSON object: one a line is needed")
+            raise InputError(f"{file}:{number}: not a JSON object; give one per line")
         yield number, record
 
 
@@ -215,12 +215,12 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
         value = record.get(name)
         listed = value if isinstance(value, list) and value else [value]
         bad += [_text(each, name, where) for each in listed]
-    bad = list(dict.fromkeys(bad))  # A table may fill its columns with one sentence again.
+    bad = list(dict.fromkeys(bad))  # A table may repeat a sentence to fill its columns.
     for sentence in bad:
         _require_alike(sentence, good, where)
     named = record.get("linguistics_term") or record.get("phenomenon")
     phenomenon = str((record.get(columns.phenomenon) if columns.phenomenon else named) or "").strip() or "unknown"
-    if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
+    if phenomenon == "s-selection":  # in two official files; Warstadt et al. 2020 count them here
         phenomenon = "argument_structure"
     field = str(record.get("field") or "").strip() or "unknown"
     field = field.replace("syntax_semantics", "syntax/semantics")
@@ -229,7 +229,7 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
 
 
 def _text(value: object, field: str, where: str) -> str:
-    """Returns a field that holds text. An empty sentence would be more probable than most others."""
+    """Returns a field's text. Rejects empty text, since an empty sentence is more probable than most others."""
     if value is None:
         raise InputError(f"{where}: field {field!r} is missing")
     if not isinstance(value, str) or not value.strip():
@@ -238,27 +238,27 @@ def _text(value: object, field: str, where: str) -> str:
 
 
 def _require_alike(bad: str, good: str, where: str) -> None:
-    """Raises InputError if the white space at the ends of two sentences, or their form of Unicode, would decide between them."""
+    """Raises InputError if two sentences differ in outer white space, or only in Unicode form, which would decide the pair."""
     if bad != good and unicodedata.normalize("NFC", bad) == unicodedata.normalize("NFC", good):
-        raise InputError(f"{where}: {bad!r} and {good!r} are the same text in two forms of Unicode: write both in NFC")
+        raise InputError(f"{where}: {bad!r} and {good!r} are the same text in two Unicode forms: write both in NFC")
     if len({(text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]) for text in (bad, good)}) > 1:
-        raise InputError(f"{where}: {bad!r} and {good!r} have other white space at their ends: strip them")
+        raise InputError(f"{where}: {bad!r} and {good!r} have different white space at their ends: strip them")
 
 
 def _is_good(label: object) -> bool | None:
-    """Returns what a label says of a sentence; None if it is no label."""
+    """Returns whether a label means grammatical; None if it is not a label."""
     return LABELS.get(str(label).strip().lower())
 
 
 def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pair]]:
     """Yields the pairs of a text file, two lines each.
 
-    A label and a tab before each sentence say which one is grammatical (Linzen's group, CLAMS). Without labels it is the second one, as in
-    Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
+    A label and a tab before each sentence mark the grammatical one (Linzen's group, CLAMS). Without labels it is the second,
+    as in Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
     """
     lines = "\n".join(line.strip() for line in lines).rstrip("\n").split("\n")
     if len(lines) % 2 or not all(lines):
-        raise InputError(f"{file}: two lines a pair are needed, the ungrammatical sentence first, and no blank line")
+        raise InputError(f"{file}: give two lines per pair, the ungrammatical sentence first, without blank lines")
     phenomenon = file.stem.rpartition("-")[0] or "unknown"
     for number, (bad, good) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
         where = f"{file}:{2 * number + 1}"
@@ -266,7 +266,7 @@ def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pai
             (first, _, bad), (second, _, good) = bad.partition("\t"), good.partition("\t")
             labels = _is_good(first), _is_good(second)
             if sorted(labels, key=str) != [False, True]:
-                raise InputError(f"{where}: {first!r} and {second!r} stand before the tabs: {LABELS_ARE}")
+                raise InputError(f"{where}: {first!r} and {second!r} are before the tabs: {LABELS_ARE}")
             bad, good = (good, bad) if labels[0] else (bad, good)
         _require_alike(bad, good, where)
         yield where, Pair(file.stem, 0, good, bad, phenomenon, "unknown", "")

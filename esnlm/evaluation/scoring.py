@@ -1,10 +1,10 @@
 """Log-probabilities of token sequences under a feature stream and its readout.
 
 `token_log_probs` works in four steps:
- 1. Equal sequences are scored once. The distinct ones are sorted, so that those with a common prefix are neighbours.
- 2. Neighbours form blocks, and the feature stream computes the features of each distinct prefix of a block once.
+ 1. Sort the distinct sequences, so that sequences with a common prefix are neighbours.
+ 2. Split them into blocks. The feature stream computes the features of each distinct prefix of a block once.
  3. The readout computes log p(token | prefix) once for each distinct pair of a prefix and a next token.
- 4. The log-probabilities are handed out to all sequences that contain these pairs.
+ 4. Copy the log-probabilities to all sequences that contain these pairs.
 """
 
 import sys
@@ -21,7 +21,7 @@ from esnlm.ops import xla
 from esnlm.parallel.mesh import fetch
 from esnlm.readout import linear
 
-# The rows of a chunk are padded to one of about so many sizes. Each size is compiled once.
+# The rows of a chunk are padded to one of about this many sizes. Each size is compiled once.
 SIZES = 8
 
 
@@ -30,7 +30,7 @@ class WindowNll(NamedTuple):
 
     nats: float
     tokens: int  # predicted
-    eos_nats: float  # what the last token of each sentence has of `nats`
+    eos_nats: float  # the part of `nats` from the last token of each sentence
 
 
 def total_nll(
@@ -41,9 +41,9 @@ def total_nll(
     window_tokens: int,
     chunk: int,
 ) -> Iterator[WindowNll]:
-    """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS), a window at a time, summed in float64.
+    """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS) per window, summed in float64.
 
-    At most `window_tokens` states exist at once, unless one sentence alone has more, and the logits of `chunk` states.
+    At most `window_tokens` states exist at once, unless one sentence alone has more, and logits of `chunk` states.
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
@@ -70,15 +70,15 @@ def token_log_probs(
     Args:
         stream, params: the features of a model, and the arrays of its readout.
         sequences: int arrays (T,). A sequence of fewer than two tokens has nothing to predict.
-        precision: of the products.
-        chunk: states whose logits exist at once.
-        on_progress: called with the number of distinct sequences done so far and of all.
-        window_tokens: states that exist at once, unless one sequence alone has more.
+        precision: precision of the matrix products.
+        chunk: number of states whose logits exist at once.
+        on_progress: called with the number of distinct sequences done so far and in total.
+        window_tokens: maximum number of states at once, unless one sequence alone has more.
         group: tokens, (V,) bool; if given, log p(w_{t+1} is in the group | w_1 .. w_t) is computed instead.
 
     Returns:
-        One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
-        that no other one is more probable than (the first of several), and 0 otherwise.
+        One float32 array (T - 1,) per sequence; with `with_likeliest` (T - 1, 2): the second column is 1 if the token is the
+        most probable one (the first of several), else 0.
     """
     score = partial(_pair_log_probs, with_likeliest=with_likeliest)
     if group is not None:
@@ -89,7 +89,7 @@ def token_log_probs(
     found = {key: np.empty(shape, np.float32) for key in keys}
     done, previous = 0, None
     for block in [*_groups(distinct, window_tokens, most=stream.slots), None]:
-        # A block is collected after the next one is launched, so that the device never waits for the host.
+        # Collect a block after launching the next one, so that the device never waits for the host.
         launched = None
         if block is not None:
             ids = [np.array(key, np.int32) for key in block]
@@ -120,10 +120,10 @@ def _groups(sequences: Iterable, size: int, most: int = sys.maxsize) -> Iterator
 
 
 class _Launched(NamedTuple):
-    """Log-probabilities that the device is computing, and to which sequences they belong."""
+    """Log-probabilities that the device is computing, and the sequences they belong to."""
 
-    chunks: list[tuple[jax.Array, int]]  # each with how many of its values are real and not padding
-    place: np.ndarray  # of each prediction of each sequence, among the real values
+    chunks: list[tuple[jax.Array, int]]  # each with its number of values without padding
+    place: np.ndarray  # of each prediction of each sequence, among the values without padding
     bounds: np.ndarray  # between the predictions of one sequence and the next
 
 
@@ -136,17 +136,17 @@ def _launch(
     chunk: int,
     score: Callable[..., jax.Array],
 ) -> _Launched:
-    """Starts the readout of what sequences (T,) predict, and does not wait for it.
+    """Starts the readout of the predictions of sequences (T,), without waiting for it.
 
-    The features before each predicted token are in the sequence's `rows` (T - 1,) of the buffer. Each row is read once, and so
-    is each token that is predicted from it, however many sequences share them. `score` computes a chunk of them.
+    The features before each predicted token are in the sequence's `rows` (T - 1,) of the buffer. Sequences that share rows and
+    predicted tokens share their computation. `score` computes one chunk.
     """
-    # A pair of a row and a token is one integer of 64 bits, the row in the upper 32: row 3 and token 7 are 3 * 2**32 + 7, of
-    # which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers, and sorts the pairs by row.
+    # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 are 3 * 2**32 + 7,
+    # from which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts the pairs by row.
     packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate([sequence[1:] for sequence in sequences])
     pairs, place = np.unique(packed, return_inverse=True)
     targets = pairs & 0xFFFFFFFF
-    distinct, sources = np.unique(pairs >> 32, return_inverse=True)  # (R,) rows; (P,) which of them each pair reads
+    distinct, sources = np.unique(pairs >> 32, return_inverse=True)  # (R,) rows; (P,) the row of each pair
     chunks = []
     size = _chunk_size(len(distinct), chunk)
     for first in range(0, len(distinct), size):
@@ -164,7 +164,7 @@ def _launch(
 
 
 def _chunk_size(rows: int, chunk: int) -> int:
-    """Returns the rows of a chunk: all chunks alike, with little padding, and one of about SIZES sizes."""
+    """Returns the rows per chunk: equal for all chunks, with little padding, and one of about SIZES sizes."""
     even = -(-rows // -(-rows // chunk))
     step = max(1, chunk // SIZES)
     return min(chunk, -(-even // step) * step)
@@ -180,7 +180,7 @@ def _pair_log_probs(
     precision: str,
     with_likeliest: bool = False,
 ) -> jax.Array:
-    """Returns the log-probabilities (P,); with `with_likeliest` (P, 2), as `token_log_probs` has them."""
+    """Returns the log-probabilities (P,); with `with_likeliest` (P, 2), as in `token_log_probs`."""
     features = xla.gathered(buffer, rows)
     log_probs = linear.pair_log_probs(params, features, sources, targets, precision)
     if not with_likeliest:
@@ -197,7 +197,7 @@ def _group_log_probs(
 
 
 def _collect(launched: _Launched) -> list[np.ndarray]:
-    """Waits for the device, and returns one float32 array (T - 1,) a sequence, or (T - 1, 2)."""
+    """Waits for the device, and returns one float32 array (T - 1,) per sequence, or (T - 1, 2)."""
     values = np.concatenate([fetch(log_probs)[:real] for log_probs, real in launched.chunks])
     return np.split(values[launched.place], launched.bounds)
 

@@ -1,4 +1,4 @@
-"""From sentences to sequences of token ids, and from the log-probabilities of tokens to those of sentences."""
+"""Converts sentences to sequences of token ids, and log-probabilities of tokens to those of sentences."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from esnlm.warning import warn_caller
 
 
 class ScorableRun(Protocol):
-    """What scoring asks of a run."""
+    """The interface of a run for scoring."""
 
     @property
     def name(self) -> str: ...
@@ -35,10 +35,10 @@ class ScorableRun(Protocol):
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:
-    """Returns a list of texts. Warns if one ends in a line end, as lines that were read from a file do, or holds what nobody sees.
+    """Returns a list of texts. Warns if one ends in a line end, as lines read from a file do, or holds invisible characters.
 
     Raises:
-        InputError: it is one text, of which each character would be a sentence, or one of them is no text.
+        InputError: the argument is a single text, or an element is not a text.
     """
     if isinstance(sentences, str):
         raise InputError("sentences is one text: give a list of texts")
@@ -49,25 +49,25 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     ended = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
     if ended:
         warn_caller(
-            f"{len(ended):,} sentences, first {ended[0]}, end in a line end, which the model reads as a token: strip it"
+            f"{len(ended):,} sentences, first {ended[0]}, end in a line end, which the model reads as a token; strip it"
         )
     if unseen := [(i, match[0]) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]:
         first, character = unseen[0]
         warn_caller(
-            f"{len(unseen):,} sentences, first {first}, hold a character that nobody sees, {code_point(character)}: the model reads"
-            " it as tokens of its own; take it out"
+            f"{len(unseen):,} sentences, first {first}, hold an invisible character, {code_point(character)}, which the model"
+            " reads as separate tokens; remove it"
         )
     return texts
 
 
 def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
-    """Encodes n sentences under a convention, as one int32 array (T,) each. Every id after the first one is to be scored.
+    """Encodes n sentences under a convention, as one int32 array (T,) each. All ids after the first are scored.
 
-    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score. `no-eos`
-    gives such sequences to empty sentences, and `without-bos` to these and to sentences of one token.
+    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score: an empty
+    sentence under `no-eos`, and an empty sentence or one token under `without-bos`.
 
     Raises:
-        InputError: the convention is unknown, or what is given is not a list of texts.
+        InputError: the convention is unknown, or `sentences` is not a list of texts.
     """
     convention = conventions.get(scoring)
     sentences = list_texts(sentences)
@@ -78,23 +78,22 @@ def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.nd
 
 
 def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | None:
-    """Returns the line on sentences of which a convention scores nothing, since nothing stands before their only token."""
+    """Returns a warning if a convention scores no token of some sentences; None if there are none."""
     unscored = sum(len(ids) < 2 for ids in sequences)
     if not unscored:
         return None
     what = "empty" if conventions.get(scoring).bos else "empty or one token"
     return (
-        f"{unscored} of {len(sequences)} sentences are {what}, which {scoring} does not score: their log-probability is 0, above that of"
-        " any other; choose another scoring"
+        f"{unscored} of {len(sequences)} sentences are {what}, which {scoring} does not score: their log-probability is 0, the highest"
+        " possible; choose another scoring"
     )
 
 
 def sum_log_probs(token_log_probs: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns log p of each sequence given its first id, (n,) float64 in nats, from its tokens' (T - 1,) in nats.
+    """Returns log p of each sequence given its first id, (n,) float64 in nats, from that of its tokens, (T - 1,) in nats.
 
-    A sequence with nothing to score has log-probability 0, the empty product. math.fsum rounds once, at the end, so
-    the sum does not depend on the order of its terms: a unigram model ties on two orders of the same words, as it
-    should, and rounding decides nothing.
+    A sequence with nothing to score has log-probability 0, the empty product. math.fsum rounds once, at the end, so the sum
+    does not depend on the order of its terms: a unigram model ties on two orders of the same words, as it should.
     """
     return np.array([_sum(np.asarray(terms, np.float64)) for terms in token_log_probs], np.float64)
 
@@ -105,7 +104,7 @@ def _sum(terms: np.ndarray) -> float:
 
 
 def require_defined(token_log_probs: Sequence[np.ndarray], run: Path, step: int) -> None:
-    """Raises InputError where a log-probability is not a number: what another program made of it would look like a result."""
+    """Raises InputError if a log-probability is not a number, which another program might take for a result."""
     undefined = sum(bool(np.isnan(each).any() or np.isposinf(each).any()) for each in token_log_probs)
     if undefined:
         raise InputError(

@@ -1,12 +1,12 @@
 """Accuracies, intervals and paired comparisons from the outcomes of minimal pairs.
 
 An outcome is 1 (right), 0.5 (a tie), 0 (wrong) or NaN (a log-probability was not a number). A paradigm's accuracy is
-the mean over its pairs. A phenomenon's accuracy and the overall accuracy are means over paradigms, and each paradigm
-counts the same (Warstadt et al. 2020). All results are in percent, ready for JSON: None stands for "not defined".
+the mean over its pairs. A phenomenon's accuracy and the overall accuracy are means over paradigms with equal weights
+(Warstadt et al. 2020). All results are in percent, ready for JSON, with None for "not defined".
 
-Intervals cover 95 %. A paradigm has Wilson's interval, which stays honest at 0 and 100 %. A mean over several paradigms
-has a percentile bootstrap interval, stratified: pairs are redrawn within each paradigm, and the paradigms stay. Intervals
-answer "what if other sentences of the same templates had been sampled", not "what if the run had another seed".
+Intervals cover 95 %. A paradigm has Wilson's interval, which remains valid near 0 and 100 %. A mean over several paradigms
+has a percentile bootstrap interval, stratified by paradigm: pairs are resampled within each paradigm. Intervals cover the
+choice of sentences from the same templates, not the seed of the run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,8 @@ from scipy.special import bdtr, ndtri, stdtrit
 
 LEVEL = 0.95
 RESAMPLES = 10_000
-FEWEST_SEEDS = 3  # that an interval over seeds is of
-BOOTSTRAP_SEED = 0  # always the same, so that a report can be made again
+FEWEST_SEEDS = 3  # needed for an interval over seeds
+BOOTSTRAP_SEED = 0  # fixed, so that reports are reproducible
 TAILS = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]  # percentiles
 COUNTS = ("pairs", "right", "wrong", "ties", "identical", "undefined")
 
@@ -30,22 +30,22 @@ INTERVALS = (
 def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
     """Returns the outcome of each pair, (n,) float64, from the log-probabilities of its sentences, (n,) each, in nats.
 
-    Minus infinity is a value like any other, and two of them tie. NaN and plus infinity make the outcome NaN.
+    Minus infinity is an ordinary value, and two of them tie. NaN and plus infinity make the outcome NaN.
     """
     undefined = np.isnan(good) | np.isnan(bad) | np.isposinf(good) | np.isposinf(bad)
     return np.where(undefined, np.nan, (good > bad) + 0.5 * (good == bad))
 
 
 def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
-    """Tells whether at least half of the pairs whose sentences differ are tied. Then no accuracy means anything.
+    """Returns whether at least half of the pairs of different sentences are tied, which makes accuracies meaningless.
 
-    By the rule for ties, a model that sees nothing but length would otherwise have 0 or 100 %.
+    Otherwise, the rule for ties could give a model that only uses length 0 or 100 %.
     """
     return 2 * np.sum((outcome == 0.5) & ~identical) >= np.sum(~identical)
 
 
 def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
-    """Tells whether every prediction has the same log-probability, as in a model whose readout is 0."""
+    """Returns whether all predictions have the same log-probability, as in a model whose readout is 0."""
     a_token = log_prob[predicted > 0] / predicted[predicted > 0]
     # A float32 has 24 bits. A hundred sums of them in different orders agree to about 20 bits.
     return len(a_token) > 1 and np.isfinite(a_token).all() and np.ptp(a_token) <= 2.0**-20 * np.abs(a_token).max()
@@ -63,16 +63,16 @@ def accuracies(
 
     Args:
         outcome: (n,).
-        identical: which pairs are twice the same sentence, (n,) bool.
-        rows_of, phenomenon_of: the pairs of each paradigm, as indices, and its phenomenon.
-        ties_count_as: what a tie is worth in `accuracy`: 0, 0.5 or 1, or (n,) one for each pair.
-        coin: what a tie is worth in `accuracy_ties_half`: half, or (n,) where some are sets of more than two sentences.
+        identical: which pairs have two identical sentences, (n,) bool.
+        rows_of, phenomenon_of: the indices of the pairs of each paradigm, and its phenomenon.
+        ties_count_as: the worth of a tie in `accuracy`: 0, 0.5 or 1, or (n,) one value per pair.
+        coin: the worth of a tie in `accuracy_ties_half`: 0.5, or (n,) if some are sets of more than two sentences.
 
     Returns:
         {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has `accuracy`, its
         `interval`, `accuracy_ties_half`, `accuracy_without_identical`, and the counts `pairs` = `right` + `wrong` +
-        `ties` + `identical` + `undefined`, where `ties` are of different sentences. An undefined pair leaves its
-        paradigm, and every mean that includes it, without an accuracy.
+        `ties` + `identical` + `undefined`; `ties` are between different sentences. A paradigm with an undefined pair, and
+        every mean that includes it, has no accuracy.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))  # (n,) (n,)
@@ -114,17 +114,17 @@ def accuracies(
 def compare(
     worth: np.ndarray, other: np.ndarray, rows_of: Mapping[str, np.ndarray], phenomenon_of: Mapping[str, str]
 ) -> dict:
-    """Compares two models on the same pairs: the accuracy of this one minus that of the other, in points.
+    """Compares two models on the same pairs: this model's accuracy minus the other's, in points.
 
     Args:
-        worth, other: what each pair counts for this model and for the other one, (n,) in 0 .. 1 or bool.
+        worth, other: the value of each pair for this model and for the other one, (n,) in 0 .. 1 or bool.
         rows_of, phenomenon_of: as in `accuracies`.
 
     Returns:
-        The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, for which a pair is redrawn
-        with both of its outcomes; how many pairs count more for `only_this` and for `only_other` model; and the `p_value` of
-        McNemar's exact test on these two counts (pairs pooled), with `p_value_holm` corrected for the number of paradigms or
-        of phenomena.
+        The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, which resamples pairs with both
+        outcomes; the numbers of pairs that count more for this model, `only_this`, and for the other, `only_other`; and the
+        `p_value` of McNemar's exact test on these two counts (pairs pooled), with `p_value_holm` corrected for the number of
+        paradigms or phenomena.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
@@ -156,10 +156,10 @@ def compare(
 
 
 def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
-    """Returns means of n values (n,) that are drawn with replacement from the given ones, (resamples,).
+    """Returns the means of bootstrap resamples of values (n,), (resamples,).
 
-    A mean depends only on how often each distinct value was drawn, and these counts are multinomial: this is the bootstrap,
-    at the cost of a few draws a resample instead of n.
+    A mean depends only on the counts of the distinct values, which are multinomial, so each resample costs a few draws
+    instead of n.
     """
     distinct, counts = np.unique(values, return_counts=True)
     drawn = rng.multinomial(len(values), counts / len(values), size=resamples)  # (resamples, distinct values)
@@ -167,7 +167,7 @@ def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int
 
 
 def wilson(accuracy: float, n: int) -> list[float]:
-    """Returns Wilson's score interval of an accuracy over n pairs, both in percent. It is too wide where ties count half."""
+    """Returns Wilson's score interval of an accuracy over n pairs, both in percent. It is too wide if ties count half."""
     p, z = accuracy / 100, ndtri(0.5 + LEVEL / 2)
     centre = p + z * z / (2 * n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -185,7 +185,7 @@ def seed_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float,
 
 
 def mcnemar(only_this: int, only_other: int) -> float:
-    """Returns the two-sided exact p-value that the two counts of discordant pairs come from a fair coin."""
+    """Returns the two-sided exact p-value of two counts of discordant pairs under a fair coin."""
     fewer, all_discordant = min(only_this, only_other), only_this + only_other
     return min(1.0, 2 * float(bdtr(fewer, all_discordant, 0.5)))
 
@@ -194,7 +194,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     """Returns p-values (n,) corrected for their number by the step-down method of Holm 1979."""
     p = np.asarray(p_values, float)
     order = np.argsort(p)
-    scaled = p[order] * np.arange(len(p), 0, -1)  # the smallest of n times n, the next times n - 1, ...
+    scaled = p[order] * np.arange(len(p), 0, -1)  # the smallest times n, the next times n - 1, ...
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
     return corrected
@@ -214,7 +214,7 @@ def _discordance(difference: np.ndarray) -> dict:
 def grouped(
     paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str], str | None], dict]
 ) -> dict:
-    """Returns the entries of paradigms with their means over each phenomenon and over all (None)."""
+    """Returns the entries of paradigms, and their means over each phenomenon and over all (None)."""
     by_phenomenon: dict[str, list[str]] = {}
     for name in paradigms:
         by_phenomenon.setdefault(phenomenon_of[name], []).append(name)

@@ -1,7 +1,7 @@
-"""Surprisals of words and tokens: -log p of each, given what stands before it.
+"""Surprisals of words and tokens: -log p of each, given the text before it.
 
-Data flows through `surprisals` one way: sentences -> sequences of ids -> log-probabilities of tokens -> sums over words.
-docs/surprisal.md says how words, white space and documents are treated, and why.
+The steps of `surprisals`: sentences -> sequences of ids -> log-probabilities of tokens -> sums over words.
+docs/surprisal.md describes and explains the treatment of words, white space and documents.
 """
 
 import math
@@ -20,8 +20,8 @@ from esnlm.evaluation.sequences import ScorableRun, encode, sum_log_probs
 from esnlm.io.console import Shown, counted, say
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
-END = "<|endoftext|>"  # what stands for the end of a sentence in the table
-# A letter of a script that puts no space between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese character.
+END = "<|endoftext|>"  # marks the end of a sentence in the table
+# A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese character.
 SPACELESS = re.compile(
     "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
@@ -30,7 +30,7 @@ SPACELESS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the rows of a table are; `Run.surprisal` describes each argument."""
+    """The options of a table of surprisals; `Run.surprisal` describes each argument."""
 
     by: str = "word"
     unit: str = "bits"
@@ -41,7 +41,7 @@ class Options:
     scoring: str = "paper"
 
     def check(self) -> None:
-        """Raises InputError for a value that is not known, or a convention that cannot be used."""
+        """Raises InputError for an unknown value or an unsuitable convention."""
         choices: dict[str, Iterable[str]] = {"by": ("word", "token"), "unit": UNITS}
         choices |= {"punctuation": ("attached", "separate"), "whitespace": ("leading", "trailing")}
         for name, known in choices.items():
@@ -49,7 +49,7 @@ class Options:
                 raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
         if not conventions.get(self.scoring).bos:
             raise InputError(
-                f"scoring {self.scoring} scores no first token, so the first word has no surprisal: take paper"
+                f"scoring {self.scoring} does not score the first token, so the first word has no surprisal: choose paper"
             )
 
     def columns(self) -> list[str]:
@@ -63,18 +63,18 @@ def surprisals(
     options: Options,
     progress: Shown = False,
 ) -> list[dict]:
-    """Computes the table of surprisals; see `Run.surprisal`, which documents its rows.
+    """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
-    Documents hold sentences, each a text or its words. Those of one document are read one after another. Sentences are counted
-    across all of them.
+    Documents are lists of sentences, each a text or its words. The sentences of a document are read one after another. Sentence
+    numbers count across documents.
     """
     options.check()
     given = [[_text_and_words(sentence, options.separator) for sentence in its] for its in documents if len(its)]
     words_of = [sentence for its in documents for sentence in its if not isinstance(sentence, str)]
     if options.separator is None and (tight := sum(not separator_of(words) for words in words_of)):
         what = "in a script without spaces: its words" if tight == 1 else "in scripts without spaces: their words"
-        say(f"{counted(tight, 'sentence')} {what} are joined without; the separator ' ' puts spaces between them")
-    # A stream is the ids of a document: its sentences end to end, each with BOS and, where the convention has it, EOS.
+        say(f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds spaces")
+    # A stream is the ids of a document: its sentences end to end, each with BOS and, if the convention has it, EOS.
     encoded = iter(encode([text for document in given for text, _ in document], run.tokenizer, options.scoring))
     framed = [[next(encoded) for _ in document] for document in given]
     streams = [np.concatenate(document) for document in framed]
@@ -93,7 +93,7 @@ def surprisals(
             first += len(sequence)
             ids = sequence[1 : len(sequence) - convention.eos]
             spans = alignment.token_spans(" " * convention.space + text, ids, run.tokenizer)
-            if convention.space:  # the space is not a character of the given sentence
+            if convention.space:  # the added space is not part of the given sentence
                 spans = [(max(0, start - 1), end - 1) for start, end in spans]
             nats = 0.0 - log_probs[stream][here]
             if log_ends is not None:
@@ -112,7 +112,7 @@ def surprisals(
 
 
 def word_ends(tokenizer: Any) -> np.ndarray:
-    """Returns which tokens say that a word has ended, (V,) bool: those that begin with white space, and EOS."""
+    """Returns which tokens end the word before them, (V,) bool: tokens that begin with white space, and EOS."""
     found = [alignment.begins_word(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
     found[tokenizer.eos] = True
     return np.array(found)
@@ -121,7 +121,7 @@ def word_ends(tokenizer: Any) -> np.ndarray:
 def _over_windows(
     streams: list[np.ndarray], longest: int | None, compute: Callable[[list[np.ndarray]], list[np.ndarray]]
 ) -> list[np.ndarray]:
-    """Returns what `compute` says of every id of each stream (T,) but the first, (T - 1,) float64, a window at a time."""
+    """Applies `compute` to each stream (T,), window by window. Returns a value per id but the first, (T - 1,) float64."""
     windows = [_windows(len(stream), longest) for stream in streams]
     pieces = [stream[first:last] for stream, its in zip(streams, windows, strict=True) for first, last, _ in its]
     found = iter(compute(pieces))
@@ -129,10 +129,10 @@ def _over_windows(
 
 
 def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
-    """Returns the windows in which a sequence is read: (first id, end, predictions that the window before has made).
+    """Returns the windows of a sequence: (first id, end, number of predictions already made by the window before).
 
-    There is one, or where the model reads at most `longest` ids, each is half of them further on than the one before. So
-    behind the first window every token is predicted from at least half a window.
+    There is one window, or if the model reads at most `longest` ids, each begins half a window after the one before. So after
+    the first window, every token is predicted from at least half a window.
     """
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
@@ -142,11 +142,11 @@ def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
 
 
 def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, tokenizer: Any) -> np.ndarray:
-    """Returns surprisals (n,) or (n + 1,) in which a word pays for its own end, and the next one no longer does.
+    """Moves the surprisal of each word's end from the next word to the word itself; (n,) or (n + 1,).
 
-    With E the tokens that begin with white space, and EOS, p(next token) is p(E) p(next token | E) where a word ends. The
-    factor p(E) moves from the token after the word to the last one of the word (Oh and Schuler 2024, Pimentel and Meister
-    2024). The sum stays. The first word keeps what it has: nothing stands before it. `log_ends` is log p(E) before each token.
+    Let E be the set of tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E) p(next token | E). The
+    factor p(E) moves from the token after the word to the word's last token (Oh and Schuler 2024, Pimentel and Meister 2024).
+    The sum is unchanged, and the first word keeps its surprisal. `log_ends` is log p(E) before each token.
     """
     tokens = [tokenizer.decode_bytes([int(i)]) for i in ids]
     moved = nats.copy()
@@ -159,13 +159,13 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
 
 
 def separator_of(words: Sequence[str]) -> str:
-    """Returns what stands between words: nothing if at least half of those with letters are in a script without spaces."""
+    """Returns the text between words: none if at least half of the words with letters are in a script without spaces."""
     lettered = [word for word in words if any(map(str.isalpha, word))]
     return "" if lettered and 2 * sum(map(bool, map(SPACELESS.search, lettered))) >= len(lettered) else " "
 
 
 def _text_and_words(sentence: str | Sequence[str], separator: str | None) -> tuple[str, list[Span] | None]:
-    """Returns a sentence as a text, and the spans of its words if these were given."""
+    """Returns a sentence as a text, and the spans of its words if it was given as words."""
     if isinstance(sentence, str):
         return sentence, None
     words = [word.strip() for word in sentence]
@@ -179,10 +179,10 @@ def _text_and_words(sentence: str | Sequence[str], separator: str | None) -> tup
 def _parts(
     text: str, words: list[Span] | None, tokens: list[Span], nats: np.ndarray, options: Options
 ) -> list[tuple[Span, float | None]]:
-    """Returns the span and the surprisal in nats of each token or word of a sentence, without its end.
+    """Returns the span and the surprisal in nats of each token or word of a sentence, without EOS.
 
-    `nats` are the surprisals of the tokens, and perhaps of EOS. Without `words` these are what stands between white space, and
-    those that share a token are one. Of given words that share one the first has the surprisal of all, and the others None.
+    `nats` are the surprisals of the tokens, perhaps with EOS. Without `words`, words are split at white space, and words that
+    share a token are merged. If given words share a token, the first has the surprisal of all, and the others None.
     """
     nats = nats[: len(tokens)]
     if options.by == "token" or not tokens:

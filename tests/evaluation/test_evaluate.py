@@ -115,8 +115,8 @@ def test_log_probabilities_that_are_not_numbers_are_counted_and_leave_no_accurac
     result = evaluate(fake_run(tmp_path, model), pairs).result
     assert result["status"] == "not defined"
     assert result["warnings"] == [
-        "1 of 4 sentences have a log-probability that is not a number, in 1 of 3 paradigms: no accuracy is given for "
-        "these, nor for a mean over them"
+        "1 of 4 sentences have a log-probability that is not a number, in 1 of 3 paradigms: these, and all means over "
+        "them, have no accuracy"
     ]
     assert result["overall"]["accuracy"] is result["paradigms"]["x"]["accuracy"] is None
     assert result["phenomena"]["ellipsis"]["accuracy"] == 100
@@ -130,8 +130,8 @@ def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
     result = evaluate(uniform, pairs, scoring).result
     assert result["status"] == "collapsed"
     assert result["warnings"] == [
-        "2 of the 3 pairs of different sentences have equal log-probabilities: the model tells them apart by nothing, "
-        "or by length alone, and no accuracy is given"
+        "2 of the 3 pairs of different sentences have equal log-probabilities: the model tells them apart by length "
+        "alone or not at all, so there is no accuracy"
     ]
     for entry in (result["overall"], *result["phenomena"].values(), *result["paradigms"].values()):
         assert entry["accuracy"] is entry["interval"] is entry["accuracy_ties_half"] is None

@@ -76,7 +76,7 @@ def test_words_in_scripts_without_spaces_are_joined_without(run, capsys, languag
     expected = -run.log_probs(["".join(words), "The cats"])
     np.testing.assert_allclose(sums(rows, 2), expected, rtol=1e-12)
     assert column(rows, "word")[: len(words)] == words
-    told = "1 sentence in a script without spaces: its words are joined without; the separator ' ' puts spaces between"
+    told = "1 sentence in a script without spaces: its words are joined without spaces; the separator ' ' adds spaces"
     assert told in capsys.readouterr().err
     for separator in (" ", "", "_"):
         rows = run.surprisal([words], unit="nats", separator=separator)
