@@ -1,9 +1,9 @@
-"""BabyLM's zero-shot evaluation of a run: the pipeline's files of predictions, from a run's own scorer.
+"""BabyLM's zero-shot evaluation of a run: writes the pipeline's prediction files with esnlm's scorer.
 
-Formats and rules are those of babylm-org/babylm-eval, folder strict/ (the same as babylm/evaluation-pipeline-2025):
-sentence_zero_shot. Reading times and ages of acquisition are the pipeline's own, on the folder that `esnlm export` writes. BOS stands before
-each text, as the tokenizer of an exported run puts it (the scoring convention `babylm`). Without `bos` nothing does, and the first
-token is only a condition (`without-bos`). Of equal sums the pipeline takes the first sentence, which is the right one.
+Formats and rules follow sentence_zero_shot of babylm-org/babylm-eval, folder strict/ (the same as
+babylm/evaluation-pipeline-2025). For reading times and ages of acquisition, run the pipeline itself on an `esnlm export`. BOS
+precedes each text, as with the tokenizer of an exported run (convention `babylm`). Without `bos`, the first token is only a
+condition (`without-bos`). If sums are equal, the pipeline chooses the first sentence, which is the right one.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from esnlm.loaded_run import Run, Step, load
 from esnlm.provenance import provenance
 from esnlm.runs.directory import RunDirectory
 
-# The pipeline's task of each folder of sentences.
+# The pipeline's task for each folder of sentences.
 FOLDERS = dict.fromkeys(("blimp_filtered", "supplement_filtered", "blimp_fast", "supplement_fast"), "blimp")
 FOLDERS |= dict.fromkeys(("ewok_filtered", "ewok_fast"), "ewok")
 FOLDERS |= dict.fromkeys(("entity_tracking", "entity_tracking_fast"), "entity_tracking")
@@ -40,7 +40,7 @@ SCORING = {
     False: "without-bos: the sentence alone, without BOS, EOS or leading space; its first token is not scored",
     True: "babylm: BOS and the text; every token after BOS can be scored",
 }
-TIES = "of equal sentences the first is chosen, which is right"
+TIES = "a tie counts as right (the pipeline chooses the first sentence)"
 
 
 def evaluate_babylm(
@@ -55,20 +55,20 @@ def evaluate_babylm(
     overwrite: bool = False,
     command: str | None = None,
 ) -> list[dict]:
-    """Scores sets of the pipeline's data, writes the files of predictions and prints the scores.
+    """Scores data sets of the pipeline, writes the prediction files and prints the scores.
 
-    All data is read before anything is scored. Returns the content of each scores.json.
+    Reads all data before it scores. Returns the content of each scores.json.
 
     Args:
         run: the run directory.
-        data: the pipeline's folder full_eval or fast_eval.
-        out, model_name: the folder of results, and that of the model in it; None: RUN/evaluation/babylm, and the run's name.
+        data: the folder full_eval or fast_eval of the pipeline.
+        out, model_name: the folder of results, and the model's folder in it; None: RUN/evaluation/babylm, and the run's name.
         sets: names of sets; None: all in the data.
-        step: the checkpoint of this step, under the name of its revision; None: the newest, as `main`.
-        checkpoints: whether to score every kept checkpoint at one of BabyLM's numbers of words.
-        bos: whether BOS stands before every text, as the pipeline has it with an exported run.
+        step: the checkpoint to score, named by its revision; None: the newest, as `main`.
+        checkpoints: whether to score all kept checkpoints at BabyLM's word counts.
+        bos: whether BOS precedes each text, as in the pipeline with an exported run.
         overwrite: whether to replace predictions.
-        command: recorded in the files of scores.
+        command: the command, recorded in scores.json.
     """
     newest, steps = _checkpoints(run, step, checkpoints)
     places = find_sets(Path(data), sets)
@@ -77,7 +77,7 @@ def evaluate_babylm(
     model = (Path(out) if out else RunDirectory(newest.directory).evaluation / "babylm") / (model_name or newest.name)
     files = [_file(model, revision, name) for revision in steps for name in places]
     if there := [file for file in files if file.exists() and not overwrite]:
-        raise InputError(f"{there[0]}: exists: name another folder with --out, or replace it with --overwrite")
+        raise InputError(f"{there[0]}: exists; name another folder with --out, or replace it with --overwrite")
     for file in files:
         with writing(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def evaluate_babylm(
 
 
 def _checkpoints(run: str | Path, step: Step, every: bool) -> tuple[Run, dict[str, int]]:
-    """Returns a run at the asked or newest step, and the steps to score by the names of their revisions."""
+    """Returns a run at the given or newest step, and the steps to score by revision name."""
     if every or step is not None:
         run = run_copy(run, every_step=True)
     with working(f"loading {run}"):
@@ -122,7 +122,7 @@ def _checkpoints(run: str | Path, step: Step, every: bool) -> tuple[Run, dict[st
 
 
 def _file(model: Path, revision: str, name: str) -> Path:
-    """Returns the file of a set's predictions, where the pipeline looks for it."""
+    """Returns the path of a set's predictions, where the pipeline expects it."""
     return model / revision / "zero_shot" / "causal" / FOLDERS[name] / name / "predictions.json"
 
 
@@ -142,24 +142,24 @@ class Item(NamedTuple):
 
     uid: str  # its subset
     sentences: list[str]
-    completions: list[str]  # the scored end of each sentence; the rest is its context
-    shown: list[str]  # the prediction file's name for each sentence
-    ratio: float = math.nan  # of the people who chose the first one, for the WUG sets
+    completions: list[str]  # the scored end of each sentence; the text before it is context
+    shown: list[str]  # the name of each sentence in the prediction file
+    ratio: float = math.nan  # share of people who chose the first one, for the WUG sets
 
 
 def find_sets(data: Path, asked: Sequence[str] | None = None) -> dict[str, Path]:
-    """Returns the place of each set in the pipeline's folder full_eval or fast_eval, by the set's name."""
+    """Returns the path of each set in the pipeline's folder full_eval or fast_eval, by set name."""
     places = {name: data / name for name in FOLDERS}
     found = {name: place for name, place in places.items() if place.is_dir() and (not asked or name in asked)}
     if missing := [name for name in asked or () if name not in found]:
         raise InputError(f"{data}: has no set {', '.join(missing)}: sets are {', '.join(places)}")
     if not found:
-        raise InputError(f"{data}: none of the pipeline's sets is here: give its full_eval or fast_eval")
+        raise InputError(f"{data}: none of the pipeline's sets is here; give its folder full_eval or fast_eval")
     return found
 
 
 def files_of(place: Path) -> list[Path]:
-    """Returns the files of a set in the order of their names."""
+    """Returns the files of a set, sorted by name."""
     return sorted(place.glob("[!.]*.jsonl"))
 
 
@@ -172,18 +172,18 @@ def read(name: str, place: Path) -> list[Item]:
             items += [_item(FOLDERS[name], json.loads(line), file.stem) for line in lines]
         except (OSError, ValueError, TypeError, LookupError) as error:
             what = f"field {error} is missing" if isinstance(error, KeyError) else error
-            raise InputError(f"{file}: cannot be read ({what}): copy the pipeline's data again") from None
+            raise InputError(f"{file}: cannot be read ({what}): download the pipeline's data again") from None
     return items
 
 
 def _item(task: str, record: dict, stem: str) -> Item:
-    """Returns the item in a line of `stem`.jsonl."""
+    """Returns the item of a line of `stem`.jsonl."""
     match task:
         case "blimp":
             pair = [record["sentence_good"], record["sentence_bad"]]
             return Item(record["UID"] if "field" in record else stem, pair, pair, pair)
         case "ewok":
-            targets = [" " + record["Target1"], " " + record["Target2"]]  # the pipeline scores nothing after Context2
+            targets = [" " + record["Target1"], " " + record["Target2"]]  # Context2's texts are not scored
             return Item(record["Domain"], [record["Context1"] + target for target in targets], targets, targets)
         case "entity_tracking":
             options = record["options"]
@@ -200,17 +200,18 @@ def _item(task: str, record: dict, stem: str) -> Item:
 
 
 def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dict, dict]:
-    """Chooses the most probable sentence of each item, given log p of all their completions, one item after the other.
+    """Chooses the most probable sentence of each item, given log p of the completions of all items in order.
 
-    Returns the content of predictions.json, and the numbers of items and ties with the scores. The accuracy is the mean over subsets, in percent, and of entity tracking that over three splits. The WUG sets have
-    Spearman's rho between the probability of the first sentence among the two and the share of people who chose it.
+    Returns the content of predictions.json, and the scores with the numbers of items and ties. The accuracy is the mean over
+    subsets (for entity tracking, over three splits), in percent. The WUG sets also have Spearman's rho between the probability
+    of the first of the two sentences and the share of people who chose it.
     """
     predictions: dict[str, dict[str, list[dict]]] = {}
     right: dict[str, list[bool]] = {}
     probs, ties = [], 0
     ends = np.cumsum([len(item.sentences) for item in items])
     for item, own in zip(items, np.split(log_probs, ends[:-1]), strict=True):
-        chosen = int(own.argmax())  # the first of equal ones
+        chosen = int(own.argmax())  # the first one if equal
         ties += int((own == own.max()).sum() > 1)
         probs.append(float(np.exp(own[0] - own.max()) / np.exp(own - own.max()).sum()))
         entries = predictions.setdefault(item.uid, {"predictions": []})["predictions"]
@@ -234,9 +235,9 @@ def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dic
 
 
 def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) -> np.ndarray:
-    """Returns log p(completion | text before it) in nats, (n,) float64, of whole texts and their ends, the completions.
+    """Returns log p(completion | text before it) in nats, (n,) float64, from pairs (whole text, completion at its end).
 
-    A token with characters of the completion belongs to it, even if it has others too.
+    A token with any character of the completion belongs to it.
     """
     before = [run.tokenizer.bos] if bos else []
     encoded = run.tokenizer.encode_batch([text for text, _ in texts])
@@ -247,6 +248,6 @@ def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) 
         context = len(text) - len(completion)
         ends = [end for _, end in token_spans(text, ids, run.tokenizer)]  # (T,) in characters
         first = int(np.searchsorted(ends, context, side="right")) if context else 0
-        # A token's log-probability has the number before the token's own, since nothing predicts the first one.
+        # The log-probability of token i has index i - 1, since the first token is not predicted.
         scored_ends.append(log_probs[max(first + len(before), 1) - 1 :])
     return sum_log_probs(scored_ends)

@@ -1,6 +1,6 @@
-"""A run as the model `esnlm` of lm-evaluation-harness (0.4.13), and the harness's command line with that model.
+"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`, and runs the harness's command line.
 
-The harness knows the model once this module is imported (docs/export.md).
+Importing this module registers the model (docs/export.md).
 """
 
 import re
@@ -23,27 +23,27 @@ from esnlm.evaluation.generation import generate_each
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
-# Settings of a task that would choose other tokens, and the values of them that do not. The second ones matter in sampling only.
+# Task settings that would change the chosen tokens, with their neutral values. The second group matters in sampling only.
 NEUTRAL = {"num_beams": 1, "repetition_penalty": 1, "no_repeat_ngram_size": 0, "min_length": 0}
 NEUTRAL_IN_SAMPLING = {"top_p": 1, "min_p": 0, "typical_p": 1}
 
 
 @register_model("esnlm")
 class EsnLM(TemplateLM):
-    """A run that answers the harness's three kinds of requests.
+    """A run as a model of the harness, for its three kinds of requests.
 
-    Text is encoded as the harness's own model `hf` encodes it for GPT-2: an empty context is BOS, and nothing is put before
-    any other context.
+    Text is encoded as in the harness's model `hf` for GPT-2: an empty context becomes BOS, and other contexts have no BOS.
+
 
     Args:
         run: a run directory, or the result of `esnlm.load`.
-        step, untrained: which weights to load, as in `esnlm.load`.
-        add_bos_token: whether to put BOS before every context, as before every sentence in training.
-        max_length: the most tokens that the model reads; longer contexts lose their beginning. None: as many as the
-            model, or the memory for its states, allows.
-        max_gen_toks: the most tokens of a generated text, unless the task sets it.
-        seed: of tasks that sample.
-        batch_size, max_batch_size, device: of the harness, without effect: one call on JAX's device scores all requests.
+        step, untrained: the weights to load, as in `esnlm.load`.
+        add_bos_token: whether BOS precedes all contexts, as it precedes all sentences in training.
+        max_length: maximum number of tokens to read; longer contexts are cut at the beginning. None: as many as the model, or
+            the memory for its states, allows.
+        max_gen_toks: maximum number of generated tokens, unless the task sets it.
+        seed: seed for tasks that sample.
+        batch_size, max_batch_size, device: accepted for the harness, without effect: one call on JAX's device scores all.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EsnLM(TemplateLM):
     ) -> None:
         super().__init__()
         if run is None:
-            raise InputError("no run is given: name it with --model_args run=DIR")
+            raise InputError("no run; name one with --model_args run=DIR")
         self.run = run if isinstance(run, Run) else load(str(run), step=step, untrained=untrained)
         model = self.run.config.model
         self.max_length = max_length or model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
@@ -82,12 +82,12 @@ class EsnLM(TemplateLM):
         return "{Role}:\\n{content}\\n\\n" if chat_template else None
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Returns a chat as plain text, since a run has no template: each role and its message on lines of their own."""
+        """Returns a chat as plain text, since runs have no template: each role and each message on its own line."""
         turns = [f"{turn['role'].capitalize()}:\n{turn['content']}" for turn in chat_history]
         return "\n\n".join([*turns, "Assistant:\n"] if add_generation_prompt else turns)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Returns the ids of a text, after BOS if `add_special_tokens` asks for it (None: as `add_bos_token`)."""
+        """Returns the ids of a text, with BOS if `add_special_tokens` (None: if `add_bos_token`)."""
         bos = self.add_bos_token if add_special_tokens is None else add_special_tokens
         ids = self.run.tokenizer.encode(string)
         return [self.run.tokenizer.bos, *ids] if bos else ids
@@ -95,12 +95,12 @@ class EsnLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        """Scores all requests in one call. A context that is too long loses its beginning."""
+        """Scores all requests in one call. Contexts that are too long are cut at the beginning."""
         sequences = []
         for (_, text), context, continuation in requests:
             if (size := len(continuation)) > self.max_length:
                 raise InputError(f"{text[:40]!r}... has {size} tokens, and this model reads at most {self.max_length}")
-            # The harness takes a context of white space only for an empty one, and gives it no tokens.
+            # The harness treats a context of white space as empty and gives it no tokens.
             ids = (context or [self.prefix_token_id]) + continuation
             sequences.append(np.array(ids[-self.max_length - 1 :], np.int32))
         scored = self.run.token_log_probs_of(sequences, progress=True, with_likeliest=True)
@@ -110,7 +110,7 @@ class EsnLM(TemplateLM):
         return [(float(total), bool(tail[:, 1].all())) for total, tail in zip(sums, tails, strict=True)]
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[float]:
-        """Returns log p(text | BOS) in nats of each request. A long text is cut into windows, each token scored once."""
+        """Returns log p(text | BOS) of each request in nats. Long texts are split into windows; each token is scored once."""
         sequences, lengths, owners = [], [], []
         for number, request in enumerate(requests):
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
@@ -127,20 +127,20 @@ class EsnLM(TemplateLM):
         return sum_log_probs(map(np.concatenate, parts)).tolist()
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:
-        """Returns a continuation of each context: up to EOS, to one of the texts `until`, or to `max_gen_toks` tokens.
+        """Returns a continuation of each context, which ends at EOS, at one of the texts `until`, or at `max_gen_toks` tokens.
 
-        If a task samples, the choices of a request depend on the seed and on its number among all requests.
+        If a task samples, the choices of a request depend on the seed and on the request's index.
         """
         return [self._continue(number, *request.args) for number, request in enumerate(requests)]
 
     def generation_settings(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Returns a task's `generation_kwargs` with defaults. Raises InputError for settings that a run does not have."""
+        """Returns a task's `generation_kwargs` with defaults. Raises InputError for unsupported settings."""
         settings: dict[str, Any] = dict(normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1)))
         neutral = NEUTRAL | (NEUTRAL_IN_SAMPLING if settings.get("do_sample") else {})
         if unknown := [name for name, value in neutral.items() if settings.get(name) not in (None, value)]:
-            raise InputError(f"a task generates with {', '.join(unknown)}, which a run does not have")
+            raise InputError(f"a task generates with {', '.join(unknown)}, which esnlm does not support")
         if settings.get("do_sample") and not settings.get("temperature"):
-            raise InputError("a task samples without a temperature: give one, as with --gen_kwargs temperature=1")
+            raise InputError("a task samples without a temperature; give one, such as --gen_kwargs temperature=1")
         if (length := settings["max_gen_toks"]) >= self.max_length:
             raise InputError(
                 f"max_gen_toks is {length}: it must be below the {self.max_length} tokens that this model reads"
@@ -177,10 +177,10 @@ def run_command_line(words: Sequence[str]) -> None:
         words.insert(0, "run")
     if words[:1] == ["run"] and not any(re.match("(-M|--model|-C|--config)(=|$)", word) for word in words):
         words += ["--model", "esnlm"]
-    before, sys.argv = sys.argv, ["lm-eval", *words]  # the harness reads its arguments there
+    before, sys.argv = sys.argv, ["lm-eval", *words]  # where the harness reads its arguments
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's, of the harness's calls of git
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX warns when the harness calls git
             cli_evaluate()
     except InputError:
         raise

@@ -1,7 +1,7 @@
-"""Names of a run's kept checkpoints, as BabyLM names the branches of a model (babylm-org/babylm-eval, strict/README.md).
+"""Names a run's kept checkpoints as BabyLM names the branches of a model (babylm-org/babylm-eval, strict/README.md).
 
-There is one after every million words up to ten, every ten million up to a hundred, and every hundred million up to a
-thousand, counted over all epochs. `training.checkpoint_words` saves such checkpoints.
+BabyLM names checkpoints after every million words up to ten, every ten million up to a hundred, and every hundred million up
+to a thousand, counted over all epochs. `training.checkpoint_words` saves such checkpoints.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from esnlm.runs.directory import RunDirectory
 
 MILLION = 1_000_000
 MILESTONES = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))  # millions of words
-# [ours] A checkpoint is saved after an update, so it has read a few words more than were asked for. One that has read more than
-# this share beyond a milestone is not called after it.
+# [ours] A checkpoint is saved after an update, so it has read a few words more than requested. If it has read more than this
+# share beyond a milestone, it is not named after it.
 SURPLUS = 0.01
 
 
 def revision_names(words: Mapping[int, int]) -> dict[int, str]:
-    """Returns the name of each checkpoint: `chck_NM` for the first one at N million words, and `step_N` for any other.
+    """Returns the name of each checkpoint: `chck_NM` for the first one at N million words, `step_N` for others.
 
-    `words` is how many words of training text each checkpoint has read, by step.
+    `words` is the number of words of training text that each checkpoint has read, by step.
 
     Example:
         >>> revision_names({10: 400_000, 25: 1_000_200, 50: 2_000_100, 60: 2_500_000})
@@ -34,10 +34,10 @@ def revision_names(words: Mapping[int, int]) -> dict[int, str]:
 
 
 def words_of_checkpoints(directory: RunDirectory, kept: bool = False) -> dict[int, int]:
-    """Returns how many words of training text the saved checkpoints of a run have read, by step.
+    """Returns the number of words of training text read by each saved checkpoint of a run, by step.
 
-    A checkpoint without this number, such as that of an imported model, is left out. With `kept`, so are those that were not
-    kept for good, as `training.checkpoint_words` asks for.
+    Leaves out checkpoints without this number, such as those of imported models. With `kept`, returns only the checkpoints
+    kept for good by `training.checkpoint_words`.
     """
     found = {}
     for step in checkpoint.all_steps(directory.checkpoints):

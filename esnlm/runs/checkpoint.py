@@ -1,12 +1,12 @@
-"""Saves and restores checkpoints: Orbax writes the arrays, and a manifest has the sha256 of every file.
+"""Saves and restores checkpoints: Orbax writes the arrays, and a manifest holds the sha256 of every file.
 
 A checkpoint is a folder. A run has one for each saved step, `checkpoints/STEP/`, and one for its reservoir, `frozen/`:
 
-    arrays/          the arrays, as Orbax's PyTreeCheckpointer writes them
-    metadata.json    what the caller wants to remember: position in the data, seed, `"permanent": true`, ...
+    arrays/          the arrays, written by Orbax's PyTreeCheckpointer
+    metadata.json    the caller's values: position in the data, seed, `"permanent": true`, ...
     manifest.json    the sha256 of each file above, and of this list itself
 
-Orbax restores flipped bits without a word, so nothing is restored before every byte of it has been checked.
+Orbax restores flipped bits silently, so every byte is verified before anything is restored.
 """
 
 import contextlib
@@ -37,32 +37,32 @@ Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leav
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Saves a checkpoint, all of it or nothing, whenever the process is killed. Only a damaged one there is replaced."""
+    """Saves a checkpoint completely or not at all, even if the process is killed. Replaces only a damaged checkpoint."""
     folder = Path(folder).absolute()
-    arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # no sharding is stored, so any machine can restore
+    arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # without sharding, so that any machine can restore
     named = _named(arrays)
     size = sum(array.nbytes for array in named.values())
     if verify(folder) is None:
-        raise InputError(f"{folder}: exists already; delete it or choose another folder for this checkpoint")
+        raise InputError(f"{folder}: exists; delete it or choose another folder for this checkpoint")
     require_free_space(folder, size)
     try:
         remove_abandoned(folder.parent)  # of any step
         with NewFolder(folder) as new:
             with _orbax() as orbax:
-                # Orbax refuses arrays of size zero: one zero stands in for each, and the manifest has the shape.
+                # Orbax rejects arrays of size zero: they are saved as one zero, with their shape in the manifest.
                 orbax.save(new.path / ARRAYS, jax.tree.map(lambda a: a if a.size else np.zeros(1, a.dtype), arrays))
             (new.path / METADATA).write_text(json.dumps(metadata, indent=1), encoding="utf-8")
             empty = {name: array.shape for name, array in named.items() if array.size == 0}
             Manifest(new.path / MANIFEST).add(new.path, empty_arrays=empty)
             new.commit(replace=True)
-    except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
+    except (OSError, ValueError) as error:  # Orbax reports a failed write as a ValueError
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]
         space = f"{_mb(size)} needed, {_mb(_free(folder))} available"
         raise InputError(f"{folder}: checkpoint not saved: {reason}; {space}; earlier ones are untouched") from error
 
 
 def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Verifies a checkpoint, and returns its (arrays, metadata). Raises InputError if a file is damaged."""
+    """Verifies a checkpoint and returns its (arrays, metadata). Raises InputError if a file is damaged."""
     if problem := verify(folder):
         raise InputError(f"{folder}: damaged checkpoint: {problem}; use another step or a copy of this one")
     return _load(Path(folder))
@@ -77,7 +77,7 @@ def restore_latest(checkpoints: Path, warn: Warn = warn_caller) -> tuple[int, Ar
 def latest_step(checkpoints: Path, warn: Warn = warn_caller) -> int | None:
     """Returns the latest step that verifies, or None if no step was saved yet.
 
-    Calls `warn` with a line for each later step, which names its bad file. Raises InputError if no saved step is intact.
+    Warns about each later, damaged step and names its bad file. Raises InputError if no saved step is intact.
     """
     steps = all_steps(checkpoints)
     for step in reversed(steps):
@@ -91,7 +91,7 @@ def latest_step(checkpoints: Path, warn: Warn = warn_caller) -> int | None:
 
 
 def all_steps(checkpoints: Path) -> list[int]:
-    """Returns the saved steps, ascending, intact or not: none of a missing folder. Other names are passed over."""
+    """Returns the saved steps, ascending, intact or not; empty if the folder is missing. Ignores other names."""
     names = [path.name for path in Path(checkpoints).glob("*") if path.is_dir()]
     return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
@@ -99,7 +99,7 @@ def all_steps(checkpoints: Path) -> list[int]:
 def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
     """Deletes the steps before the latest `keep` intact ones, except those saved with `"permanent": true` and `spared`.
 
-    The steps to be kept are verified first, so that damaged ones never push out a good one.
+    Verifies the steps to keep first, so that damaged steps never displace a good one.
     """
     remove_abandoned(Path(checkpoints))
     found, good = all_steps(checkpoints), 0
@@ -108,13 +108,13 @@ def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
         if good < keep:
             good += verify(folder) is None
         elif step != spared:
-            with contextlib.suppress(InputError):  # Its metadata is damaged: it may be permanent.
+            with contextlib.suppress(InputError):  # With damaged metadata, the step may be permanent.
                 if not metadata(folder).get("permanent", False):
                     remove_folder(folder)
 
 
 def metadata(folder: Path) -> dict[str, Any]:
-    """Returns the metadata of a checkpoint, not verified, or {} if there is none. Raises InputError if it is damaged."""
+    """Returns the unverified metadata of a checkpoint, or {} if it has none. Raises InputError if it is damaged."""
     file = Path(folder) / METADATA
     try:
         return json.loads(file.read_bytes()) if file.exists() else {}
@@ -123,7 +123,7 @@ def metadata(folder: Path) -> dict[str, Any]:
 
 
 def digest(arrays: Arrays) -> str:
-    """Returns the sha256 of arrays with their names, dtypes and shapes. Equal arrays have equal digests."""
+    """Returns the sha256 of arrays with their names, dtypes and shapes."""
     whole = hashlib.sha256()
     for name, array in sorted(_named(jax.tree.map(np.asarray, arrays)).items()):
         whole.update(f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes())
@@ -137,7 +137,7 @@ def require_free_space(folder: Path, bytes_needed: int) -> None:
 
 
 def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Returns the (arrays, metadata) of a checkpoint that has been verified."""
+    """Returns the (arrays, metadata) of a verified checkpoint."""
     with _orbax() as orbax:
         arrays = orbax.restore(folder.absolute() / ARRAYS)
     empty = json.loads((folder / MANIFEST).read_bytes())["empty_arrays"]
@@ -148,7 +148,7 @@ def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _named(tree: Arrays) -> dict[str, Any]:
-    """Returns {"params.readout.a": leaf}, a name for each array of a tree."""
+    """Flattens a tree of arrays to names: {"params.readout.a": leaf}."""
     return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
@@ -158,7 +158,7 @@ def _name(path: tuple) -> str:
 
 @contextlib.contextmanager
 def _orbax() -> Iterator[ocp.Checkpointer]:
-    """Yields Orbax's checkpointer of one process, which waits for no other process of the run, without its log."""
+    """Yields Orbax's checkpointer without its log, for this process alone: it waits for no other process of the run."""
     here, logger = group.index(), logging.getLogger("absl")
     alone = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"esnlm{here}"
@@ -166,7 +166,7 @@ def _orbax() -> Iterator[ocp.Checkpointer]:
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        # Compression would take three times as long to save 8 % of a float32 readout.
+        # Compression would make saving three times slower and a float32 readout only 8 % smaller.
         handler = ocp.PyTreeCheckpointHandler(use_compression=False, multiprocessing_options=alone)
         with ocp.Checkpointer(handler, multiprocessing_options=alone) as orbax:
             yield orbax

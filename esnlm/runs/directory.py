@@ -1,4 +1,4 @@
-"""What lies where in a run directory, who may write there, and the number of its format."""
+"""The layout of a run directory, its lock, and its format number."""
 
 import contextlib
 import errno
@@ -17,14 +17,14 @@ from esnlm.io.json_file import write_json
 from esnlm.io.sealed_folder import Manifest
 from esnlm.warning import warn_caller
 
-FORMAT = 2  # of the run directories that this version writes and reads
+FORMAT = 2  # the format of run directories that this version writes and reads
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or folder of a run directory; read as an attribute of `RunDirectory` it is a path."""
+    """A file or folder of a run directory. As an attribute of a `RunDirectory`, it is a path."""
 
-    name: str  # with a slash at its end for a folder
+    name: str  # a folder's name ends in a slash
 
     def __get__(self, directory: "RunDirectory", owner: type | None = None) -> Path:
         return directory.path / self.name
@@ -32,34 +32,34 @@ class Entry:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run. A run directory moves to another machine and still loads. One of another format is refused."""
+    """The files of one run. Run directories load on any machine. Raises InputError for another format."""
 
     path: Path
-    upload: Callable[[], Any] | None = None  # is called after each checkpoint
+    upload: Callable[[], Any] | None = None  # called after each checkpoint
 
-    format = Entry("format.json")  # the number of the format, written before everything else
-    config = Entry("config.yaml")  # as asked for, with what was chosen for the device filled in
-    data = Entry("data.json")  # the sha256 of the token stores and of the tokenizer that the run was begun with
-    tokenizer = Entry("tokenizer/")  # a copy of the token store's
-    unigram = Entry("unigram.npy")  # how often each token is predicted in the training text, (V,) int64
-    stores = Entry("stores/")  # token stores of a corpus that was generated for the run, or given in Python
-    minimal_pairs = Entry("minimal_pairs/")  # of a corpus that was generated for the run
+    format = Entry("format.json")  # the format number, written before everything else
+    config = Entry("config.yaml")  # the settings, including those chosen for the device
+    data = Entry("data.json")  # the sha256 of the run's token stores and tokenizer
+    tokenizer = Entry("tokenizer/")  # a copy of the token store's tokenizer
+    unigram = Entry("unigram.npy")  # counts of each predicted token in the training text, (V,) int64
+    stores = Entry("stores/")  # token stores of a corpus generated for the run, or given in Python
+    minimal_pairs = Entry("minimal_pairs/")  # of a corpus generated for the run
     frozen = Entry("frozen/")  # the reservoir, saved once as a checkpoint
-    initial = Entry("initial/")  # the trained arrays that the run began from, if it goes on from another run
+    initial = Entry("initial/")  # the trained arrays that the run began from, if it continues another run
     checkpoints = Entry("checkpoints/")  # a folder for each saved step
-    sums = Entry("sums/")  # of a regression that is under way, a folder for each saved step
+    sums = Entry("sums/")  # of a regression in progress, a folder for each saved step
     metrics = Entry("metrics.jsonl")  # a line for each logged step and for each validation
     tensorboard = Entry("tensorboard/")
     wandb_id = Entry("wandb.json")
     wandb = Entry("wandb/")
     mlflow_id = Entry("mlflow.json")
     summary = Entry("summary.json")  # the results, or the step at which training was interrupted
-    profile = Entry("profile/")  # the traces that `train.py --profile` asked for
+    profile = Entry("profile/")  # the traces of `train.py --profile`
     plots = Entry("plots/")
     evaluation = Entry("evaluation/")
     diagnostics = Entry("diagnostics/")
     manifest_file = Entry("manifest.json")  # the sha256 of the files that no longer change
-    lock = Entry(".lock")  # held by a training, so that a second one stays out
+    lock = Entry(".lock")  # held during training, so that no second process trains here
 
     def __post_init__(self) -> None:
         try:
@@ -67,29 +67,29 @@ class RunDirectory:
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
         if found != FORMAT:
-            raise InputError(f"{self.path}: of format {found}, and this version reads format {FORMAT} only")
+            raise InputError(f"{self.path}: has format {found}, but this version only reads format {FORMAT}")
 
     @property
     def manifest(self) -> Manifest:
-        """The content of manifest.json, to read, to add to and to check files against."""
+        """The manifest.json of this run, to record and verify files."""
         return Manifest(self.manifest_file)
 
     @property
     def initial_files(self) -> tuple[Path, ...]:
-        """What is there before the first update and stays as it is."""
+        """The files written before the first update, which never change."""
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
     def verify(self, *paths: Path, warn: Callable[[str], Any] = warn_caller) -> None:
-        """Raises InputError if one of these files, or a file in these folders, is damaged. Warns if there is no manifest."""
+        """Raises InputError if one of these files, or a file in these folders, is damaged. Warns without a manifest."""
         if self.manifest.read() is None and self.checkpoints.exists():
-            warn(f"{self.manifest_file}: missing: the files of this run cannot be verified")
+            warn(f"{self.manifest_file}: missing, so the files of this run cannot be verified")
         if damage := self.manifest.find_damage(*paths):
             raise InputError(f"{damage[0]}; restore it from a copy of the run")
 
     def read_summary(self, warn: Callable[[str], Any] = warn_caller) -> dict[str, Any] | None:
-        """Returns the summary of a run that came to its end, or None. Calls `warn` with a line if it is damaged."""
+        """Returns the summary of a finished run, or None. Warns if it is damaged."""
         if damage := self.manifest.find_damage(self.summary):
-            warn(f"{damage[0]}; the command that made the run makes it again")
+            warn(f"{damage[0]}; the run's command makes it again")
             return None
         known = self.manifest.read()
         if not self.summary.exists() or (known is not None and self.summary.name not in known["files"]):
@@ -99,9 +99,9 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[None]:
-        """Begins a run, or goes on with one that was begun.
+        """Begins or resumes a run.
 
-        If a run fails to begin because of bad input, what it wrote is removed, and the corrected command starts afresh.
+        If bad input stops a new run, its files are removed, so that the corrected command starts from scratch.
         """
         if not group.writes():
             yield
@@ -118,7 +118,7 @@ class RunDirectory:
             raise
 
     def claim(self) -> None:
-        """Marks the folder as a run's, before anything else is written there. Raises InputError if it is another's."""
+        """Marks the folder as a run, before anything else is written. Raises InputError if it holds other files."""
         self.require_own()
         if not self.config.exists():
             with writing(self.path):
@@ -126,17 +126,17 @@ class RunDirectory:
             write_json(self.format, {"format": FORMAT})
 
     def require_own(self) -> None:
-        """Raises InputError if the folder holds no run, but something of a name that a run would write over or remove."""
+        """Raises InputError if the folder is not a run but has files that a run would overwrite or remove."""
         if self.config.exists() or self.format.exists():
             return
         entries = [path for path in vars(RunDirectory).values() if isinstance(path, Entry) and path.name[0] != "."]
         if found := [entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()]:
-            raise InputError(f"{self.path}: no run directory, and it has {', '.join(found)}; name another with --run")
+            raise InputError(f"{self.path}: not a run directory, and has {', '.join(found)}; name another with --run")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the run directory against a second training. The lock goes with the process, however it ends."""
-        if not group.writes():  # process 0 of this run holds it
+        """Locks the run directory against a second training. The lock ends with the process."""
+        if not group.writes():  # process 0 of this run holds the lock
             yield
             return
         self.require_own()
@@ -147,14 +147,14 @@ class RunDirectory:
                 lock.acquire(blocking=False)
             except Timeout:
                 raise InputError(f"{self.path}: another training is writing here; name another with --run") from None
-            # filelock raises the first, and the system the second, on a file system that has no locks.
+            # On a file system without locks, filelock raises the first, and the system the second.
             except (NotImplementedError, OSError) as error:
                 if getattr(error, "errno", errno.ENOLCK) != errno.ENOLCK:
                     raise
-                warn_caller(f"{self.path}: no locks here: see to it that no other training writes there")
+                warn_caller(f"{self.path}: file system without locks: make sure that no other training writes there")
         try:
             yield
         finally:
             lock.release()
-            if [path.name for path in self.path.iterdir()] == [self.lock.name]:  # A refused training leaves nothing.
+            if [path.name for path in self.path.iterdir()] == [self.lock.name]:  # a rejected training leaves no files
                 remove(self.path)

@@ -1,4 +1,4 @@
-"""Writes metrics.jsonl, from which other programs read how a training goes: one JSON object a line."""
+"""Writes metrics.jsonl, the progress of training for other programs: one JSON object per line."""
 
 import contextlib
 import json
@@ -11,10 +11,10 @@ from esnlm.io.json_file import spell_nonfinite
 
 
 class Metrics:
-    """Appends lines to metrics.jsonl as training goes.
+    """Appends lines to metrics.jsonl during training.
 
     A resumed run first drops the lines that it will write again: those after the step that it resumes from, and the
-    validation at that step. Without a file another process of the run writes it.
+    validation at that step. Without a file, nothing is written, since another process of the run does it.
     """
 
     def __init__(self, file: Path | None, resume_step: int) -> None:
@@ -31,7 +31,7 @@ class Metrics:
 
     def __exit__(self, *exception: object) -> None:
         if self._file is not None:
-            with contextlib.suppress(OSError):  # of a full disk, which `write` has reported
+            with contextlib.suppress(OSError):  # a full disk, which `write` has reported
                 self._handle.close()
 
     def write(self, **values: Any) -> None:
@@ -47,7 +47,7 @@ class Metrics:
 
 
 def _order(line: str) -> tuple[float, bool]:
-    """Returns what sorts a line: its step, and whether it is of a validation, which comes after the updates."""
+    """Returns the sort key of a line: its step, and whether it is a validation, which follows the updates."""
     try:
         values = json.loads(line)
         return values["step"], "val_nll" in values

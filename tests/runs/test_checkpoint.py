@@ -181,7 +181,7 @@ def test_prune_never_counts_a_damaged_step(pristine, tmp_path):
 
 
 def test_an_intact_checkpoint_is_not_overwritten(checkpoints):
-    with pytest.raises(InputError, match=f"^{checkpoints}/200: exists already"):
+    with pytest.raises(InputError, match=f"^{checkpoints}/200: exists"):
         save(checkpoints / "200", tree(1), {})
     assert_same(restore(checkpoints / "200")[0], tree(200))
 

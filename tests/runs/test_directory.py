@@ -15,7 +15,7 @@ def test_what_is_there_of_another_is_neither_written_over_nor_taken_back(tmp_pat
     theirs.write_text("of another")
     directory, first = RunDirectory(tmp_path), name.split("/")[0]
     for enter in (directory.begin, directory.locked):
-        with pytest.raises(InputError, match=f"no run directory, and it has {first}"), enter():
+        with pytest.raises(InputError, match=f"not a run directory, and has {first}"), enter():
             raise InputError("bad input")
     assert theirs.read_text() == "of another" and [path.name for path in tmp_path.iterdir()] == [first]
 

@@ -79,7 +79,7 @@ def test_a_tracker_that_fails_is_named_once_and_stops_nothing(tmp_path, monkeypa
         both.summary({"status": "finished"})
     assert [what[0] for what in fake.told] == ["start", "log", "log", "summary", "finish"]
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "warning: tracking bad failed: ConnectionError: no route to host; the run goes on without it"
+    assert line == "warning: tracking bad failed: ConnectionError: no route to host; the run continues without it"
 
 
 def test_a_run_without_the_extras_that_it_names_has_the_same_bits(alone, tmp_path, monkeypatch, capsys):

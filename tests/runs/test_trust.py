@@ -132,7 +132,7 @@ def test_a_damaged_manifest_is_refused_and_a_missing_one_told_of(stopped):
     with pytest.raises(InputError, match="manifest.json: changed since it was written; restore it"):
         RunDirectory(stopped).manifest.read()
     manifest.unlink()
-    with pytest.warns(UserWarning, match="manifest.json: missing: the files of this run cannot be verified"):
+    with pytest.warns(UserWarning, match="manifest.json: missing, so the files of this run cannot be verified"):
         esnlm.load(stopped)
 
 

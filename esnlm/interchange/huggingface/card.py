@@ -1,4 +1,4 @@
-"""The model card of an exported run: README.md, as the Hugging Face Hub shows it."""
+"""Writes the model card of an exported run: README.md for the Hugging Face Hub."""
 
 import json
 from pathlib import Path
@@ -27,8 +27,8 @@ model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True).eva
 tokenizer = AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)
 ```
 
-The tokenizer puts `<|endoftext|>` first, as in training; with `add_special_tokens=False` it does not. Batches are padded on
-the right. The model's code, unless it is transformers' own GPT-2, is in the files `modeling_*.py` of this folder.
+The tokenizer adds `<|endoftext|>` at the beginning, as in training, unless `add_special_tokens=False`. Batches are padded on
+the right. Except for transformers' own GPT-2, the model's code is in the files `modeling_*.py` of this folder.
 
 ## Training and scores
 
@@ -41,14 +41,14 @@ the right. The model's code, unless it is transformers' own GPT-2, is in the fil
 ```yaml
 {settings}```
 """
-AT_END = ("epochs", "train_nll", "val_nll", "val_bits_per_byte", "status")  # of the summary, of the last step only
+AT_END = ("epochs", "train_nll", "val_nll", "val_bits_per_byte", "status")  # from the summary, for the last step only
 
 
 def card(run: Run) -> str:
     """Returns the model card of a run at a step: how to load it, its data, losses, scores and settings.
 
-    The losses are those of the end of training, and absent for an earlier step. The scores are those of the reports in
-    evaluation/ on this step.
+    Losses are from the end of training, and absent for earlier steps. Scores are from the reports in evaluation/ on this step.
+
     """
     family, tree = run.config.model.family, as_dict(run.config)
     kind = "echo-state-network" if family in ("esn", "jaeger") else family
@@ -70,7 +70,7 @@ def _training(run: Run, data: dict[str, Any]) -> dict[str, Any]:
     summary = directory.read_summary() or {}
     rows: dict[str, Any] = {"data": ", ".join(f"{name} {value}" for name, value in data.items() if value)}
     if parent.run is not None:
-        rows["goes on from"] = f"{Path(parent.run).name}, step {parent.step}; words and epochs are those since then"
+        rows["continues"] = f"{Path(parent.run).name}, step {parent.step}; words and epochs are counted since then"
     rows |= {f"sha256, {part}": digest for part, digest in (summary.get("data_sha256") or {}).items()}
     rows["parameters"] = f"{counts.trainable:,} trained of {counts.total:,}"
     rows["vocabulary"] = f"{run.tokenizer.vocab_size:,} ids, tokenizer {run.tokenizer.name}"
@@ -81,7 +81,7 @@ def _training(run: Run, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scores(run: Run) -> dict[str, Any]:
-    """Returns the accuracy in each report of this run at this step."""
+    """Returns the accuracies from this run's reports at this step."""
     rows = {}
     for file in sorted(RunDirectory(run.directory).evaluation.glob("blimp-*.json")):
         report = json.loads(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Writes a run as a folder that transformers loads, also where esnlm is not installed (docs/export.md)."""
+"""Exports a run as a folder that transformers loads without esnlm (docs/export.md)."""
 
 import json
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ CODE = {"esnlm": [MODELING], "esnlm_deep_readout": [MODELING, DEEP]}
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FILES = {CONFIG, WEIGHTS, MODELING.name, DEEP.name, "generation_config.json"}
 FILES |= {"tokenizer.json", "tokenizer_config.json", "README.md"}
-LAST = "main"  # the newest checkpoint beside the kept ones
+LAST = "main"  # the newest checkpoint, besides the kept ones
 
 
 def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool = False) -> Run:
-    """Writes the folder of one checkpoint, whole or not at all, and returns its run.
+    """Writes the folder of one checkpoint, completely or not at all, and returns its run.
 
-    `step` is as in `esnlm.load`. Raises InputError if the run cannot be loaded or exported, or `out` is taken.
+    `step` is as in `esnlm.load`. Raises InputError if the run cannot be loaded or exported, or `out` exists.
     """
     with _new_folder(Path(out), overwrite) as folder:
         loaded = _load(run, step)
@@ -39,16 +39,16 @@ def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool 
 
 
 def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False) -> dict[str, int]:
-    """Writes a folder for each kept checkpoint, named as BabyLM names a model's branches, and `main` for the newest one.
+    """Writes a folder for each kept checkpoint, named as BabyLM's branches, and `main` for the newest checkpoint.
 
-    Returns the step of each folder, by its name: `chck_1M`, ..., or `step_N` for a checkpoint at none of BabyLM's word counts.
+    Returns the step of each folder by name: `chck_1M`, ..., or `step_N` for a checkpoint at none of BabyLM's word counts.
     """
     with _new_folder(Path(out), overwrite) as folder:
         run = run_copy(run, every_step=True)
         newest = _load(run, None)
         words = words_of_checkpoints(RunDirectory(newest.directory), kept=True)
         if not words:
-            raise InputError(f"{newest.directory}: no checkpoint was kept, as training.checkpoint_words asks for")
+            raise InputError(f"{newest.directory}: no kept checkpoints; only training.checkpoint_words keeps them")
         _tell_of_precision(newest)
         steps = {name: step for step, name in revision_names(words).items()} | {LAST: newest.step}
         for name, step in steps.items():
@@ -64,21 +64,21 @@ def _load(run: str | Path, step: Step) -> Run:
 
 def _tell_of_precision(run: Run) -> None:
     """Warns if the exported model, which computes in float32, differs from the run by more than rounding."""
-    # The settings as trained: a CPU, which has no tf32, takes float32 in its place.
+    # Reads the settings as trained, since loading on a CPU replaces tf32 by float32.
     compute = config_io.read_begun(RunDirectory(run.directory).config).compute
     for what, precision in (("multiplies", compute.precision), ("rounds its states", compute.state_precision)):
         if precision != "float32":
-            tell(f"this run {what} in {precision}, and the export in float32: their log-probabilities differ by that")
+            tell(f"this run {what} in {precision}, the export in float32: their log-probabilities differ")
 
 
 @contextmanager
 def _new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Yields a hidden folder that takes the name `out` at the end of the block, unless the block ends in an error."""
+    """Yields a hidden folder, which is renamed to `out` at the end of the block unless it raises."""
     files = [file for file in out.rglob("*") if file.is_file()]
     if files and not overwrite:
         raise InputError(f"{out}: exists; name another folder with --out, or replace it with --overwrite")
     if strange := [file for file in files if file.name not in FILES]:
-        raise InputError(f"{strange[0]}: no export wrote it; name another folder with --out, or empty this one")
+        raise InputError(f"{strange[0]}: not written by an export; name another folder with --out, or empty this one")
     with writing(out), NewFolder(out) as new:
         yield new.path
         new.commit(replace=overwrite)
@@ -97,7 +97,7 @@ def _write(run: Run, folder: Path) -> None:
     tokenizer = run.tokenizer
     tensors, config = tensors_of(run.model, tokenizer.vocab_size)
     code = CODE.get(config["model_type"], [])
-    # The table of transformers' GPT-2 has no row for a token that pads.
+    # The embedding of transformers' GPT-2 has no row for a padding token.
     special = {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
     special["pad_token_id"] = tokenizer.vocab_size if code else tokenizer.eos
     contents = {
@@ -113,5 +113,5 @@ def _write(run: Run, folder: Path) -> None:
         safetensors.numpy.save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
         raise InputError(f"{WEIGHTS}: cannot be written: {error}") from None
-    # safetensors lets only the owner read its file. Give it the rights of the others.
+    # safetensors makes its file readable for the owner only. Copy the permissions of the other files.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)

@@ -1,19 +1,19 @@
-"""The family deep_readout of esnlm in PyTorch: frozen cells, which are buffers, under a trained feed-forward network.
+"""The family deep_readout of esnlm in PyTorch: frozen cells, stored as buffers, below a trained feed-forward network.
 
-`esnlm export` puts this file and modeling_esnlm.py beside the weights of such a model. Frozen cells read token w:
+`esnlm export` copies this file and modeling_esnlm.py next to the weights of such a model. Frozen cells read token w:
 
     reservoir  as in modeling_esnlm.py
-    diagonal   s' = s + (1 - exp(-f(w) / tau)) * (c(w) - s), which is given times sqrt((2 - k) / k), k = 1 - exp(-1 / tau)
+    diagonal   s' = s + (1 - exp(-f(w) / tau)) * (c(w) - s), with output s' * sqrt((2 - k) / k), k = 1 - exp(-1 / tau)
     GRU        h' = (1 - z) * h + z * tanh(U_c (r * h) + W_c w),  z = sigmoid(b + U_z h + W_z w),  r = sigmoid(U_r h + W_r w)
     attention  a head's weights on the last L tokens, softmax(sharpness k_t . k_(t-i)), with keys k = P h of length 1
 
-h is all they give, one below the other, and e(w) an embedding, or sqrt(r) times a row of A where it is tied. Above them:
+h is the concatenation of their outputs, and e(w) an embedding, or sqrt(r) times a row of A if it is tied. Above them:
 
     z = B m(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i)); sums by attention] + c W_n [n-gram embeddings]
-    z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  once a block, and after the last block z = n(z)
+    z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  once per block, and after the last block z = n(z)
     o = A z + b_out
 
-m(h) is h, or h less its mean and divided by its deviation where `normalize` is set. n(z) is z / sqrt(mean(z^2) + 1e-6) times
+m(h) is h, or with `normalize` (h - mean) / standard deviation. n(z) is z / sqrt(mean(z^2) + 1e-6) times
 trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c is `ngrams.multiplier`.
 """
 
@@ -41,7 +41,7 @@ from .modeling_esnlm import (
     rows,
 )
 
-LOW_BITS = 0xFFFFFFFF  # of a product, as 32 bits keep them
+LOW_BITS = 0xFFFFFFFF  # keeps the low 32 bits of a product
 
 
 class DeepReadoutConfig(EsnlmConfig):
@@ -52,19 +52,19 @@ class DeepReadoutConfig(EsnlmConfig):
     diagonal: int = 0  # D, diagonal linear units
     diagonal_by_token: bool = False  # whether their rates depend on the token
     gru: int = 0  # G, units of the frozen GRU
-    history: int = 0  # the last tokens that are remembered
+    history: int = 0  # number of remembered tokens
     # The sections model.attention and model.readout of the run's settings, as dicts.
     attention: Any = None
     trunk: Any = None
 
 
 class Diagonal(Cell):
-    """Diagonal linear units. The state is all averages, (D, B)."""
+    """Diagonal linear units. The state is their averages, (D, B)."""
 
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
         self.sizes = [config.diagonal]
-        # c(w), and beside it f(w) if rates depend on the token
+        # c(w), followed by f(w) if rates depend on the token
         self.input = TokenInput((1 + config.diagonal_by_token) * config.diagonal, config.num_tokens)
         self.time_scales = nn.Buffer(torch.ones(config.diagonal))
 
@@ -109,7 +109,7 @@ class Gru(Cell):
 
 
 class History(Cell):
-    """The last K tokens, the newest first, (K size, B): of each its id plus 1 and e(w), and 0 before the first token."""
+    """The last K tokens, the newest first, (K size, B): id + 1 and e(w) of each, and 0 before the first token."""
 
     def __init__(self, count: int, size: int) -> None:
         super().__init__()
@@ -192,19 +192,19 @@ class Trunk(nn.Module):
 class DeepReadout(Cell):
     """The cell: its state has the parts of all frozen cells, and its output is z.
 
-    With heads of attention two more parts follow: the keys of the last states, the newest first, and how many tokens were read.
+    With attention heads, two more parts follow: the keys of the last states, the newest first, and the number of tokens read.
     """
 
     def __init__(self, config: DeepReadoutConfig, readout: Any) -> None:
         super().__init__()
-        self.config, self.last_layer = config, [readout]  # in a list, so that it is a module of the model only
+        self.config, self.last_layer = config, [readout]  # in a list, so that PyTorch registers it in the model only
         self.cells: Any = nn.ModuleList(Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs))
         if config.diagonal:
             self.cells.append(Diagonal(config))
         if config.gru:
             self.cells.append(Gru(config, f"cells.{len(self.cells)}"))
         self.trunk = Trunk(config)
-        self.reads: list[Any] = [cell.input.size for cell in self.cells]  # numbers of a token that each cell reads
+        self.reads: list[Any] = [cell.input.size for cell in self.cells]  # input size of each cell
         if config.history:
             self.reads.append(1 + (config.trunk["recent_tokens"]["width"] if self.trunk.vectors else 0))
             self.cells.append(History(config.history, self.reads[-1]))
@@ -222,7 +222,7 @@ class DeepReadout(Cell):
         return self
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Returns what the cells read of tokens (...), side by side, (..., K)."""
+        """Returns the concatenated inputs of the cells for tokens (...), (..., K)."""
         parts = [cell.input(tokens) for cell in self.cells if not isinstance(cell, History)]
         if self.config.history:
             parts.append((tokens + 1)[..., None].float())
@@ -255,12 +255,12 @@ class DeepReadout(Cell):
         return [self.trunk(h, last[..., 0].long() - 1, last[..., 1:], self._attention(state)).T]
 
     def _by_cell(self, state: State) -> list[State]:
-        """Returns the parts of each cell, and those of attention at the end."""
+        """Returns the state's parts by cell, with those of attention at the end."""
         ends = list(itertools.accumulate(self.parts, initial=0))
         return [state[first:end] for first, end in itertools.pairwise([*ends, len(state)])]
 
     def _features(self, state: State) -> torch.Tensor:
-        """Returns the outputs of the frozen cells, one below the other, (F, B)."""
+        """Returns the concatenated outputs of the frozen cells, (F, B)."""
         own = zip(self.cells, self._by_cell(state)[:-1], strict=True)
         return torch.cat([part for cell, given in own for part in cell.outputs(given)])
 
@@ -272,7 +272,7 @@ class DeepReadout(Cell):
         keys = keys.reshape(self.window + 1, self.heads, self.width, -1)
         likeness = (keys[:1] * keys[1:]).sum(2)  # (L, heads, B)
         past = torch.arange(1, self.window + 1, device=read.device)[:, None, None] < read
-        likeness = likeness.masked_fill(~past, -1)  # the least that a cosine can be
+        likeness = likeness.masked_fill(~past, -1)  # the lowest cosine
         weights = torch.exp(self.config.attention["sharpness"] * (likeness - likeness.amax(0))).masked_fill(~past, 0)
         return (weights / weights.sum(0).clamp(min=1)).permute(2, 1, 0)
 

@@ -1,17 +1,17 @@
-"""Models of esnlm in PyTorch, as transformers loads them with `trust_remote_code=True`.
+"""Models of esnlm in PyTorch, for transformers with `trust_remote_code=True`.
 
-`esnlm export` puts this file beside the weights that it writes. It needs torch (2.5 or later), transformers (4.51
-or later) and nothing else. Nothing in esnlm imports it.
+`esnlm export` copies this file next to the weights. It only needs torch (2.5 or later) and transformers (4.51 or later). esnlm
+does not import it.
 
     esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several
             x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule leaky_membrane
     lstm    the equations of torch.nn.LSTM
-    o = W_out h + b_out, or o = A B h + b_out                            the readout of all of them
+    o = W_out h + b_out, or o = A B h + b_out                            the readout of all families
 
 W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is a parameter. The token
-`<|endoftext|>`, which stood before every sentence in training, sets the state back: what stands before it changes nothing. A token
-whose `attention_mask` is 0 leaves the state as it was. The vocabulary has V tokens of text, and after them the token that pads, whose
-logit, PAD_LOGIT, makes its probability 0: programs look up the targets that pad before they leave them out.
+`<|endoftext|>`, which precedes every sentence in training, resets the state, so text before it has no effect. A token whose
+`attention_mask` is 0 leaves the state unchanged. The vocabulary has V tokens of text and a last token for padding. Its logit,
+PAD_LOGIT, makes its probability 0; programs look up padding targets before they mask them.
 """
 
 import warnings
@@ -35,7 +35,7 @@ CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelO
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
-# It is finite, so that 0 times its log-probability is 0, and it is the same number in every floating-point type.
+# Finite, so that 0 times its log-probability is 0, and exact in every floating-point type.
 PAD_LOGIT = -8192.0
 
 State = tuple[torch.Tensor, ...]  # each (units, B)
@@ -47,23 +47,23 @@ class EsnlmConfig(PretrainedConfig):
     keys_to_ignore_at_inference = ["past_key_values", "cache"]
 
     family: str = "esn"  # esn, lstm or deep_readout
-    vocab_size: int = 258  # V + 1: the tokens of text, and after them the token that pads, id V
+    vocab_size: int = 258  # V + 1: the tokens of text, and the padding token, id V
     hidden_size: int = 16  # F, the features of the readout: the states of all layers, or z of a deep readout
     num_hidden_layers: int = 1  # L
-    readout_rank: int | None = None  # r of A B; None: W_out is one matrix, or B belongs to the cell
+    readout_rank: int | None = None  # r of A B; None: a single W_out, or B belongs to the cell
     state_size: int = 16  # N, the units of one layer
     activation: str = "tanh"  # or relu
     update_rule: str = "leaky_output"  # or leaky_membrane
     decay: float = 1.0  # alpha
     embedding: int | None = None  # D, the width of a frozen embedding in front of W_in; None: W_in reads tokens
     train_input: bool = False  # whether W_in of the first layer is a parameter
-    # Of each sparse matrix of the cell, by its name; for W_in the places of a token. Other matrices are dense.
+    # Nonzeros of each sparse matrix of the cell, by name; for W_in, nonzeros per token. Other matrices are dense.
     nonzeros: dict | None = None
     tie_word_embeddings: bool = False
     use_cache: bool = True
 
     @property
-    def num_tokens(self) -> int:  # V, without the token that pads
+    def num_tokens(self) -> int:  # V, without the padding token
         return self.vocab_size - 1
 
     def sparse(self, name: str) -> int | None:
@@ -71,14 +71,14 @@ class EsnlmConfig(PretrainedConfig):
 
 
 class CarriedState:
-    """The state after the tokens read so far: the cache of a recurrent network. Its size does not grow."""
+    """The state after the tokens read so far: the cache of a recurrent network, of constant size."""
 
-    # transformers asks its caches for these two.
+    # transformers reads these two attributes of caches.
     is_compileable = False
     is_linear = (True,)
 
     def __init__(self, parts: State, length: int) -> None:
-        self.parts, self.length = parts, length  # tensors (units, B), and the tokens read, those that pad among them
+        self.parts, self.length = parts, length  # tensors (units, B), and the number of tokens read, padding included
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
@@ -88,16 +88,16 @@ class CarriedState:
 
 
 class Linear(nn.Linear):
-    """A trained layer within a cell, which computes in float32 at least."""
+    """A trained layer within a cell, which computes in float32 or higher."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.linear(x, in_float32(self.weight), None if self.bias is None else in_float32(self.bias))
 
 
 class Cell(nn.Module):
-    """What reads tokens: `sizes` of the parts of its state, and `stepper`, which returns a Step.
+    """A recurrent cell: `sizes` of the parts of its state, and `stepper`, which returns a Step.
 
-    The module `input` gives the vectors (..., K) of tokens (...), on which alone a cell's next state depends.
+    The module `input` maps tokens (...) to vectors (..., K), the only input of a cell's next state.
     """
 
     def outputs(self, state: State) -> list[torch.Tensor]:
@@ -121,11 +121,11 @@ class Matrix(nn.Module):
         values = in_float32(self.values)
         if not self.is_sparse:
             return values
-        if torch.compiler.is_compiling():  # torch.export and torch.compile know dense matrices only
+        if torch.compiler.is_compiling():  # torch.export and torch.compile support dense matrices only
             places = torch.arange(self.shape[0], device=values.device)
             rows = torch.repeat_interleave(places, self.row_starts.diff().long(), output_size=len(values))
             return values.new_zeros(self.shape).index_put((rows, self.columns.long()), values)
-        with warnings.catch_warnings():  # PyTorch calls its sparse matrices by rows a beta version
+        with warnings.catch_warnings():  # PyTorch warns that its CSR matrices are in beta
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(self.row_starts, self.columns, values, self.shape)
 
@@ -145,7 +145,7 @@ class TokenInput(nn.Module):
         values = rows(self.weight, tokens)
         if not self.is_sparse:
             return values
-        values, units = values.movedim(-1, 0), rows(self.units, tokens).long().movedim(-1, 0)  # the step wants (N, B)
+        values, units = values.movedim(-1, 0), rows(self.units, tokens).long().movedim(-1, 0)  # the step needs (N, B)
         return values.new_zeros(self.size + 1, *tokens.shape).scatter_add(0, units, values)[:-1].movedim(0, -1)
 
 
@@ -174,7 +174,7 @@ class Layer(nn.Module):
 
 
 class Reservoir(Cell):
-    """The cell of the family esn, or a part of another cell under the name `prefix`. Its state has one part a layer."""
+    """The cell of the family esn, or a part of another cell, named `prefix`. Its state has one part per layer."""
 
     def __init__(self, config: EsnlmConfig, prefix: str = "") -> None:
         super().__init__()
@@ -244,21 +244,21 @@ class EsnlmPreTrainedModel(PreTrainedModel):
     config: EsnlmConfig
     config_class: Any = EsnlmConfig
     base_model_prefix = "model"
-    _is_stateful = True  # the state cannot go back to an earlier token, as assisted generation would need
+    _is_stateful = True  # the state cannot return to an earlier token, which assisted generation needs
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Initializes a head of classes. All other weights come from an export."""
+        """Initializes a classification head. All other weights come from an export."""
         if isinstance(module, nn.Linear) and module is getattr(self, "score", None):
             nn.init.normal_(module.weight, std=0.02)
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Accepts the size that the vocabulary has, which training scripts ask for."""
+        """Accepts only the current size, which training scripts request."""
         if new_num_tokens not in (None, self.config.vocab_size):
             raise ValueError(f"the vocabulary has {self.config.vocab_size} tokens and cannot be resized")
 
 
 class EsnlmModel(EsnlmPreTrainedModel):
-    """The recurrent network. It holds the readout too, whose A a deep readout may read."""
+    """The recurrent network. It also holds the readout, whose A a deep readout may use."""
 
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
@@ -270,7 +270,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
         return Lstm(config) if config.family == "lstm" else Reservoir(config)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Returns the module from tokens (...) to what the network reads of them, the vectors (..., K)."""
+        """Returns the module from tokens (...) to the network's input vectors (..., K)."""
         return self.cell.input
 
     @can_return_tuple
@@ -285,12 +285,12 @@ class EsnlmModel(EsnlmPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState by transformers' name for it.
+        """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState under transformers' name.
 
-        `attention_mask` is (B, T) or longer, of which the last T count: 0 for a token that pads, on either side; or a causal mask
-        (B, T, T). `past_key_values`, or `cache`, is the CarriedState that an earlier call returned. `hidden_states` has the
-        output of each layer, and if there are several all of them side by side. `inputs_embeds` (B, T, K) are read in place of
-        the vectors of the tokens; without `input_ids`, which show where BOS stands, nothing sets the state back.
+        `attention_mask` is (B, T), or longer (the last T values count), with 0 for padding on either side; or a causal mask
+        (B, T, T). `past_key_values`, or `cache`, is the CarriedState returned by an earlier call. `hidden_states` has the
+        output of each layer, and if there are several, also their concatenation. `inputs_embeds` (B, T, K) replace the vectors
+        of the tokens; without `input_ids`, BOS is unknown and the state is never reset.
         """
         given: Any = inputs_embeds if input_ids is None else input_ids
         reads = self.mask_of(given, attention_mask)
@@ -300,7 +300,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
             before = CarriedState(tuple(like.new_zeros(size, len(reads)) for size in self.cell.sizes), 0)
         begins = torch.zeros_like(reads) if input_ids is None else input_ids == self.config.bos_token_id
         state, found, embed = before.parts, [], self.get_input_embeddings()
-        with torch.autocast(reads.device.type, enabled=False):  # which would round the state at every step
+        with torch.autocast(reads.device.type, enabled=False):  # autocast would round the state at every step
             step = self.cell.stepper()
             for t in range(reads.shape[1]):
                 vectors = embed(given[:, t]) if inputs_embeds is None else in_float32(inputs_embeds[:, t])
@@ -321,17 +321,17 @@ class EsnlmModel(EsnlmPreTrainedModel):
         return BaseModelOutputWithPast(last_hidden_state=features, hidden_states=hidden, **{CACHE: carried})
 
     def mask_of(self, given: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Returns which tokens (B, T) or vectors (B, T, K) are to be read, (B, T) bool."""
+        """Returns which tokens (B, T) or vectors (B, T, K) to read, (B, T) bool."""
         reads = given != self.config.num_tokens if given.dim() == 2 else given[..., 0].isfinite()
         if attention_mask is None:
             return reads
-        if attention_mask.dim() == 3:  # BabyLM's fine-tuning gives a mask (B, T, T) to a causal model
+        if attention_mask.dim() == 3:  # BabyLM's fine-tuning passes a mask (B, T, T) to causal models
             attention_mask = attention_mask.diagonal(dim1=1, dim2=2)
         return reads & attention_mask[:, -reads.shape[1] :].bool()
 
 
 class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
-    """The network with the logits of its readout."""
+    """The network with its readout."""
 
     model_class = EsnlmModel
 
@@ -358,9 +358,9 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
     ) -> Any:
         """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels` the mean loss in nats.
 
-        The labels are the tokens again; -100, or the token that pads, is no target. Nor is a token whose `attention_mask`, or
-        that of the token before it, is 0. With `num_items_in_batch`, which a Trainer gives, the loss is the sum divided by it, so that
-        gradients add up over the parts of a batch. `logits_to_keep` asks for the logits of the last tokens only.
+        The labels are the tokens again. Labels of -100, padding, and tokens whose `attention_mask`, or that of the token before
+        them, is 0 are not targets. With `num_items_in_batch`, from a Trainer, the loss is the sum divided by it, so that
+        gradients add up over the parts of a batch. `logits_to_keep` limits the logits to the last tokens.
         """
         given = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
         read = self.model(input_ids, attention_mask, past_key_values, **kwargs | given)
@@ -368,9 +368,7 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             mask = self.model.mask_of(inputs_embeds if input_ids is None else input_ids, attention_mask)
-            pads = (
-                (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)
-            )  # the first label is no target in any case
+            pads = (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)  # the first label is never a target
             asked = {"labels": labels.masked_fill(pads, -100), "num_items_in_batch": num_items_in_batch}
             loss = self.loss_function(logits=logits, vocab_size=self.config.num_tokens, **asked)
         logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)
@@ -390,7 +388,7 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
 
 
 class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
-    """The network under a linear layer that scores the classes of a text from its last features."""
+    """The network with a linear layer that classifies a text from its last features."""
 
     model_class = EsnlmModel
     output_class: Any = SequenceClassifierOutput
@@ -412,13 +410,13 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads as EsnlmModel does, and returns `logits` of classes, and with `labels` the loss.
+        """Reads tokens as EsnlmModel does, and returns the `logits` of classes, and with `labels` the loss.
 
-        Logits are (B, classes) of a text, whose loss `config.problem_type` names, and (B, T, classes) of tokens.
+        Logits are (B, classes) for texts, with the loss of `config.problem_type`, and (B, T, classes) for tokens.
         """
         asked = {"output_hidden_states": output_hidden_states, "use_cache": False, "return_dict": True}
         read = self.model(input_ids, attention_mask, inputs_embeds=inputs_embeds, **asked)
-        features = read.last_hidden_state  # tokens that pad leave the state as it was
+        features = read.last_hidden_state  # padding leaves the state unchanged
         logits = self.score(features[:, -1] if self.output_class is SequenceClassifierOutput else features)
         loss = None
         if labels is not None:
@@ -427,16 +425,16 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
 
 
 class EsnlmForTokenClassification(EsnlmForSequenceClassification):
-    """The network under a linear layer that scores the classes of each token from the features after it."""
+    """The network with a linear layer that classifies each token from the features after it."""
 
     output_class = TokenClassifierOutput
 
 
 def rows(table: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of tokens (...) in float32 at least; what pads, which is never read, has the first one."""
+    """Returns the rows of tokens (...) in float32 or higher; padding, which is never read, has the first row."""
     return in_float32(table[tokens.masked_fill(tokens == len(table), 0)])
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor in the type that the recurrence is computed in, which is at least float32."""
+    """Returns a tensor in the type of the recurrence, which is float32 or higher."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

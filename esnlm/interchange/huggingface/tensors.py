@@ -1,7 +1,7 @@
-"""The weights and settings of a model as PyTorch reads them.
+"""Converts the weights and settings of a model for PyTorch.
 
-modeling_esnlm.py of this folder reads those of an echo state network and an LSTM, and modeling_deep_readout.py those of a deep
-readout. A GPT-2 is exported as transformers' own GPT2LMHeadModel.
+In this folder, modeling_esnlm.py loads echo state networks and LSTMs, and modeling_deep_readout.py loads deep readouts.
+A GPT-2 is exported as transformers' own GPT2LMHeadModel.
 """
 
 from dataclasses import asdict
@@ -40,7 +40,7 @@ CELL = "model.cell."  # prefix of the tensors of the cell
 def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings]:
     """Returns the tensors by name, and the content of config.json without the ids of special tokens.
 
-    Raises InputError if PyTorch's side does not have this family, or a setting of it.
+    Raises InputError if the PyTorch code does not support this family or one of its settings.
     """
     settings: Settings = {}
     match model:
@@ -54,7 +54,7 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
                 raise _not_exported("model.ngrams.orders", orders)
             names = {"ih.weight": "w_ih", "hh.weight": "w_hh", "ih.bias": "b_ih", "hh.bias": "b_hh"}
             cell = _arrays(**{key: getattr(model, name) for key, name in names.items()})
-            # A tied embedding is exported as a matrix of its own.
+            # A tied embedding is exported as a separate matrix.
             cell["input.weight"] = np.float32(embedding_scale(model.config)) * np.asarray(model.embedding[...])
             readout = _readout(linear.from_arrays(model.readout_arrays(model.params)))
         case DeepReadout():
@@ -162,7 +162,7 @@ def _reservoir(
 
 
 def _token_input(layer: Reservoir, prefix: str) -> Tensors:
-    """Returns W_in by its columns. Of a trained one that is stored dense, entries that are no connections are left out."""
+    """Returns W_in by columns. If it is trained and stored dense, entries without a connection are left out."""
     w_in: Matrix = layer.stored_w_in
     if isinstance(layer.input, TrainedInput) and layer.input.rows is None:
         unit, token = np.nonzero(np.asarray(layer.input.connected[...]).T)
@@ -179,7 +179,7 @@ def _columns(w_in: Matrix, prefix: str) -> Tensors:
 
 
 def _matrix(matrix: Matrix, prefix: str) -> Tensors:
-    """Returns a dense matrix as it is, and a sparse one by its rows."""
+    """Returns a dense matrix unchanged, and a sparse matrix by rows."""
     if not isinstance(matrix, BCOO):
         return {f"{prefix}values": np.asarray(matrix)}
     row, column = np.asarray(matrix.indices).T
@@ -195,12 +195,12 @@ def _readout(readout: Any) -> Tensors:
 
 
 def _arrays(prefix: str = "", **variables: Any) -> Tensors:
-    """Returns the values of Flax variables, without those that are None."""
+    """Returns the values of Flax variables, without None."""
     return {prefix + name: np.asarray(each[...]) for name, each in variables.items() if each is not None}
 
 
 def _gpt2(model: GPT2, vocab_size: int) -> tuple[Tensors, Settings]:
-    """Returns tensors and settings of transformers' GPT2LMHeadModel. Its readout is the embedding, which is stored once."""
+    """Returns tensors and settings of transformers' GPT2LMHeadModel. Its readout is the embedding, stored once."""
     tensors: Tensors = {}
     for name, array in traverse_util.flatten_dict(model.params, sep=".").items():
         if name.startswith("h."):

@@ -1,4 +1,4 @@
-"""A tokenizer of esnlm as a tokenizer.json of Hugging Face's `tokenizers`, which gives the same ids of any text."""
+"""Converts a tokenizer of esnlm to a tokenizer.json of Hugging Face's `tokenizers`, which gives the same ids."""
 
 import json
 from typing import Any
@@ -13,15 +13,15 @@ PAD = "<|pad|>"
 def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     """Returns the content of tokenizer.json and of tokenizer_config.json, by name.
 
-    With special tokens it puts BOS first; before the second text of a pair, BOS would set the state back and the first be lost. It
-    pads on the right: with EOS, or with a token of its own, whose id is the size of the run's vocabulary.
+    With special tokens, the tokenizer adds BOS only at the beginning: before the second text of a pair, BOS would reset the
+    state. It pads on the right, with EOS or with a padding token, whose id is the size of the run's vocabulary.
     """
     fast = open_library(tokenizer.content) if isinstance(tokenizer, HuggingFaceTokenizer) else _fast(tokenizer)
     bos, eos = (fast.id_to_token(i) for i in (tokenizer.bos, tokenizer.eos))
     pad = eos if pad_is_eos else PAD
     fast.add_special_tokens([pad])
     if fast.token_to_id(pad) != (tokenizer.eos if pad_is_eos else tokenizer.vocab_size):
-        raise InputError(f"tokenizer {tokenizer.name}: cannot be exported: {pad!r} is a word, or ids have no tokens")
+        raise InputError(f"tokenizer {tokenizer.name}: cannot be exported: {pad!r} is a word, or ids lack tokens")
     from tokenizers import processors
 
     fast.post_processor = processors.TemplateProcessing(
@@ -47,13 +47,13 @@ def _fast(tokenizer: Any) -> Any:
 
     character = {byte: letter for letter, byte in byte_of_character().items()}
     text = {token: "".join(character[byte] for byte in token) for token in tokenizer.ranks}
-    # tiktoken takes a piece of text that is a token as it is, as `ignore_merges` says.
+    # With `ignore_merges`, as in tiktoken, a piece of text that is a token is not split.
     vocabulary = {text[token]: rank for token, rank in tokenizer.ranks.items()}
     fast = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=_merges(tokenizer.ranks, text), ignore_merges=True))
     fast.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            # Oniguruma's `$` also stands before a line end within the text. `+` is tiktoken's possessive `++` here: what follows
-            # it never asks it to give something back.
+            # Oniguruma's `$` also matches before a line end within the text. `+` is equivalent to tiktoken's possessive `++`
+            # here, since the rest of the pattern never needs backtracking.
             pre_tokenizers.Split(Regex(tokenizer.pattern.replace("++", "+").replace("$", r"\z")), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -67,10 +67,10 @@ def _fast(tokenizer: Any) -> Any:
 
 
 def _merges(ranks: dict[bytes, int], text: dict[bytes, str]) -> list[tuple[str, str]]:
-    """Returns the pairs that are merged, the first ones first.
+    """Returns the pairs to merge, in order.
 
-    tiktoken joins whatever two neighbours are a token together, in the order of the ranks. So every way to cut a token into
-    two tokens is a merge, and not only the one by which it was trained.
+    tiktoken joins any two neighbours that form a token, in the order of the ranks. So every split of a token into two tokens is
+    a merge, not only the one from its training.
     """
     found = []
     for token in sorted(ranks, key=ranks.__getitem__):

@@ -1,6 +1,6 @@
-"""Trackers follow a run, in a file or in somebody's service, and never stop it.
+"""Trackers log a run to a file or a service, and never stop it.
 
-`tracking` names ours, a line each in TRACKERS, and those that other packages register by an entry point.
+`tracking` names trackers of TRACKERS, or trackers that other packages register by an entry point.
 """
 
 import contextlib
@@ -13,25 +13,25 @@ from esnlm.errors import InputError
 from esnlm.io.console import warn
 from esnlm.runs.directory import RunDirectory
 
-GROUP = "esnlm.trackers"  # of entry points, by which an installed package registers a tracker under a name
+GROUP = "esnlm.trackers"  # the group of entry points in which packages register trackers
 
 
 class Tracker(Protocol):
-    """What a tracker offers. An error that it raises becomes a warning, and the run goes on without it."""
+    """The interface of a tracker. If it raises an error, the run warns and continues without it."""
 
     def log(self, step: int, values: dict[str, Any]) -> None:
-        """Takes a line of metrics: values by name after update `step`, losses in nats per token."""
+        """Logs a line of metrics: values by name after update `step`, losses in nats per token."""
 
     def summary(self, values: dict[str, Any]) -> None:
-        """Takes the content of summary.json, once, at the end of a run that was not interrupted."""
+        """Logs the content of summary.json, once, at the end of a run that was not interrupted."""
 
     def finish(self) -> None:
-        """Closes files and connections at the end of the process; an interrupted run may be resumed by another."""
+        """Closes files and connections at the end of the process; another process may resume an interrupted run."""
 
 
-# Starts a tracker from the run directory, the settings of the run, and the step that the run goes on from (0: a new run).
+# Starts a tracker from the run directory, the settings of the run, and the step that the run resumes from (0: a new run).
 StartTracker = Callable[[RunDirectory, dict[str, Any], int], Tracker]
-# The module and class of each, or the class. They are imported when they start.
+# The module and class of each tracker, or the class. Modules are imported when a tracker starts.
 TRACKERS: dict[str, str | StartTracker] = {
     "tensorboard": "esnlm.runs.trackers.tensorboard:TensorBoardTracker",
     "wandb": "esnlm.runs.trackers.wandb:WandbTracker",
@@ -39,7 +39,7 @@ TRACKERS: dict[str, str | StartTracker] = {
 
 
 def find_tracker(name: str) -> StartTracker:
-    """Returns what starts a tracker: one of TRACKERS, or one that an installed package registers, else raises InputError."""
+    """Returns the class of a tracker, from TRACKERS or an installed package. Raises InputError for an unknown name."""
     registered = {each.name: each.value for each in entry_points(group=GROUP)} | TRACKERS
     if name not in registered:
         names = dict.fromkeys([*TRACKERS, *sorted(registered)])
@@ -49,7 +49,7 @@ def find_tracker(name: str) -> StartTracker:
 
 
 class Trackers:
-    """All trackers of a run. One that fails is named on stderr, and no longer called."""
+    """All trackers of a run. If one fails, a warning names it, and it is no longer called."""
 
     def __init__(
         self, start: Mapping[str, StartTracker], directory: RunDirectory, settings: dict[str, Any], step: int
@@ -66,11 +66,11 @@ class Trackers:
         self._all("finish")
 
     def log(self, values: dict[str, Any]) -> None:
-        """Passes a line of metrics on, in which `step` is its update."""
+        """Passes a line of metrics to all trackers; its `step` is the update."""
         self._all("log", values["step"], {key: values[key] for key in values if key != "step"})
 
     def summary(self, values: dict[str, Any]) -> None:
-        """Passes the summary on."""
+        """Passes the summary to all trackers."""
         self._all("summary", values)
 
     def _all(self, method: str, *arguments: Any) -> None:
@@ -80,16 +80,16 @@ class Trackers:
 
     @contextlib.contextmanager
     def _guard(self, name: str) -> Iterator[None]:
-        """Drops a tracker that fails, in whatever way, with a warning."""
+        """Drops a tracker that raises any exception, with a warning."""
         try:
             yield
         except (Exception, SystemExit) as error:
             self._trackers.pop(name, None)
             reason = " ".join(str(error).split())[:500]
-            warn(f"tracking {name} failed: {type(error).__name__}: {reason}; the run goes on without it")
+            warn(f"tracking {name} failed: {type(error).__name__}: {reason}; the run continues without it")
 
 
 def numbers(values: dict[str, Any]) -> dict[str, float]:
-    """Returns the values that are numbers, with those that are spelled as "nan", "inf" and "-inf"."""
+    """Returns the values that are numbers, including those spelled "nan", "inf" and "-inf"."""
     found = {name: float(value) if value in ("nan", "inf", "-inf") else value for name, value in values.items()}
     return {name: each for name, each in found.items() if isinstance(each, int | float) and not isinstance(each, bool)}

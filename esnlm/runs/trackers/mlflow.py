@@ -1,4 +1,4 @@
-"""MLflow, on the server or in the file that its own environment variables name."""
+"""Logs to MLflow, to the server or file named by MLflow's environment variables."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from esnlm.runs.trackers import numbers
 
 
 class MlflowTracker:
-    """Sends the settings as parameters, every figure by update, and the summary's figures.
+    """Logs the settings as parameters, all metrics by update, and the figures of the summary.
 
-    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run goes on in the same run of
-    MLflow, and what was logged after the last checkpoint is there twice. pyproject.toml registers this class.
+    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run continues the same MLflow run,
+    which then has the metrics after the last checkpoint twice. pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
@@ -25,11 +25,11 @@ class MlflowTracker:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise ImportError(f"{error}: pip install 'esnlm[mlflow]'") from None
-        # MLflow's own 7 tries would hold the training for minutes where no server answers.
+        # MLflow's default of 7 tries would block training for minutes if no server answers.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
         self._metric, self._client = Metric, MlflowClient()
-        self._under_way: list[Any] = []  # what waits for the service, so that the training does not
-        self._status = "KILLED"  # until the run comes to its end
+        self._under_way: list[Any] = []  # pending requests, for which training does not wait
+        self._status = "KILLED"  # until the run finishes
         if directory.mlflow_id.exists():
             self._run_id = json.loads(directory.mlflow_id.read_text())["id"]
             self._client.update_run(self._run_id, status="RUNNING")
@@ -54,5 +54,5 @@ class MlflowTracker:
 
     def finish(self) -> None:
         for batch in self._under_way:
-            batch.wait()  # It raises what went wrong.
+            batch.wait()  # raises the error of a failed request
         self._client.set_terminated(self._run_id, self._status)

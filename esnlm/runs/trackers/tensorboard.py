@@ -1,4 +1,4 @@
-"""tensorboard/: event files for TensorBoard, written with the `tensorboard` package itself and flushed at each line."""
+"""Writes event files for TensorBoard to tensorboard/, with the `tensorboard` package, flushed at each line."""
 
 import json
 import os
@@ -10,11 +10,11 @@ from flax import traverse_util
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import numbers
 
-SUFFIX = ".esnlm"  # of the event files that are ours: TensorBoard reads any name with "tfevents" in it
+SUFFIX = ".esnlm"  # of our event files: TensorBoard reads any name that contains "tfevents"
 
 
 class TensorBoardTracker:
-    """Writes every figure by update, losses also by words read, and the summary as a text, since it has one value of each."""
+    """Writes all metrics by update, losses also by words read, and the summary, which has single values, as text."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
         try:
@@ -26,26 +26,26 @@ class TensorBoardTracker:
         self._last = (0, 0)  # the step of the last line that had words, and its words
         directory.tensorboard.mkdir(exist_ok=True)
         before = list(directory.tensorboard.glob(f"*tfevents*{SUFFIX}"))
-        # A number of one length, so that files are read in the order in which they were begun.
+        # A number of fixed length, so that files sort by the time they were begun.
         file = directory.tensorboard / f"events.out.tfevents.{time.time_ns():020}{SUFFIX}"
         self._writer = RecordWriter(file.open("xb"))
         self._add(file_version="brain.Event:2")
-        # Tells a viewer that has read an earlier file to forget all of it.
+        # Tells viewers to discard the data of earlier files.
         self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
-        # The new file begins with the lines that metrics.jsonl has kept and replaces the earlier one: no point is there
-        # twice, and a run can be given this tracker when it is resumed.
+        # The new file begins with the lines kept in metrics.jsonl and replaces earlier files: no point appears twice, and a
+        # resumed run can add this tracker.
         for line in directory.metrics.read_text().splitlines():
             values = json.loads(line)
             self.log(values.pop("step"), values)
         for old in before:
-            os.truncate(old, 0)  # A viewer that is reading it would not come past a file that is gone.
+            os.truncate(old, 0)  # not deleted: an open viewer cannot continue past a missing file
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         self._add_scalars(step, values)
         if "words" in values:
             self._last = step, values["words"]
         losses = {name: value for name, value in values.items() if name.startswith(("train_", "val_"))}
-        if losses and self._last[0] == step:  # a validation follows the line of its update, which has the words
+        if losses and self._last[0] == step:  # a validation follows the line of its update, which has its words
             self._add_scalars(self._last[1], {f"by_words/{name}": value for name, value in losses.items()})
         self._writer.flush()
 

@@ -1,4 +1,4 @@
-"""Weights & Biases, online or offline, as its own environment variables say."""
+"""Logs to Weights & Biases, online or offline according to its environment variables."""
 
 import json
 import os
@@ -10,15 +10,15 @@ from esnlm.io.json_file import write_json
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import numbers
 
-UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync` uploads the rest
+UPLOAD_SECONDS = 60  # to finish uploading at the end of the run; `wandb sync` uploads the rest
 
 
 class WandbTracker:
-    """Sends the settings, every figure by update, and the summary; nothing else.
+    """Logs only the settings, all metrics by update, and the summary.
 
-    W&B's own variables (WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_DIR, WANDB_NAME, WANDB_RUN_ID) are respected.
-    Otherwise the run has the name of the run directory, and an id that is kept there: a resumed run goes on in the same
-    run of W&B, which ignores a step that it has already.
+    W&B's variables (WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_DIR, WANDB_NAME, WANDB_RUN_ID) take precedence. By
+    default, the W&B run has the name of the run directory and an id stored there: a resumed run continues the same W&B run,
+    which ignores steps that it already has.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
@@ -26,7 +26,7 @@ class WandbTracker:
             import wandb
         except ImportError as error:
             raise ImportError(f"{error}: pip install 'esnlm[wandb]'") from None
-        # W&B would ask for a key at the terminal, and the training wait for an answer.
+        # W&B would ask for a key at the terminal and block training.
         mode = wandb.setup(wandb.Settings(silent=True)).settings.mode
         if mode not in ("offline", "disabled", "dryrun") and not wandb.login(prompt=False, verify=False):
             raise PermissionError("no API key; run `wandb login` first, or set WANDB_MODE=offline")
@@ -37,13 +37,13 @@ class WandbTracker:
             id=_run_id(directory),
             dir=os.environ.get("WANDB_DIR", directory.path),
             resume="allow",
-            reinit="create_new",  # One that failed before in this process, as in a study, is another run.
+            reinit="create_new",  # an earlier failed run in this process, as in a study, stays separate
             config=settings,
-            allow_val_change=True,  # as where the run directory has moved
+            allow_val_change=True,  # the run directory may have moved
             settings=wandb.Settings(
                 silent=True,
                 console="off",
-                # No code, no patch of the repository, no list of packages, no name, description or load of the machine.
+                # Sends no code, repository patch, package list, machine name, machine description or system load.
                 disable_code=True,
                 disable_git=True,
                 disable_job_creation=True,
@@ -71,7 +71,7 @@ class WandbTracker:
 
 
 def _run_id(directory: RunDirectory) -> str:
-    """Returns the id that the run has in W&B, and keeps it in the run directory."""
+    """Returns the run's id in W&B, and stores it in the run directory."""
     if directory.wandb_id.exists():
         return json.loads(directory.wandb_id.read_text())["id"]
     run_id = os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)

@@ -90,6 +90,6 @@ def test_nobody_is_asked_for_a_key(begin, capsys):
     trackers.log({"step": 2, "train_nll": 1.0})
     assert capsys.readouterr().err == (
         "warning: tracking wandb failed: PermissionError: no API key; run `wandb login` first, or set"
-        " WANDB_MODE=offline; the run goes on without it\n"
+        " WANDB_MODE=offline; the run continues without it\n"
     )
     assert not fake.begun
