@@ -1,7 +1,7 @@
-"""Writes files and folders so that a reader finds the old one or the new one, never a part of one.
+"""Writes files and folders atomically: readers find the old version or the new one, never a part.
 
-What is written first has a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and takes the target's name when it is
-complete.
+A new version is written under a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and renamed when it is complete.
+
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from esnlm.errors import InputError
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Writes a file, or replaces it, all or nothing. Raises InputError as `write_files` does."""
+    """Writes or replaces a file, completely or not at all. Raises InputError as `write_files` does."""
     write_files({path: content})
 
 
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Writes a group of files in their order, and removes those whose content is None. Links stay and are followed.
+    """Writes files in order, and removes those whose content is None. Follows symbolic links and keeps them.
 
-    If the last one (such as a manifest) is there, the others are, too. Raises InputError if one cannot be written.
+    If the last file (such as a manifest) exists, so do all others. Raises InputError if one cannot be written.
     """
     partial: dict[Path, Path] = {}
     try:
@@ -47,10 +47,10 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
 
 
 class NewFolder:
-    """A folder that is written under a hidden name and takes its own name in `commit`, all or nothing.
+    """A folder that is written under a hidden name and renamed by `commit`, completely or not at all.
 
-    Leaving the `with` block without `commit` removes it. One process at a time may write a folder: what it finds of an
-    unfinished one is removed.
+    Leaving the `with` block without `commit` removes it. Only one process at a time may write a folder, since it removes the
+    rests of earlier, unfinished writes.
 
     Example:
         with NewFolder(target) as new:
@@ -60,7 +60,7 @@ class NewFolder:
 
     def __init__(self, target: Path) -> None:
         """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it cannot be made."""
-        self.target = target.resolve()  # a link to a folder goes on pointing at it
+        self.target = target.resolve()  # keeps a symbolic link to a folder intact
         self.target.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.target.parent, glob.escape(self.target.name))
         self.path = _hidden(self.target)
@@ -73,9 +73,9 @@ class NewFolder:
         remove(self.path)
 
     def commit(self, replace: bool = False) -> None:
-        """Gives the folder its name, once every byte of it is on the disk.
+        """Renames the folder to its target, after syncing all files to disk.
 
-        An empty folder of that name is replaced, and with `replace` any other. Raises OSError if the disk refuses.
+        Replaces an existing folder if it is empty, or with `replace`. Raises OSError if the file system fails.
         """
         for parent, _, names in os.walk(self.path, topdown=False):
             for name in (*names, ""):
@@ -89,14 +89,14 @@ class NewFolder:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder. It loses its name first, so that a killed process leaves no folder with files missing."""
+    """Removes a folder, renaming it first, so that a killed process leaves no incomplete folder under its name."""
     hidden = _hidden(folder)
     folder.rename(hidden)
     shutil.rmtree(hidden)
 
 
 def remove(path: Path) -> None:
-    """Removes a file or folder, if it is there."""
+    """Removes a file or folder if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -105,39 +105,39 @@ def remove(path: Path) -> None:
 
 
 def remove_abandoned(folder: Path, target: str = "*") -> None:
-    """Removes what is left of unfinished writes in a folder, or of those to one target in it."""
+    """Removes the rests of unfinished writes in a folder, or of those to one target in it."""
     for hidden in folder.glob(f".{target}.partial-????????"):
         remove(hidden)
 
 
 @contextlib.contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turns the system's errors into an InputError that names `path`."""
+    """Converts OSError to an InputError that names `path`."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; free some space, or choose another place") from None
+        raise InputError(f"{path}: {error.strerror or error}; free some space, or choose another path") from None
 
 
 def require_writable(file: Path, overwrite: bool = True) -> None:
-    """Raises InputError if no file of this name can be written, before the work for it is done."""
+    """Raises InputError if the file cannot be written. Call it before the work."""
     _require_file(file)
     if file.exists() and not overwrite:
         raise InputError(f"{file}: exists; name another file, or replace it with --overwrite")
     if not file.parent.is_dir():
         raise InputError(f"{file}: no such folder")
     if not os.access(file.parent, os.W_OK):
-        raise InputError(f"{file}: the folder cannot be written to; choose another")
+        raise InputError(f"{file}: the folder is not writable; choose another")
 
 
 def _require_file(path: Path) -> None:
-    """Raises InputError for a folder, and for /dev/null or /dev/stdout, which would lose its name to a file."""
+    """Raises InputError for a folder, and for /dev/null or /dev/stdout, which renaming would replace by a file."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: {'a folder' if path.is_dir() else 'a device or a pipe'}; name a file")
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
+    """Syncs a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

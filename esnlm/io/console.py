@@ -1,6 +1,6 @@
-"""What a person sees on standard error while a command works: lines, warnings and one line of progress.
+"""Output on standard error while a command works: messages, warnings and one line of progress.
 
-A terminal has one line that is written over; any other line takes its place. A log file and a pipe get whole lines only.
+On a terminal, the progress line is overwritten; other lines replace it. Log files and pipes only get whole lines.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from esnlm.distributed import group
 
 LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = 15.0, 0.2  # between lines of progress: in a log, on a terminal
 SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
-CLEAR = "\r\033[K"  # takes away the line of a terminal
+CLEAR = "\r\033[K"  # erases the current line of a terminal
 
 
 class Level(IntEnum):
@@ -26,17 +26,17 @@ class Level(IntEnum):
 
     QUIET = 0  # warnings and errors
     USUAL = 1
-    VERBOSE = 2  # also what was chosen, and how long each stage took
+    VERBOSE = 2  # also automatic choices and the time of each stage
 
 
 _level = Level.USUAL
-_has_status = False  # a line that is written over stands on the terminal
+_has_status = False  # whether the terminal shows a line to be overwritten
 _lock = threading.RLock()  # a signal handler and `working` may print at any moment
 
 
 @contextlib.contextmanager
 def speaking(level: Level) -> Iterator[None]:
-    """Sets how much is printed within it."""
+    """Sets the output level within the block."""
     global _level
     before, _level = _level, level
     try:
@@ -46,7 +46,7 @@ def speaking(level: Level) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Prints how the work goes on: a line on standard error, as standard output is for results. Not with --quiet."""
+    """Prints a line on standard error (standard output is for results), except with --quiet."""
     if _level >= Level.USUAL:
         tell(line)
 
@@ -63,7 +63,7 @@ def warn(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Prints a line on standard error, also with --quiet. One process of a run prints."""
+    """Prints a line on standard error, also with --quiet. Only one process of a run prints."""
     with _lock:
         end_status()
         if sys.stderr is not None and group.writes():
@@ -72,7 +72,7 @@ def tell(line: str) -> None:
 
 
 def status(line: str) -> None:
-    """Shows a line on a terminal in place of the one before. The next line that is printed takes its place."""
+    """Shows a status line on a terminal in place of the one before. The next printed line replaces it."""
     global _has_status
     if _level < Level.USUAL or not is_terminal(sys.stderr) or not group.writes():
         return
@@ -82,7 +82,7 @@ def status(line: str) -> None:
 
 
 def end_status() -> None:
-    """Takes the status away, so that the next line begins at the margin."""
+    """Erases the status line, so that the next line begins at the margin."""
     global _has_status
     with _lock, contextlib.suppress(OSError):
         if _has_status:
@@ -90,13 +90,13 @@ def end_status() -> None:
             print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
-Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line that vanishes at the end
+Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line that is erased at the end
 
 
 class Progress:
-    """How far, how fast and how much longer: a line of a terminal that is written over, or lines in a log file.
+    """Shows progress, speed and time left: an overwritten line on a terminal, or lines in a log file.
 
-    With `brief` the line vanishes at the end, and short work has no line in a log file.
+    With `brief`, the line is erased at the end, and short work prints no line in a log file.
     """
 
     def __init__(self, total: int, done: int = 0, unit: str = "tokens", brief: bool = False) -> None:
@@ -109,7 +109,7 @@ class Progress:
     def show(self, done: int, text: str, final: bool = False) -> None:
         """Shows the line if it is due: `text`, the speed and the time left.
 
-        The `final` line is always due. Its speed is that of the whole work.
+        The `final` line is always due. It has the mean speed of the whole work.
         """
         now = self._now()
         if not final and now - self._recent[-1][0] < SHOW_EVERY_SECONDS:
@@ -131,7 +131,7 @@ class Progress:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Does not count the time spent within it as part of the speed."""
+        """Excludes the time spent in the block from the speed."""
         since = time.monotonic()
         yield
         self._aside += time.monotonic() - since
@@ -142,7 +142,7 @@ class Progress:
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows elapsed time for work of unknown length, such as "loading the model". Short work is not mentioned."""
+    """Shows elapsed time for work of unknown length, such as "loading the model". Short work prints nothing."""
     began, ended = time.monotonic(), threading.Event()
 
     def show() -> None:
@@ -166,24 +166,24 @@ def working(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stage(what: str) -> Iterator[None]:
-    """Prints what begins, and then does what `working` does."""
+    """Prints the name of the work, and then acts as `working`."""
     say(what)
     with working(what):
         yield
 
 
 def is_terminal(stream: Any) -> bool:
-    """Returns whether a stream is a terminal whose lines can be written over."""
+    """Returns whether a stream is a terminal whose lines can be overwritten."""
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def clock(seconds: float) -> str:
-    """Returns seconds as h:mm:ss or m:ss."""
+    """Formats seconds as h:mm:ss or m:ss."""
     minutes, seconds = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """Returns a number with the name of what is counted: "1 pair", "2,000 pairs"; `several` is the plural if not with an s."""
+    """Formats a count with its noun: "1 pair", "2,000 pairs"; `several` is an irregular plural."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"

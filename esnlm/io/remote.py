@@ -1,6 +1,6 @@
-"""Runs and token stores in the cloud (s3://, gs://): copied into a cache to be read, and run directories uploaded.
+"""Copies runs and token stores from the cloud (s3://, gs://) into a cache, and uploads run directories.
 
-fsspec speaks to the services, and s3fs and gcsfs find credentials, region and endpoint by themselves (docs/machines.md).
+fsspec connects to the services; s3fs and gcsfs find credentials, region and endpoint themselves (docs/machines.md).
 """
 
 import hashlib
@@ -20,37 +20,37 @@ from esnlm.io.console import say, warn
 from esnlm.io.json_file import write_json
 from esnlm.io.sealed_folder import MANIFEST, find_difference
 
-CACHE = "ESNLM_WORK"  # the environment variable that names the folder of all copies
-NOT_SENT = ("wandb/", ".")  # how names begin that stay on this machine
+CACHE = "ESNLM_WORK"  # the environment variable for the folder of all copies
+NOT_SENT = ("wandb/", ".")  # prefixes of names that are not uploaded
 STEPS = ("checkpoints/", "sums/")  # a run's folders with a sealed folder for each step
-TAGS = ("size", "ETag", "etag", "mtime", "created")  # what tells a changed object from the one that was fetched
+TAGS = ("size", "ETag", "etag", "mtime", "created")  # the properties that reveal a changed object
 
 
 def is_url(place: str | Path) -> bool:
-    """Returns whether a place is named by a URL. A `Path` of one has lost a slash."""
+    """Returns whether a place is a URL, also one that lost a slash as a `Path`."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://|(s3|gs):/", str(place)) is not None
 
 
 def full_name(place: str | Path) -> str:
-    """Returns a URL with both its slashes, and a path as it was given."""
+    """Returns a URL with both slashes, or a path unchanged."""
     return re.sub("^(s3|gs):/+", r"\1://", str(place))
 
 
 def run_copy(place: str | Path, step: int | None = None, every_step: bool = False, untrained: bool = False) -> Path:
-    """Returns a run directory on this machine: `place` itself, or a copy of the run at a URL as it is now.
+    """Returns a run directory on this machine: `place` itself, or a current copy of the run at a URL.
 
-    The copy has the checkpoint of `step`, or every one, or none (`untrained`). By default it is the newest that verifies,
-    with a warning for each one passed over.
+    The copy has the checkpoint of `step`, all checkpoints, or none (`untrained`). By default it has the newest that verifies,
+    with a warning for each damaged one.
     """
     if not is_url(place):
         return Path(place)
     bucket = _Bucket(place)
     if "config.yaml" not in bucket.files:
-        raise InputError(f"{bucket.url}: not a run directory: it has no config.yaml; give one that train.py wrote")
+        raise InputError(f"{bucket.url}: not a run directory (no config.yaml); give one that train.py wrote")
     steps = [int(name.split("/")[1]) for name in bucket.files if re.fullmatch(rf"{STEPS[0]}\d+/{MANIFEST}", name)]
     if step is not None and step not in steps:
         there = ", ".join(map(str, sorted(steps))) or "none"
-        raise InputError(f"{bucket.url}/checkpoints: no checkpoint of step {step}; there are: {there}")
+        raise InputError(f"{bucket.url}/checkpoints: no checkpoint of step {step}; available: {there}")
     folder = bucket.fetch([name for name in bucket.files if not name.startswith((*STEPS, *NOT_SENT))])
     for number in [] if untrained else sorted(steps, reverse=True) if step is None else [step]:
         checkpoint = f"{STEPS[0]}{number}"
@@ -63,20 +63,20 @@ def run_copy(place: str | Path, step: int | None = None, every_step: bool = Fals
 
 
 def store_copy(place: str | Path) -> Path:
-    """Returns a folder on this machine with the token store at a URL. `open_store` verifies it."""
+    """Copies the token store at a URL to this machine and returns its folder. `open_store` verifies it."""
     bucket = _Bucket(place)
     return bucket.fetch(list(bucket.files))
 
 
 class Upload:
-    """Copies a run directory to a URL; each call sends what has changed since the last one.
+    """Copies a run directory to a URL; each call uploads the changes since the last one.
 
-    The manifest of a checkpoint goes up last, and without it a checkpoint does not count: the run at the URL can be used
-    at any moment.
+    The manifest of a checkpoint is uploaded last, and a checkpoint without it is ignored, so the run at the URL is usable at
+    any moment.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
-        """Raises InputError if the URL has anything else than this run, or cannot be reached."""
+        """Raises InputError if the URL holds anything but this run, or cannot be reached."""
         if not is_url(url):
             raise InputError(f"{url}: not a URL; give one such as s3://bucket/runs/first")
         self._folder, self._bucket = folder, _Bucket(url)
@@ -84,17 +84,17 @@ class Upload:
         own, there = folder / "config.yaml", self._bucket.files
         is_own = "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
         if there and not is_own:
-            also = f"or copy that run to {folder} to go on with it"
-            raise InputError(f"{url}: has another run or other files; name another place with --upload, {also}")
+            also = f"or copy that run to {folder} to continue it"
+            raise InputError(f"{url}: holds another run or other files; name another URL with --upload, {also}")
 
     def __call__(self, last: bool = False) -> None:
-        """Sends what is new. A failure is a warning, and the next call tries again; of the `last` one it is an InputError."""
+        """Uploads changes. Warns on failure, and the next call tries again; on the `last` call, raises InputError."""
         try:
             self._send()
         except (InputError, OSError) as error:
             if last:
-                raise InputError(f"{error}; {self._folder} is whole, and the same command uploads the rest") from None
-            warn(f"not uploaded for now, and training goes on: {error}")
+                raise InputError(f"{error}; {self._folder} is complete; the same command uploads the rest") from None
+            warn(f"upload failed, training continues: {error}")
 
     def _send(self) -> None:
         bucket, folder = self._bucket, self._folder
@@ -111,7 +111,7 @@ class Upload:
 
 
 def _part(name: str) -> int:
-    """Returns when a file goes up: metrics and the like (0), checkpoints, their manifests, the run's manifest and summary."""
+    """Returns the upload order of a file: metrics etc. (0), checkpoints, their manifests, the run's manifest and summary."""
     if name in (MANIFEST, "summary.json"):
         return 3
     return 0 if "/" not in name else 2 if name.endswith(f"/{MANIFEST}") else 1
@@ -137,7 +137,7 @@ class _Bucket:
         self._asked(self._fs.rm_file, f"{self._root}/{name}")
 
     def fetch(self, wanted: list[str]) -> Path:
-        """Fetches the wanted files that are not on this machine as they are now, and returns their folder."""
+        """Fetches the wanted files that are missing or outdated on this machine, and returns their folder."""
         unique = re.sub("[^A-Za-z0-9.]+", "-", self.url)[-80:] + hashlib.sha256(self.url.encode()).hexdigest()[:8]
         place = Path(os.environ.get(CACHE) or Path.home() / ".cache/esnlm/cloud").absolute() / unique
         folder, record = place / self._root.rpartition("/")[2], place / "fetched.json"
@@ -160,7 +160,7 @@ class _Bucket:
         return folder
 
     def _asked(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Calls fsspec. What it and the services raise, which has no common class, becomes an InputError."""
+        """Calls fsspec, and converts the exceptions of the services, which have no common class, to InputError."""
         try:
             return function(*arguments, **options)
         except ImportError as error:

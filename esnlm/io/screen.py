@@ -1,4 +1,4 @@
-"""Text and tables on standard output, by rich. Text is broken to fit a terminal; figures are never cut."""
+"""Prints text and tables on standard output, with rich. Text wraps to fit a terminal; figures are never cut."""
 
 import os
 import sys
@@ -12,19 +12,19 @@ from rich.table import Table
 
 from esnlm.io.console import is_terminal
 
-UNBROKEN = 1_000_000  # columns: as many as any line needs
-NARROWEST_TEXT = 16  # columns that a broken text keeps
+UNBROKEN = 1_000_000  # columns, enough for any line
+NARROWEST_TEXT = 16  # minimum columns of wrapped text
 
 
 class Screen:
-    """Where results are shown to a person.
+    """Prints results.
 
     Example:
         Screen().table(["run", "NLL"], [["small", "2.18"], ["large", "1.97"]], align="lr")
     """
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        """Shows results on standard output, as wide as the terminal; without one there is no limit."""
+        """Prints on standard output, with the width of the terminal, or unlimited without one."""
         stream = sys.stdout if stream is None else stream
         self._console = Console(
             file=stream,
@@ -37,7 +37,7 @@ class Screen:
         self.width = width or (Console(file=stream).width if is_terminal(stream) else UNBROKEN)
 
     def line(self, text: str = "") -> None:
-        """Shows a line of text."""
+        """Prints a line of text."""
         self._console.print(text, width=self.width)
 
     def table(
@@ -47,16 +47,16 @@ class Screen:
         align: str = "lr",
         bold: Collection[str] = (),
     ) -> None:
-        """Shows a table; an empty header is none.
+        """Prints a table; an empty header is left out.
 
         Args:
-            align: A letter a column, l (text, broken if there is no room) or r (figures, never broken); the last one stands
-                for all further columns.
-            bold: The rows whose first cell is one of these are shown in bold letters.
+            align: one letter per column, l (text, wrapped if needed) or r (figures, never wrapped); the last letter applies to
+                all further columns.
+            bold: rows whose first cell is one of these are bold.
         """
         lines = [list(row) for row in rows]
         table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=bool(header), header_style="bold")
-        needed = 0  # columns of the terminal
+        needed = 0  # terminal columns
         for i, cells in enumerate(zip_longest(header, *lines, fillvalue="")):
             width = max(cell_len(part) for cell in cells for part in cell.split("\n"))
             is_text = (align + align[-1] * i)[i] == "l"

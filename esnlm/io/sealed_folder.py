@@ -1,4 +1,4 @@
-"""A manifest of the sha256 of files in a folder, so that any change of them is found and named."""
+"""A manifest with the sha256 of the files in a folder, which detects and names changed files."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ class Manifest:
     path: Path  # of the manifest itself, in that folder
 
     def read(self) -> dict[str, Any] | None:
-        """Returns what the manifest holds, or None if there is none. Raises InputError if it is damaged."""
+        """Returns the content of the manifest, or None if it is missing. Raises InputError if it is damaged."""
         if not self.path.exists():
             return None
         if (content := remove_seal(self.path.read_bytes())) is None:
-            raise InputError(f"{self.path}: changed since it was written; restore it, or delete it to verify nothing")
+            raise InputError(f"{self.path}: changed since it was written; restore it, or delete it to skip checks")
         return content
 
     def add(self, *paths: Path, **facts: Any) -> None:
-        """Records the sha256 of those files, and of those in folders, that exist, and facts as JSON has them."""
+        """Records the sha256 of these files and of the files in these folders, if they exist, and JSON values."""
         known = self.read() or {}
         files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
         found = {file.relative_to(self.path.parent).as_posix(): file_sha256(file) for file in files if file.is_file()}
         write_file(self.path, add_seal(known | facts | {"files": known.get("files", {}) | found}))
 
     def find_damage(self, *paths: Path) -> list[str]:
-        """Returns a line for each recorded file, among `paths` and in them, that is missing or has changed."""
+        """Returns a line for each recorded file in `paths` that is missing or has changed."""
         lines = []
         for name, expected in (self.read() or {"files": {}})["files"].items():
             file = self.path.parent / name
@@ -47,7 +47,7 @@ class Manifest:
 
 
 def find_difference(folder: Path) -> str | None:
-    """Reads all of a folder. Returns None if each file is as its manifest says, else a line: the bad file and why."""
+    """Verifies a folder. Returns None if all files match its manifest, else a line with the bad file and the reason."""
     if not folder.is_dir():
         return "no such folder"
     manifest = Manifest(folder / MANIFEST)
@@ -61,6 +61,6 @@ def find_difference(folder: Path) -> str | None:
 
 
 def file_sha256(path: Path) -> str:
-    """Returns the sha256 of a file's bytes, in hexadecimal."""
+    """Returns the sha256 of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

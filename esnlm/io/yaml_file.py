@@ -1,4 +1,4 @@
-"""Reads YAML; no key may stand twice in one section."""
+"""Reads YAML, and rejects duplicate keys in a section."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def read_tree(file: Path, advice: str) -> Any:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Refuses a key that stands twice, of which YAML keeps the last: one of two learning rates would be lost."""
+    """Rejects duplicate keys. YAML would silently keep the last, such as one of two learning rates."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = set()

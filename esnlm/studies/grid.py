@@ -15,17 +15,17 @@ from esnlm.studies.study_file import GridFile, find_base, read_experiment, requi
 
 
 class Cell(NamedTuple):
-    """A row of the table: runs that differ in their seed only."""
+    """A row of the table: runs that differ only in their seed."""
 
     name: str
     base: Path
-    case: str  # "" if its block has no cases
+    case: str  # "" if the block has no cases
     values: dict[str, Any]  # its point in the grid, by dotted key
     settings: dict[str, Any]  # case and point together
 
 
 def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
-    """Puts lists such as `--seed=[0, 1]` in place of the study's seeds and axes, and returns the other overrides."""
+    """Replaces the study's seeds and axes by lists such as `--seed=[0, 1]`, and returns the other overrides."""
     others = []
     for word in overrides:
         key, _, text = word.removeprefix("--").partition("=")
@@ -42,24 +42,24 @@ def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
 
 
 def make_cells(grid: GridFile, file: Path) -> list[Cell]:
-    """Returns the rows of a grid, in the order of the file. Raises InputError if two have one name, or a base is missing."""
+    """Returns the rows of a grid, in file order. Raises InputError if two have the same name, or a base is missing."""
     cells: dict[str, Cell] = {}
     for block in grid.runs:
         base, names = find_base(file, block.base or grid.base), short_names(list(block.grid))
         for (case, settings), values in itertools.product(block.cases.items(), itertools.product(*block.grid.values())):
             point = dict(zip(block.grid, values, strict=True))
             parts = [*([case] if case else []), *(f"{names[key]}={spell(value)}" for key, value in point.items())]
-            name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"  # of a folder, too
+            name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"  # also a folder's name
             if taken := {"run", "seed"} & {*settings, *point} or {*settings} & {*point}:
-                raise InputError(f"{file}: {name}: {min(taken)} is for seeds and out, or for the block's grid, to set")
+                raise InputError(f"{file}: {name}: {min(taken)} is set by seeds and out, or by the block's grid")
             if name in cells:
-                raise InputError(f"{file}: two cells have the name {name}: give one of them a case of its own")
+                raise InputError(f"{file}: two cells have the name {name}: give one its own case")
             cells[name] = Cell(name, base, case, point, settings | point)
     return list(cells.values())
 
 
 def make_runs(grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = ()) -> list[Run]:
-    """Returns every run, cell by cell. Raises InputError for a configuration or an override (`--key=value`) that cannot be used."""
+    """Returns all runs, cell by cell. Raises InputError if a configuration or an override (`--key=value`) is invalid."""
     runs, cells = [], make_cells(grid, file)
     require_free(file, overrides, {"run", "seed"}.union(*(cell.settings for cell in cells)))
     for cell in cells:
@@ -72,5 +72,5 @@ def make_runs(grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = 
 
 
 def spell(value: Any) -> str:
-    """Returns a value as the command line has it."""
+    """Returns a value as written on the command line."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""A run of a study, the figures of a finished one, and whether it is the run that the study asks for."""
+"""The runs of a study: their commands, their figures, and the check that their settings match the study."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +13,13 @@ from esnlm.reporting.run_table import FIGURES
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import settings
 
-# Title and digits of each. All are in summary.json but blimp, the overall accuracy on minimal pairs in percent.
+# Title and digits of each. All come from summary.json except blimp, the overall accuracy on minimal pairs in percent.
 OF_SUMMARY = (
     *("trainable_params", "total_params", "total_entries", "train_nll", "val_nll", "val_nll_without_eos"),
     *("val_bits_per_byte", "perplexity", "seconds", "tokens_per_second"),
 )
 MEASURES = {name: FIGURES[name] for name in OF_SUMMARY} | {"blimp": ("minimal pairs, %", 1)}
-BASELINES = {"length": "length only", "unigram": "a unigram model of the training text"}  # of reports on minimal pairs
+BASELINES = {"length": "length only", "unigram": "a unigram model of the training text"}  # in reports on minimal pairs
 
 
 class Run(NamedTuple):
@@ -28,7 +28,7 @@ class Run(NamedTuple):
     cell: str
     experiment: Experiment
     base: Path  # its configuration file
-    settings: list[str]  # `--key=value` beside the base, without run and seed
+    settings: list[str]  # `--key=value` in addition to the base, without run and seed
 
     @property
     def directory(self) -> Path:
@@ -39,7 +39,7 @@ class Run(NamedTuple):
         return self.directory.name
 
     def commands(self, blimp: Path | None) -> list[list[str]]:
-        """Returns the words after `esnlm` of the commands that train the run and score it."""
+        """Returns the arguments of `esnlm` to train the run and to score it."""
         own = [f"--run={self.directory}", f"--seed={self.experiment.seed}"]
         train = ["train", "--config", str(self.base), *self.settings, *own]
         score = ["blimp", "--run", str(self.directory), "--data", str(blimp), "--overwrite"]
@@ -50,7 +50,7 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     """Returns the figures of a run, with MEASURES as numbers or None; None if it is not finished.
 
     Args:
-        pairs: digest of the minimal pairs that count; None: those that the run was scored on.
+        pairs: digest of the minimal pairs to require; None: any pairs.
     """
     directory = RunDirectory(run.directory)
     summary = directory.read_summary()
@@ -59,7 +59,7 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     known = run_table.figures(summary)
     found: dict[str, Any] = {name: known.get(name) for name in MEASURES}
     if "train_nll_of" in summary and summary["status"] != "diverged":
-        found["train_nll"] = None  # not the mean over an epoch of Ueda et al. 2025a
+        found["train_nll"] = None  # not the epoch mean of Ueda et al. 2025a
     versions = ", ".join(f"{name} {summary['versions'][name]}" for name in ("esnlm", "jax", "numpy"))
     found |= {
         "run": run.name,
@@ -77,14 +77,14 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     report = blimp_report.read(file) if file.exists() else None
     if report and report["step"] == summary["step"] and pairs in (None, report["data"]["sha256"]):
         found["pairs_sha256"] = report["data"]["sha256"]
-        found["blimp"] = report["overall"]["accuracy"]  # None for a model that has collapsed
+        found["blimp"] = report["overall"]["accuracy"]  # None if the model has collapsed
         for name in BASELINES:
             found[f"blimp_{name}"] = report["baselines"].get(name, {}).get("overall", {}).get("accuracy")
     return found
 
 
 def require_same(run: Run) -> None:
-    """Raises InputError if the run was begun with other settings, or on other text, than the study has now."""
+    """Raises InputError if the run was begun with other settings, or on other text, than the study's."""
     directory, advice = RunDirectory(run.directory), "give the same, or another folder with --out"
     if directory.config.exists():
         free = [key for key in settings.MAY_CHANGE if "precision" not in key]
@@ -92,4 +92,4 @@ def require_same(run: Run) -> None:
         known = (directory.read_summary() or {}).get("data_sha256") or {}
         for part, sha256 in (run.experiment.data.text_sha256() or {}).items():
             if known.get(part, sha256) != sha256:
-                raise InputError(f"{run.directory}: was begun with another {part} text than now; {advice}")
+                raise InputError(f"{run.directory}: was begun with another {part} text; {advice}")

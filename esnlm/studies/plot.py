@@ -1,4 +1,4 @@
-"""The picture of a grid: losses and minimal pairs of its cells, beside published values."""
+"""Plots a grid: losses and minimal-pair accuracies of its cells, with published values."""
 
 import math
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from esnlm.reporting.plots import COLOURS, FAINT, INK
 from esnlm.studies.measures import MEASURES
 
 PANELS = ("train_nll", "val_nll", "blimp")
-FAR = 100.0  # losses whose ratio is larger, as those of runs that diverged, have a logarithmic scale
+FAR = 100.0  # a larger ratio of losses, as with diverged runs, needs a logarithmic scale
 UNKNOWN = (math.nan,) * 3
 
 
 def plot_grid(tree: Mapping[str, Any]) -> bytes | None:
-    """Returns a PNG of what table.json holds, or None if nothing is measured yet or matplotlib is missing."""
+    """Returns a PNG of the content of table.json, or None if nothing is measured yet or matplotlib is missing."""
     cells, published = {cell["cell"]: cell["means"] for cell in tree["cells"]}, tree["reference"]["cells"]
     names = list(dict.fromkeys([*cells, *published]))
     found = {key: np.array([_mean(cells[name][key]) if name in cells else UNKNOWN for name in names]) for key in PANELS}
@@ -40,13 +40,13 @@ def plot_grid(tree: Mapping[str, Any]) -> bytes | None:
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
     axes[0].set_yticks(rows, names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
-    title = f"{tree['study']}: means, with 95 % intervals from three seeds on"
+    title = f"{tree['study']}: means, with 95 % intervals for three or more seeds"
     figure.suptitle(title, x=0.02, ha="left", color=INK, fontsize=10)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return plots.png(figure)
 
 
 def _mean(found: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Returns a mean and the ends of its interval, nan if it is not finite."""
+    """Returns a mean and the bounds of its interval, nan if not finite."""
     mean = found["mean"]
     return UNKNOWN if mean is None or not math.isfinite(mean) else (mean, *(found["interval"] or (mean, mean)))

@@ -1,4 +1,4 @@
-"""Runs of a study side by side: `esnlm train` and `esnlm blimp` in processes of their own, each run with a log."""
+"""Trains the runs of a study in parallel: `esnlm train` and `esnlm blimp` in separate processes, one log per run."""
 
 import os
 import signal
@@ -15,14 +15,14 @@ from esnlm.errors import InputError
 from esnlm.io.console import clock, end_status, say, status, tell
 
 INTERRUPTED = 75
-SECONDS = 0.2  # between two looks at a process
+SECONDS = 0.2  # between checks of a process
 
 Slot = dict[str, str]  # environment variables of a process
 Task = Callable[[Slot], None]
 
 
 class Pool:
-    """Workers side by side. SIGINT and SIGTERM ask all processes to save and stop, and then `asked` is true."""
+    """Parallel workers. SIGINT and SIGTERM ask all processes to save and stop, and set `asked`."""
 
     def __init__(self, logs: Path, done: int, total: int) -> None:
         self.asked, self.failed, self.lock = False, dict[str, int](), threading.Lock()
@@ -30,7 +30,7 @@ class Pool:
         logs.mkdir(parents=True, exist_ok=True)
 
     def work(self, slots: Sequence[Slot], tasks: Sequence[Task]) -> int:
-        """Does tasks in their order, one at a time in each slot, and returns the exit status of the study."""
+        """Runs tasks in order, one at a time per slot, and returns the exit status of the study."""
         left = iter(tasks)
 
         def work_in(slot: Slot) -> None:
@@ -47,7 +47,7 @@ class Pool:
             with ThreadPoolExecutor(len(slots)) as threads:
                 working = [threads.submit(work_in, slot) for slot in slots]
                 while (now := wait(working, timeout=1)).not_done:
-                    # After an error, such as a table that cannot be written, the others save and stop.
+                    # After an error, such as an unwritable table, the others save and stop.
                     self.asked = self.asked or any(each.exception() for each in now.done)
                     status(f"{self._done} of {self._total} runs done after {clock(time.monotonic() - began)}")
         finally:
@@ -59,15 +59,15 @@ class Pool:
         if self.failed:
             tell(f"failed: {', '.join(self.failed)}; the same command tries again")
         if self.asked:
-            tell("stopped; the same command goes on")
+            tell("stopped; the same command resumes")
             return INTERRUPTED
-        return max((max(code, 1) for code in self.failed.values()), default=0)  # a negative one is a signal's
+        return max((max(code, 1) for code in self.failed.values()), default=0)  # negative codes are signals
 
     def run(
         self, name: str, commands: list[list[str]], slot: Slot, is_hopeless: Callable[[], bool] = lambda: False
     ) -> str:
-        """Runs commands of `esnlm` one after the other. Returns how that ended: done, stopped, given up (if hopeless) or failed."""
-        say(f"{name}: begins, {self._done} of {self._total} done")
+        """Runs `esnlm` commands one after another. Returns the outcome: done, stopped, given up (if hopeless) or failed."""
+        say(f"{name}: starting, {self._done} of {self._total} done")
         for words in commands:
             with open(self._logs / f"{name}.log", "ab") as log:
                 line, env = [sys.executable, "-m", "esnlm", *words], os.environ | slot
@@ -88,7 +88,7 @@ class Pool:
         return "done"
 
     def reason(self, name: str) -> str:
-        """Returns why a run failed: the last error of its log, or its status."""
+        """Returns the reason why a run failed: the last error in its log, or its status."""
         log = self._logs / f"{name}.log"
         errors = [line for line in log.read_text(errors="replace").split("\n") if line.startswith("error: ")]
         return errors[-1] if self.failed[name] == 2 and errors else f"ended with status {self.failed[name]} ({log})"
@@ -98,9 +98,9 @@ class Pool:
 
 
 def find_slots(jobs: str | None) -> list[Slot]:
-    """Returns a slot for each process of `--jobs`: a number, auto (one a GPU, or for every two cores), None for one."""
+    """Returns a slot for each process of `--jobs`: a number, auto (one per GPU or per two cores), None for one."""
     if jobs not in (None, "auto") and not (jobs.isdigit() and int(jobs) > 0):
-        raise InputError(f"--jobs is {jobs}: give a number from 1 up, or auto")
+        raise InputError(f"--jobs is {jobs}: give a number of at least 1, or auto")
     if jobs in (None, "1"):
         return [{}]
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]

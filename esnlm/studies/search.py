@@ -1,4 +1,4 @@
-"""A study of kind `search`: Optuna proposes the settings of each run, a trial, by the results of those before."""
+"""A study of kind `search`: Optuna proposes the settings of each run, a trial, from the results of earlier ones."""
 
 import dataclasses
 import importlib.util
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 STORAGE = "trials.log"
-BESIDE = ("train_nll", "val_nll", "val_bits_per_byte", "blimp", "trainable_params", "seconds")  # the objective
-SLOWEST_START = 4  # no trial is given up in this part of its updates: a low learning rate starts slowly [ours]
+BESIDE = ("train_nll", "val_nll", "val_bits_per_byte", "blimp", "trainable_params", "seconds")  # also shown
+SLOWEST_START = 4  # no trial is given up in the first quarter of its updates: low learning rates start slowly [ours]
 
 
 def run_search(
     study: SearchFile, file: Path, out: Path, only_plan: bool, overrides: Sequence[str], command: str, jobs: str | None
 ) -> int:
-    """Runs what is left of a search, or says what that is; as `study.run_study`."""
+    """Runs or lists the remaining trials of a search, as `study.run_study` does."""
     if importlib.util.find_spec("optuna") is None:
         raise InputError("a study of kind search needs Optuna: pip install 'esnlm[search]'")
     search = _Search(study, file, out, overrides, command)
@@ -55,42 +55,42 @@ def run_search(
 
 
 class _Search:
-    """A search in the process that runs it. What Optuna knows is in the study's folder."""
+    """A running search. Optuna's data is in the study's folder."""
 
     optuna_study: "Study"
-    waiting: "list[Trial]"  # begun and without a result
+    waiting: "list[Trial]"  # begun, without a result
     pool: Pool
 
     def __init__(self, study: SearchFile, file: Path, out: Path, overrides: Sequence[str], command: str) -> None:
-        """Checks the file and the ends of all ranges."""
+        """Checks the file and the bounds of all ranges."""
         self.study, self.file, self.out, self.overrides, self.command = study, file, out, list(overrides), command
         self.base = find_base(file, study.base)
         if bad := [key for key in study.search if key in ("run", "seed") or key.startswith("data.validation")]:
-            raise InputError(f"{file}: search.{bad[0]}: losses could not be compared: leave it out")
+            raise InputError(f"{file}: search.{bad[0]}: it would make losses incomparable: leave it out")
         require_free(file, self.overrides, {"run", *study.search})
         self.experiment = self.make_run(0, {}).experiment
         data = self.experiment.data
-        data.size()  # finds a token store that cannot be used
+        data.size()  # raises if a token store is not usable
         self.pairs = None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
         known = {"blimp": self.pairs or data.has_minimal_pairs, "train_nll": True}
         if not known.get(study.objective, getattr(data, "validation", "made with the corpus")):
             what = "minimal pairs with blimp" if study.objective == "blimp" else "a text with data.validation"
             raise InputError(f"{file}: objective is {study.objective}: name {what}")
-        self.sign = -1.0 if study.objective == "blimp" else 1.0  # times a value: the less, the better
+        self.sign = -1.0 if study.objective == "blimp" else 1.0  # factor that makes lower values better
         ends = {key: place.choices or [place.low, place.high] for key, place in study.search.items()}
         for key, values in ends.items():
             for value in values:
                 self.make_run(0, {name: its[0] for name, its in ends.items()} | {key: value})
 
     def make_run(self, number: int, values: dict[str, Any]) -> Run:
-        """Returns the run of a trial. Raises InputError if its settings cannot be used together."""
+        """Returns the run of a trial. Raises InputError if its settings are incompatible."""
         name, chosen = f"trial-{number:04}", [f"--{key}={spell(value)}" for key, value in values.items()]
         settings = [*chosen, *self.overrides]
         where = [*settings, f"--run={self.out / 'runs' / name}"]
         return Run(name, read_experiment(self.file, ", ".join(chosen), self.base, where), self.base, settings)
 
     def open(self) -> "_Search":
-        """Opens Optuna's study. Raises InputError if it was begun with a definition that cannot be compared."""
+        """Opens Optuna's study. Raises InputError if it was begun with an incompatible definition."""
         import optuna
         from optuna.storages.journal import JournalFileBackend
 
@@ -118,7 +118,7 @@ class _Search:
         return sum(trial.state.is_finished() for trial in self.optuna_study.get_trials(deepcopy=False))
 
     def run(self, jobs: str | None) -> int:
-        """Runs what is left of the trials and returns the exit status."""
+        """Runs the remaining trials and returns the exit status."""
         import optuna
 
         begun = self.optuna_study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
@@ -132,14 +132,14 @@ class _Search:
         return status
 
     def next_trial(self) -> "Trial":
-        """Returns a trial that has no result yet, or else a new one, proposed by the results so far."""
+        """Returns a trial without a result, or else a new one, proposed from the results so far."""
         import optuna
 
         if self.waiting:
             return self.waiting.pop(0)
         known = flatten(as_dict(self.experiment))
         sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[self.study.sampler]
-        # seeded by number, so that a search that was stopped goes on as an undisturbed one
+        # seeded by number, so that a resumed search proposes the same trials as an uninterrupted one
         number = len(self.optuna_study.trials)
         seed = np.random.SeedSequence([self.study.seed, number]).generate_state(1)[0]
         self.optuna_study.sampler = sampler(seed=int(seed))
@@ -148,14 +148,14 @@ class _Search:
         )
 
     def try_out(self, slot: Slot) -> None:
-        """Runs a trial and tells Optuna how it ended. One that was stopped or failed goes on with the next command."""
+        """Runs a trial and reports its outcome to Optuna. The next command continues a stopped or failed trial."""
         from optuna.trial import TrialState
 
         with self.pool.lock:
             trial = self.next_trial()
         try:
             run = self._run_of(trial)
-        except InputError as error:  # settings that cannot be used together
+        except InputError as error:  # incompatible settings
             tell(str(error))
             trial.set_user_attr("error", str(error))
             self.optuna_study.tell(trial, state=TrialState.FAIL)
@@ -164,13 +164,13 @@ class _Search:
         known = set(self.optuna_study.trials[trial.number].intermediate_values)
 
         def is_hopeless() -> bool:
-            """Reports to Optuna what the run has measured since the last time, and asks its pruner."""
+            """Reports the run's new measurements to Optuna, and asks its pruner."""
             if self.study.pruner == "none" or not metrics.exists():
                 return False
             found = read_metrics(metrics, self.study.prune_by)
             new = sorted(found.keys() - known)
             for step in new:
-                trial.report(self.sign * found[step], step)  # Optuna compares these in the objective's direction
+                trial.report(self.sign * found[step], step)  # Optuna compares reports in the objective's direction
             known.update(new)
             return bool(new) and trial.should_prune()
 
@@ -179,7 +179,7 @@ class _Search:
         with self.pool.lock:
             if ended == "done" and (figures := read_run(run, self.pairs)) is not None:
                 value = figures[self.study.objective]
-                # a model that diverged may have a figure by chance, and one that collapsed has none
+                # a diverged model may have a figure by chance, a collapsed one has none
                 bad = value is None or math.isnan(value) or figures["status"] == "diverged"
                 self.optuna_study.tell(trial, self.sign * math.inf if bad else value)
             elif ended == "given up":
@@ -189,7 +189,7 @@ class _Search:
             self.write()
 
     def write(self) -> None:
-        """Writes the table, from the best trial to the worst, and best.yaml."""
+        """Writes the table, the best trial first, and best.yaml."""
         trials = sorted(self.optuna_study.get_trials(deepcopy=False), key=self._rank)
         rows = [self._describe(trial) for trial in trials]
         runs = [row["measures"] for row in rows if row["measures"]]
@@ -206,7 +206,7 @@ class _Search:
         table.write_trials(self.out, made | {"trials": rows, "notes": notes})
 
     def _describe(self, trial: "FrozenTrial") -> dict[str, Any]:
-        """Returns a trial as table.json has it."""
+        """Returns the entry of a trial in table.json."""
         error, figures = trial.user_attrs.get("error"), None
         state = "failed" if error else "under way"
         if trial.state.name == "PRUNED":
@@ -226,7 +226,7 @@ class _Search:
 
 
 def distribution(place: Place, known: Any) -> "BaseDistribution":
-    """Returns a range as Optuna has it, of whole numbers if the base's own value, or else both ends, are whole."""
+    """Converts a range for Optuna, to whole numbers if the base's value, or else both bounds, are whole."""
     from optuna import distributions
 
     if place.low is None or place.high is None:
@@ -237,6 +237,6 @@ def distribution(place: Place, known: Any) -> "BaseDistribution":
 
 
 def read_metrics(file: Path, name: str) -> dict[int, float]:
-    """Returns the values of one name in metrics.jsonl, by update. The last line may be half written."""
+    """Returns the values of a metric in metrics.jsonl, by update. The last line may be incomplete."""
     lines = [json.loads(line) for line in file.read_text(errors="replace").split("\n")[:-1]]
     return {int(line["step"]): float(line[name]) for line in lines if name in line}

@@ -1,4 +1,4 @@
-"""A study: a file that names many runs. They are trained one by one or side by side, and one table shows them."""
+"""A study: a file that describes many runs, which are trained one by one or in parallel and shown in one table."""
 
 import functools
 import re
@@ -29,27 +29,27 @@ def run_study(
     jobs: str | None = None,
     part: str | None = None,
 ) -> int:
-    """Runs what is left of a study, or lists it. The whole file is checked before anything is trained.
+    """Runs or lists the remaining runs of a study. Checks the whole file before training.
 
     Args:
         file: the study file.
         out, blimp: folder and minimal pairs, instead of the file's own.
-        only_plan: list the runs and what is done.
-        overrides: `--section.key value` for every run; a list replaces what a grid's file lists.
-        command: the command, to stand in the table.
-        jobs: how many runs to train side by side, or "auto".
+        only_plan: list the runs and their progress.
+        overrides: `--section.key value` for all runs; a list replaces the list in a grid's file.
+        command: the command, for the table.
+        jobs: number of runs to train at the same time, or "auto".
         part: "I/N": train every N-th run only, from run I on, counted from 0.
 
     Returns:
-        0 when all is done; 75 when it was stopped and the same command goes on; otherwise the largest status of the
-        runs that failed. One that fails does not stop the others.
+        0 if all runs are done; 75 if the study was stopped, and the same command resumes it; otherwise the largest status of
+        the failed runs. A failed run does not stop the others.
     """
     grid, words = read_study(file), _with_equals(overrides)
     out, grid.blimp = out or grid.out or Path("studies") / file.stem, blimp or grid.blimp
     table.require_own(out, file.stem, grid.kind)
     if isinstance(grid, SearchFile):
         if part:
-            raise InputError(f"{file}: a search uses the results of all its trials: no --cell")
+            raise InputError(f"{file}: --cell is for grids only, since a search needs the results of all trials")
         return run_search(grid, file, out, only_plan, words, command, jobs)
     first, step = _parse_part(part)
     others = take_lists(grid, words)
@@ -57,7 +57,7 @@ def run_study(
     table.require_own(out, file.stem, grid.kind, [cell.name for cell in cells])
     for run in runs:
         require_same(run)
-        run.experiment.data.size()  # finds a token store that cannot be used
+        run.experiment.data.size()  # raises if a token store is not usable
     pairs = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
     ours = runs[first::step]
     left = [run for run in ours if not (found := read_run(run, pairs)) or pairs not in (None, found["pairs_sha256"])]
@@ -69,10 +69,10 @@ def run_study(
 
     notes, changed = [], [word for word in others if word.startswith(("--model.", "--training."))]
     if grid.reference.cells and changed:
-        notes.append(f"The published values are of other settings: the command line has {' '.join(changed)}.")
+        notes.append(f"The published values are for other settings: the command line has {' '.join(changed)}.")
 
     def write() -> None:
-        with FileLock(out / ".lock"):  # the processes of a SLURM array write one table
+        with FileLock(out / ".lock"):  # the processes of a SLURM array share one table
             rows, figures = [], [(run.cell, read_run(run, pairs)) for run in runs]
             for cell in cells:
                 its = [found for name, found in figures if name == cell.name and found]
@@ -102,7 +102,7 @@ def run_study(
 
 
 def _with_equals(words: Sequence[str]) -> list[str]:
-    """Returns settings of the command line as `--key=value` each."""
+    """Joins the settings of the command line as `--key=value`."""
     found, rest = [], list(words)
     while rest:
         word = rest.pop(0)
@@ -111,7 +111,7 @@ def _with_equals(words: Sequence[str]) -> list[str]:
 
 
 def _parse_part(text: str | None) -> tuple[int, int]:
-    """Returns I and N of `--cell I/N`; 0/1 stands for all runs."""
+    """Returns I and N of `--cell I/N`; 0/1 means all runs."""
     match = re.fullmatch(r"(\d+)/(\d+)", text or "0/1", re.ASCII)
     if match is None or int(match[1]) >= int(match[2]):
         raise InputError(f"--cell is {text}: give I/N with I from 0 to N - 1, such as 0/8 (sbatch --array=0-7)")

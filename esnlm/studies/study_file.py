@@ -1,4 +1,4 @@
-"""The keys of study files, and how one is read. A mistake is one line that names the file and the key."""
+"""Defines the keys of study files and reads them. Errors name the file and the key in one line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from esnlm.studies.measures import MEASURES
 
 
 class Section(BaseModel):
-    """A part of a study file. Unknown keys are refused."""
+    """A part of a study file. Rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class StudyFile(Section):
-    """The keys that both kinds of studies have."""
+    """The keys of both kinds of studies."""
 
     kind: str
     note: str = ""
@@ -47,7 +47,7 @@ class Block(Section):
 
 
 class Reference(Section):
-    """Published values, by the name of a cell."""
+    """Published values, by cell name."""
 
     source: str = ""
     cells: dict[str, dict[Measure, Published]] = {}
@@ -63,7 +63,7 @@ class GridFile(StudyFile):
 
 
 class Place(Section):
-    """Where a setting is searched: from low to high, both included, or among choices."""
+    """The search space of a setting: from low to high, both included, or choices."""
 
     low: int | FiniteFloat | None = None
     high: int | FiniteFloat | None = None
@@ -92,7 +92,7 @@ class SearchFile(StudyFile):
 
 
 def read_study(file: Path) -> GridFile | SearchFile:
-    """Reads a study file. Raises InputError if it is missing, not YAML or of another kind, or a key of it is wrong."""
+    """Reads a study file. Raises InputError if it is missing, not YAML, of an unknown kind, or has a wrong key."""
     tree = read_tree(file, "name a study file, such as those in configs/studies")
     kind = tree.get("kind") if isinstance(tree, dict) else None
     if kind not in ("grid", "search"):
@@ -106,15 +106,15 @@ def read_study(file: Path) -> GridFile | SearchFile:
 
 
 def find_base(file: Path, base: str | None) -> Path:
-    """Returns the configuration that a study file names, from the folder of the study file."""
+    """Returns the path of a study file's configuration, relative to the folder of the study file."""
     path = file.parent / (base or "")
     if not path.is_file():
-        raise InputError(f"{file}: base is {base}: name a configuration, from the study file's folder")
+        raise InputError(f"{file}: base is {base}: name a configuration, relative to the study file's folder")
     return path
 
 
 def read_experiment(file: Path, name: str, base: Path, settings: Sequence[str]) -> Experiment:
-    """Returns the configuration of a run. A mistake names the study file and the run."""
+    """Returns the configuration of a run. Errors name the study file and the run."""
     try:
         return config_io.read(base, settings)
     except InputError as error:
@@ -122,14 +122,14 @@ def read_experiment(file: Path, name: str, base: Path, settings: Sequence[str]) 
 
 
 def require_free(file: Path, overrides: Sequence[str], swept: set[str]) -> None:
-    """Raises InputError if the command line sets what the study file sweeps: the names of runs would be wrong."""
+    """Raises InputError if the command line sets a swept setting, which would make the names of runs wrong."""
     for word in overrides:
         key = word.partition("=")[0].removeprefix("--")
         if any(f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}.") for own in swept):
-            raise InputError(f"command line: --{key}: {file} sets it: change it there, or give a list for its list")
+            raise InputError(f"command line: --{key}: {file} sets it; change it there, or replace its list by a list")
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Returns for each dotted key its last part, or the whole key if two have the same last part."""
+    """Shortens dotted keys to their last part, except keys that share it."""
     last = [key.rpartition(".")[2] for key in keys]
     return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)}

@@ -1,4 +1,4 @@
-"""The files of a study: table.json with all figures, table.md with means and their intervals over seeds, and table.png."""
+"""Writes a study's table.json with all figures, table.md with means and intervals over seeds, and table.png."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -16,23 +16,23 @@ from esnlm.studies.measures import BASELINES, MEASURES
 from esnlm.studies.study_file import StudyFile
 
 LEGEND = (
-    "Mean over runs that differ in their seed [95 % interval over seeds by Student's t, from three seeds on]; published values as\n"
-    "printed (standard error). NLL is in nats per token; train NLL is the mean over the updates of the last epoch. Diverged runs (an\n"
-    "NLL that is not finite or above 10 ln V) count like all others."
+    "Mean over runs that differ only in their seed [95 % interval over seeds by Student's t, for three or more seeds]; published\n"
+    "values as printed (standard error). NLL is in nats per token; train NLL is the mean over the updates of the last epoch.\n"
+    "Diverged runs (an NLL that is not finite or above 10 ln V) are included."
 )
 MADE_FROM = {"words": "words", "vocab_size": "vocabulary", "epochs": "epochs", "learning_rate": "learning rate"}
 MADE_FROM |= {"seed": "seeds"}
 
-Figures = Mapping[str, Any]  # of a run, by measures.read_run
+Figures = Mapping[str, Any]  # of a run, from measures.read_run
 Tree = dict[str, Any]  # table.json
 
 
 def row(name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: str, **more: Any) -> Tree:
-    """Returns a cell of a grid: its runs, and {mean, se, interval, n} of each measure, None if n is too small."""
+    """Returns the entry of a grid's cell: its runs, and {mean, se, interval, n} of each measure, None if n is too small."""
     means = {}
     for measure in MEASURES:
         its = [run[measure] for run in runs if run[measure] is not None]
-        with np.errstate(invalid="ignore", over="ignore"):  # a diverged run may have any number
+        with np.errstate(invalid="ignore", over="ignore"):  # numbers of a diverged run may be infinite
             mean = float(np.mean(its)) if its else None
             error = float(np.std(its, ddof=1) / np.sqrt(len(its))) if len(its) > 1 else None
         means[measure] = {"mean": mean, "se": error, "interval": seed_interval(its), "n": len(its)}
@@ -40,12 +40,12 @@ def row(name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: st
 
 
 def require_own(out: Path, study: str, kind: str, names: Collection[str] | None = None) -> None:
-    """Raises InputError if the folder of a study holds another study, or has measured other cells than those of `names`."""
+    """Raises InputError if the folder holds another study, or measured cells that are not in `names`."""
     file = out / "table.json"
     if file.exists():
         tree = json.loads(file.read_bytes())
         if (tree.get("study"), tree.get("kind")) != (study, kind):
-            raise InputError(f"{out}: holds something else than the {kind} {study}; choose another folder with --out")
+            raise InputError(f"{out}: holds other results than the {kind} {study}; choose another folder with --out")
         measured = [cell["cell"] for cell in tree.get("cells", ()) if cell["runs"]]
         if names is not None and (lost := [name for name in measured if name not in names]):
             raise InputError(f"{out}: has runs of {lost[0]}, which this grid lacks; choose another folder with --out")
@@ -65,7 +65,7 @@ def head(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> T
 
 
 def write_cells(out: Path, tree: Tree, picture: bytes | None) -> None:
-    """Writes the files of a grid: a row a cell, with published values beside."""
+    """Writes the files of a grid: one row per cell, with published values."""
     cells, published = {cell["cell"]: cell for cell in tree["cells"]}, tree["reference"]["cells"]
     compared = {measure for values in published.values() for measure in values}
     header = ["", "runs"]
@@ -87,7 +87,7 @@ def write_cells(out: Path, tree: Tree, picture: bytes | None) -> None:
 
 
 def write_trials(out: Path, tree: Tree) -> None:
-    """Writes the files of a search: a row a trial, the best first."""
+    """Writes the files of a search: one row per trial, the best first."""
     rows = []
     for trial in tree["trials"]:
         values = [trial["values"].get(key) for key in tree["settings"]]
@@ -95,13 +95,13 @@ def write_trials(out: Path, tree: Tree) -> None:
         measured = [spell((trial["measures"] or {}).get(name), name) for name in tree["columns"]]
         rows.append([trial["run"], trial["state"], *chosen, *measured])
     header = ["", "state", *tree["settings"].values(), *(MEASURES[name][0] for name in tree["columns"])]
-    legend = "Trials from the best to the worst. NLL is in nats per token."
+    legend = "Trials, the best first. NLL is in nats per token."
     tree |= {"legend": legend, "table": {"header": header, "rows": rows}}
     _write(out, tree, [trial["measures"] for trial in tree["trials"] if trial["measures"]])
 
 
 def _write(out: Path, tree: Tree, runs: Sequence[Figures], picture: bytes | None = None) -> None:
-    """Writes table.json, from it table.md, and the picture as table.png."""
+    """Writes table.json and table.md, and the picture as table.png."""
     lines = "\n".join(markdown_table(tree["table"]["header"], tree["table"]["rows"], "llr"))
     origins = "\n".join(dict.fromkeys(f"on {run['origin']}" for run in runs))
     parts = [f"# {tree['study']}", tree["note"], made_from(runs), tree["legend"], lines, *tree["notes"], origins]
@@ -111,7 +111,7 @@ def _write(out: Path, tree: Tree, runs: Sequence[Figures], picture: bytes | None
 
 
 def made_from(runs: Sequence[Figures]) -> str:
-    """Returns a sentence on text, vocabulary, epochs, learning rates, seeds and hours; "" if there is no run."""
+    """Returns a sentence about text, vocabulary, epochs, learning rates, seeds and hours; "" without runs."""
     told = []
     for key, title in MADE_FROM.items():
         if values := sorted({run[key] for run in runs if run.get(key) is not None}):
@@ -121,7 +121,7 @@ def made_from(runs: Sequence[Figures]) -> str:
 
 
 def notes_on(runs: Sequence[Figures]) -> list[str]:
-    """Returns what a reader must know to compare runs with each other."""
+    """Returns notes on the comparability of runs."""
     found, beside = [], []
     for name, title in BASELINES.items():
         if values := [run[f"blimp_{name}"] for run in runs if run.get(f"blimp_{name}") is not None]:
@@ -134,17 +134,17 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
 
 
 def _spell_mean(found: Figures | None, measure: str, runs: int) -> str:
-    """Returns a mean with its interval, and the number of its runs if the row has more: a collapsed model has no accuracy."""
+    """Formats a mean with its interval, and its number of runs if the row has more (collapsed models have no accuracy)."""
     if found is None or found["mean"] is None:
         return ""
     low, high = found["interval"] or (0, 0)
-    # counts are the same in every run
+    # counts are equal in all runs
     interval = f" [{spell(low, measure)}, {spell(high, measure)}]" if low < high else ""
     return spell(found["mean"], measure) + interval + (f" of {found['n']}" if found["n"] < runs else "")
 
 
 def spell(value: float | None, measure: str) -> str:
-    """Returns a number with the digits of its measure, a very large loss by its order, and None as an empty text."""
+    """Formats a number with the digits of its measure, a very large loss by its magnitude, and None as ""."""
     if value is None:
         return ""
     digits = MEASURES[measure][1]

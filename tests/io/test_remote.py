@@ -94,7 +94,7 @@ def test_another_run_is_not_uploaded_over_this_one(run):
     Upload(run, URL)(last=True)
     Upload(run, URL)(last=True)
     (run / "config.yaml").write_text("another")
-    with pytest.raises(InputError, match="has another run or other files"):
+    with pytest.raises(InputError, match="holds another run or other files"):
         Upload(run, URL)
 
 
@@ -106,7 +106,7 @@ def test_an_outage_does_not_end_a_training_but_is_an_error_at_the_end(run, monke
         upload()
         with pytest.raises(InputError, match="the same command uploads the rest"):
             upload(last=True)
-    assert capsys.readouterr().err.count("not uploaded for now") == 2
+    assert capsys.readouterr().err.count("upload failed") == 2
     upload(last=True)
     assert "checkpoints/4/manifest.json" in there()
 

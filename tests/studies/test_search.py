@@ -80,7 +80,7 @@ def test_the_trial_with_the_higher_losses_is_given_up(write, monkeypatch, tmp_pa
         ("trials: 3", "trials: 3\nobjective: blimps", "objective: input should be 'val_nll'"),
         ("low: 8, high: 16", "low: 16, high: 8", "search.model.reservoir.state_size: low must be below high"),
         ("low: 8, high: 16", "low: -8, high: 16", "find.yaml: .*state_size"),
-        ("model.reservoir.leak_min", "data.validation_sentences", "losses could not be compared"),
+        ("model.reservoir.leak_min", "data.validation_sentences", "it would make losses incomparable"),
         ("model.reservoir.leak_min", "model.reservoir.leaks", "find.yaml: .*leaks"),
     ],
 )

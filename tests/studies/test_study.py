@@ -115,7 +115,7 @@ def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp
     assert len(asked) == before, "scored once"
     shutil.rmtree(train)
     shutil.copytree(made / "stores" / "validation", train)
-    with pytest.raises(InputError, match="one-seed0: was begun with another train text than now"):
+    with pytest.raises(InputError, match="one-seed0: was begun with another train text"):
         run_study(file, tmp_path / "scored", blimp=pairs)
 
 
@@ -155,7 +155,7 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(wr
         (STUDY.replace("[0.5, 0.9]", "0.5"), "runs.0.grid.model.reservoir.spectral_radius: input should be"),
         (STUDY.replace("[0.5, 0.9]", "[0.5, -0.9]"), "spectral_radius=-0.9: model.reservoir.spectral_radius"),
         (STUDY.replace("[0.5, 0.9]", "[0.5, 0.5]"), "two cells have the name spectral_radius=0.5"),
-        (STUDY.replace("model.reservoir.spectral_radius:", "seed:"), "seed=0.5: seed is for seeds and out"),
+        (STUDY.replace("model.reservoir.spectral_radius:", "seed:"), "seed=0.5: seed is set by seeds and out"),
         (STUDY.replace("val_nll: [5.25", "nll: [5.25"), "reference.cells.spectral_radius=0.9.nll.*val_nll"),
     ],
 )
