@@ -1,4 +1,4 @@
-"""The corpus of a run: its token stores and its tokenizer, opened and checked against what the run was begun with."""
+"""The corpus of a run: opens its token stores and tokenizer, and checks that they are those the run was begun with."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from esnlm.runs.directory import RunDirectory
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a run learns from and is measured on."""
+    """The training text, validation text and tokenizer of a run."""
 
     train: TokenStore
     validation: TokenStore | None
@@ -28,12 +28,12 @@ class Corpus:
 def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest: int | None = None) -> Corpus:
     """Opens the corpus of a run and saves its tokenizer and unigram counts in the run directory.
 
-    Raises InputError if a sentence is longer than `longest` tokens, or the data is not what the run was begun with.
+    Raises InputError if a sentence is longer than `longest` tokens, or the run was begun with other data.
     """
     train, validation = source.open(directory, seed)
     tokenizer = require_usable(train, validation, longest)
     if validation is not None and train.tokens_sha256 == validation.tokens_sha256:
-        warn(f"{validation.folder}: the sentences of the training store, whose loss is no validation")
+        warn(f"{validation.folder}: the same sentences as the training store, so this is no validation")
     splits = [store.manifest.get("versions", {}).get("nltk") for store in (train, validation) if store is not None]
     if None not in splits and len(set(splits)) > 1:
         warn(
@@ -46,7 +46,7 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
     tokenizer.save(directory.tokenizer)
     with writing(directory.unigram):
         np.save(directory.unigram, unigram_counts(train, tokenizer))
-    # This file comes last: where it lies, the tokenizer and the counts are whole and belong to this data.
+    # This file is written last: if it exists, the tokenizer and the counts are complete and belong to this data.
     write_json(directory.data, fingerprints(corpus))
     return corpus
 
@@ -79,14 +79,14 @@ def require_training_store(store: TokenStore, directory: RunDirectory) -> None:
 
 
 def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
-    """Counts how often each token is predicted in a store, (V,) int64: every token but the BOS of each sentence."""
+    """Counts the predicted tokens of a store, all but the BOS of each sentence, (V,) int64."""
     counts = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size).astype(np.int64)
     counts[tokenizer.bos] -= len(store)
     return counts
 
 
 def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
-    """Raises InputError if a store is not the one that the run was begun with."""
+    """Raises InputError if the run was begun with other stores."""
     begun, now = _begun_with(directory), fingerprints(corpus)
     for name, store in (("train", corpus.train), ("validation", corpus.validation)):
         if begun[name] != now[name]:

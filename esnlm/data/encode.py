@@ -1,4 +1,4 @@
-"""Text becomes encoded sentences, here or in worker processes: lines, sentences, token ids, and their counts."""
+"""Encodes text, here or in worker processes: lines to sentences to token ids, with counts."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # NLTK is an extra
 
 
 class Encoded(NamedTuple):
-    """The sentences of a chunk, with the short ones that will be dropped. `tokens` has the other ones only."""
+    """The sentences of a chunk, including short ones to drop, which `tokens` leaves out."""
 
     tokens: np.ndarray  # (sum of kept lengths,) uint32
     lengths: np.ndarray  # (sentences,) int64, counting BOS and EOS, before the cut
@@ -44,8 +44,8 @@ def chunk_encoder(
 ) -> Callable[[str], Encoded]:
     """Returns a function from a chunk of text to its encoded sentences.
 
-    Without Punkt's parameters a line is a sentence; with `across_lines` Punkt splits the chunk as one text, so that a sentence may
-    hold line ends. Lengths count BOS and EOS: a shorter sentence has no ids in the outcome, a longer one is cut.
+    Without Punkt's parameters, each line is a sentence; with `across_lines`, Punkt splits the chunk as one text, so that sentences
+    may contain line ends. Lengths count BOS and EOS: shorter sentences have no ids in the result, longer ones are cut.
     """
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
     no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
@@ -75,9 +75,9 @@ _encode: Callable[[str], Encoded]  # of a worker process
 
 
 def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: Any) -> Iterator[tuple[int, Encoded]]:
-    """Yields (source, encoded chunk) of (source, chunk) pairs, in their order, from so many processes and `chunk_encoder`'s arguments.
+    """Encodes (source, chunk) pairs with `count` processes, and yields (source, encoded chunk) in order.
 
-    Processes are spawned, not forked: this one may have threads (JAX, BLAS). Raises InputError if one died.
+    `arguments` are those of `chunk_encoder`. Spawns processes, since forking is unsafe with threads. Raises InputError if one died.
     """
     if count == 1:
         encode = chunk_encoder(*arguments)
@@ -88,18 +88,18 @@ def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: A
         pending: deque[tuple[int, Future[Encoded]]] = deque()
         for i, text in chunks:
             pending.append((i, pool.submit(_encode_here, text)))
-            if len(pending) > 2 * count:  # enough to keep all busy, and all that is ever in memory
+            if len(pending) > 2 * count:  # enough to keep all workers busy; bounds the memory
                 i, future = pending.popleft()
                 yield i, future.result()
         yield from ((i, future.result()) for i, future in pending)
     except BrokenProcessPool:
-        raise InputError("a worker process died, perhaps for want of memory: try fewer workers (--workers 1)") from None
+        raise InputError("a worker process died, perhaps out of memory: try fewer workers (--workers 1)") from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _start(*arguments: Any) -> None:
-    """Prepares a worker process, which ends with its parent, however that ends."""
+    """Prepares a worker process, which always ends with its parent."""
     global _encode
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -116,20 +116,20 @@ def _encode_here(text: str) -> Encoded:
 
 
 def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
-    """Encodes a text file of one sentence a line, to be read once, as a token store that no folder holds.
+    """Encodes a text file with one sentence per line as a token store in memory. Reads the file once.
 
-    White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
-    however short or long they are.
+    Strips white space at both ends of each line and skips blank lines. Keeps all sentences whole, whatever their length.
+
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
     chunks = [encode(text) for text in read_chunks(file)]
     if not any(len(chunk.lengths) for chunk in chunks):
-        raise InputError(f"{file}: empty, or nothing but white space: no sentence in it")
+        raise InputError(f"{file}: no sentence: the file is empty or all white space")
     return _store(file, tokenizer, Encoded(*map(np.concatenate, zip(*chunks, strict=True))))
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
-    """Encodes sentences as they are, as a token store that no folder holds. Raises InputError if there are none."""
+    """Encodes sentences unchanged as a token store in memory. Raises InputError if there are none."""
     return _store(Path("sentences"), tokenizer, _encode_list(sentences, tokenizer))
 
 
@@ -139,9 +139,9 @@ def write_sentences(
     tokenizer: Tokenizer,
     *,
     overwrite: bool = False,
-    rule: str = "sentences that were given in Python",
+    rule: str = "sentences given in Python",
 ) -> TokenStore:
-    """Writes a token store of sentences as they are. Raises InputError if there are none, or the folder is in use."""
+    """Writes a token store of unchanged sentences. Raises InputError if there are none, or the folder is in use."""
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
         writer.append(*_encode_list(sentences, tokenizer))
         return writer.finish(sentence_rule=rule)
@@ -149,7 +149,7 @@ def write_sentences(
 
 def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
     if not len(sentences):
-        raise InputError("no sentence to measure: give at least one")
+        raise InputError("no sentences; give at least one")
     ids = tokenizer.encode_batch(sentences)
     tokens = np.array([i for each in ids for i in (tokenizer.bos, *each, tokenizer.eos)], np.uint32)
     words = [len(sentence.split()) for sentence in sentences]

@@ -1,14 +1,14 @@
-"""A small English grammar with known probabilities, so that a trained model can be held against the truth.
+"""A small English grammar with known probabilities, so that a trained model can be compared with the truth.
 
-Five long-distance dependencies are in it: subject-verb agreement across distractors, relative clauses, reflexives,
-negative polarity, and fillers with their gaps. It is a probabilistic context-free grammar without recursion and without
-ambiguity: every sentence has exactly one derivation, so its probability is a product of rule probabilities, and the
+It has five long-distance dependencies: subject-verb agreement across distractors, relative clauses, reflexives,
+negative polarity, and fillers with their gaps. It is a probabilistic context-free grammar without recursion and
+ambiguity: each sentence has exactly one derivation, so its probability is a product of rule probabilities, and the
 entropy of the language is a finite sum.
 
     log_prob("The dogs near my cat sleep.")     # nats; -inf for "The dogs near my cat sleeps."
     entropy().nats_per_token                    # the NLL that no model can beat in expectation
 
-Held-out minimal pairs from the same lexicon are in `grammar_pairs.py`.
+`grammar_pairs.py` has held-out minimal pairs from the same lexicon.
 """
 
 import math
@@ -21,19 +21,19 @@ from itertools import accumulate
 from typing import NamedTuple
 
 Rules = dict[str, list[tuple[float, list[str]]]]
-"""Nonterminal -> alternatives, each its probability and its symbols. A symbol that is no key is a word."""
+"""Nonterminal -> alternatives, each with its probability and symbols. A symbol that is not a key is a word."""
 
-Forms = tuple[str, ...]  # of a noun: singular, plural; of a verb: singular, plural, past, which is the participle too
+Forms = tuple[str, ...]  # of a noun: singular, plural; of a verb: singular, plural, past (also the participle)
 
 NUMBERS = ("sg", "pl")
 
 
 def _forms(text: str) -> tuple[Forms, ...]:
-    """Returns the forms of the words of a text: those of one word stand between slashes."""
+    """Parses words separated by spaces, with the forms of each word separated by slashes."""
     return tuple(tuple(word.split("/")) for word in text.split())
 
 
-# All words of a class are equally likely, and no word is in two classes: the grammar would be ambiguous.
+# All words of a class are equally likely. No word is in two classes, which would make the grammar ambiguous.
 MASCULINE = _forms(
     "man/men boy/boys king/kings prince/princes actor/actors waiter/waiters father/fathers brother/brothers uncle/uncles"
     " monk/monks"
@@ -47,7 +47,7 @@ INTRANSITIVE = _forms(
     "sleeps/sleep/slept smiles/smile/smiled waits/wait/waited sneezes/sneeze/sneezed jumps/jump/jumped laughs/laugh/laughed"
     " stumbles/stumble/stumbled dances/dance/danced yawns/yawn/yawned cries/cry/cried"
 )
-TRANSITIVE = _forms(  # which need their object, or a gap in its place
+TRANSITIVE = _forms(  # with an object, or a gap in its place
     "likes/like/liked admires/admire/admired praises/praise/praised blames/blame/blamed trusts/trust/trusted"
     " scares/scare/scared amuses/amuse/amused pities/pity/pitied thanks/thank/thanked hugs/hug/hugged"
 )
@@ -58,7 +58,7 @@ REPORTING = _forms(
 PREPOSITIONS = ("near", "behind", "beside", "opposite", "around")
 ADVERBS = ("often", "sometimes", "always", "usually")
 DETERMINERS = ("the", "my", "our")
-NOUNS = {"himself": MASCULINE, "herself": FEMININE, "itself": NEUTER}  # by the reflexive that a singular one binds
+NOUNS = {"himself": MASCULINE, "herself": FEMININE, "itself": NEUTER}  # by the reflexive that a singular noun binds
 
 
 @cache
@@ -97,7 +97,7 @@ def rules() -> Rules:
     any_of("PP", ["Prep NP"])
     rule("PP-or-nothing", (0.3, "PP"), (0.7, ""))
 
-    # In a subject relative the verb agrees with the noun outside, in an object relative with the subject inside.
+    # In a subject relative, the verb agrees with the outer noun; in an object relative, with the inner subject.
     for number in NUMBERS:
         rule(
             f"SubjectRelative-{number}",
@@ -122,7 +122,7 @@ def rules() -> Rules:
             (0.30, "Vt-past " + (gender if number == "sg" else "themselves")),
         )
 
-    # `ever` needs `no` on the subject itself; `already`, a positive polarity item, does not go with it.
+    # `ever` needs `no` on the subject itself; `already`, a positive polarity item, excludes it.
     for number, have in zip(NUMBERS, ("has", "have"), strict=True):
         for item in ("ever", "already"):
             rule(f"Perfect-{number}-{item}", (0.9, f"{have} {item} Participle"), (0.1, f"{have} Participle"))
@@ -149,9 +149,9 @@ def rules() -> Rules:
 
 
 def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
-    """Yields the first `count` sentences of the stream named by (seed, split). Different names give independent streams.
+    """Yields the first `count` sentences of the stream (seed, split). Different streams are independent.
 
-    The same on every machine: of `random` only `Random.random` is used, whose sequence Python keeps across versions.
+    The result is the same on every machine: Python keeps the sequence of `Random.random`, the only function used, stable.
     """
     rng = random.Random(f"{split}/{seed}")
     table = {
@@ -170,13 +170,13 @@ def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
 
 
 def spell(words: list[str]) -> str:
-    """Returns the sentence that these words write: a capital first letter, single spaces, none before the period."""
+    """Joins words to a sentence, with a capital first letter and single spaces, but none before the period."""
     text = " ".join(words[:-1]) + words[-1]
     return text[:1].upper() + text[1:]
 
 
 def log_prob(sentence: str) -> float:
-    """Returns ln p(sentence) in nats, exact, by the inside algorithm. A string outside the language gives -inf."""
+    """Returns the exact ln p(sentence) in nats, by the inside algorithm; -inf for a string outside the language."""
     words = [*(sentence[:1].lower() + sentence[1:-1]).split(" "), "."]
     if spell(words) != sentence:
         return -math.inf
@@ -190,7 +190,7 @@ def log_prob(sentence: str) -> float:
         ends: dict[int, float] = defaultdict(float)
         for p, symbols in table[symbol]:
             if symbols and symbols[0] not in table and symbols[:1] != words[start : start + 1]:
-                continue  # most words of a class are others: this saves most of the work
+                continue  # skips most words of a class
             reached = {start: 1.0}
             for child in symbols:
                 further: dict[int, float] = defaultdict(float)
@@ -207,7 +207,7 @@ def log_prob(sentence: str) -> float:
 
 
 class Entropy(NamedTuple):
-    """The exact entropy of the language. Predicted tokens are the words, the period and EOS; BOS is not one."""
+    """The exact entropy of the language. Predicted tokens are the words, the period and EOS, but not BOS."""
 
     nats_per_sentence: float
     tokens_per_sentence: float
@@ -215,15 +215,15 @@ class Entropy(NamedTuple):
 
 
 def entropy() -> Entropy:
-    """Computes the entropy: H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..). The length is such a sum, too.
+    """Computes the entropy: H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..); the length likewise.
 
-    The entropy per token is the quotient of the two means, because total NLL / total tokens estimates this quotient.
+    The entropy per token is the ratio of the two means, because total NLL / total tokens estimates this ratio.
     """
     table = rules()
 
     @cache
     def below(symbol: str) -> tuple[float, float]:
-        """Returns the (nats, words) that `symbol` gives on average."""
+        """Returns the mean (nats, words) of `symbol`."""
         if symbol not in table:
             return 0.0, 1.0
         nats = length = 0.0
@@ -239,9 +239,9 @@ def entropy() -> Entropy:
 
 
 def words() -> list[str]:
-    """Returns every token that a closed word list needs: ".", "The" and " The" (and the other first words), " dog", ...
+    """Returns all tokens for a closed word list: ".", "The" and " The" (and the other first words), " dog", ...
 
-    " The" serves the scoring conventions that put a space before the sentence.
+    " The" is for the scoring conventions that put a space before the sentence.
     """
     table = rules()
     inner = {symbol for alternatives in table.values() for _, symbols in alternatives for symbol in symbols}

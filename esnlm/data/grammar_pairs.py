@@ -1,7 +1,7 @@
-"""Held-out minimal pairs of the grammar, in BLiMP's form, that no n-gram model up to n = 4 can solve.
+"""Held-out minimal pairs of the grammar, in BLiMP's format, that n-gram models up to n = 4 cannot solve.
 
-A paradigm is a square of two contexts A, B and two completions a, b, where A a and B b are sentences of the language
-and A b and B a are not. Each square gives two pairs, mirror images of each other:
+A paradigm is a square of two contexts A, B and two completions a, b: A a and B b are sentences of the language, A b and
+B a are not. Each square gives two mirrored pairs:
 
     contrast of completions   The dog near the cats | sleeps.        bad: The dog near the cats | sleep.
                               The dogs near the cats | sleep.        bad: The dogs near the cats | sleeps.
@@ -9,9 +9,9 @@ and A b and B a are not. Each square gives two pairs, mirror images of each othe
                               The boy knew that the girl liked | the king.
                                                                      bad: The boy knew who the girl liked | the king.
 
-A and B end in the same three words at least. So the difference in log-probability that an n-gram model (n <= 4) sees in
-one pair it sees with the opposite sign in the other, whatever it was trained on. It has one pair right and one wrong:
-50 % by construction, on every paradigm.
+A and B end in at least three common words. So for any n-gram model (n <= 4), the differences in log-probability of the two
+pairs are equal with opposite signs. It gets one pair right and one wrong: 50 % on every paradigm, by construction.
+
 """
 
 import json
@@ -28,15 +28,15 @@ from esnlm.io.atomic import NewFolder, writing
 
 @dataclass(frozen=True)
 class Paradigm:
-    """Two sentences, "context | completion | end", that are filled with a word for each of `slots`, keys of WORDS.
+    """Two templates, "context | completion | end", filled with a word for each of `slots`, keys of WORDS.
 
-    `end` stands before the period in good and bad sentences alike. Different words give different good sentences, so that no pair
-    comes twice.
+    `end` precedes the period in good and bad sentences. Different words give different good sentences, so that no pair is
+    repeated.
     """
 
     field: str
     linguistics_term: str
-    contrast: str  # what differs within a pair: "completion" or "context"
+    contrast: str  # the difference within a pair: "completion" or "context"
     slots: str
     a: str
     b: str
@@ -127,10 +127,10 @@ PARADIGMS = {
 
 
 def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) -> dict[str, list[dict]]:
-    """Returns {UID: `per_paradigm` pairs in BLiMP's schema}, the two pairs of a square next to each other.
+    """Returns {UID: `per_paradigm` pairs in BLiMP's schema}, with the two pairs of a square next to each other.
 
-    No sentence of `exclude` (the corpus) is in any pair, and no good sentence comes twice in a paradigm.
-    `per_paradigm` is even. Raises InputError if it is more than a paradigm holds.
+    No pair has a sentence of `exclude` (the corpus), and no good sentence is repeated in a paradigm. `per_paradigm` is
+    even. Raises InputError if a paradigm has too few pairs.
     """
     return {uid: _held_out(uid, paradigm, per_paradigm, seed, exclude) for uid, paradigm in PARADIGMS.items()}
 
@@ -147,7 +147,7 @@ def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Cont
 
 
 def _choices(slots: list[str], rng: random.Random) -> Iterator[dict]:
-    """Yields every combination of one item per slot once, in random order (Fisher-Yates on numbers that are not stored)."""
+    """Yields each combination of one item per slot once, in random order (Fisher-Yates on implicit numbers)."""
     moved: dict[int, int] = {}
     for last in reversed(range(math.prod(len(WORDS[slot]) for slot in slots))):
         pick = int(rng.random() * (last + 1))
@@ -180,7 +180,7 @@ def _sentence(*parts: str) -> str:
 
 
 def write_pairs(pairs: dict[str, list[dict]], folder: Path) -> None:
-    """Writes `folder`/UID.jsonl for every paradigm, all or nothing. The folder is new or empty."""
+    """Writes `folder`/UID.jsonl for every paradigm, atomically. The folder must be new or empty."""
     with writing(folder), NewFolder(folder) as new:
         for uid, rows in pairs.items():
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

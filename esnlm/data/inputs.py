@@ -1,4 +1,4 @@
-"""What `prepare` can be given: text files, folders, patterns of names, and datasets of Hugging Face."""
+"""The inputs of `prepare`: text files, folders, patterns of names, and datasets of Hugging Face."""
 
 import glob
 import hashlib
@@ -13,27 +13,27 @@ from esnlm.data.text_files import COMPRESSED, FIELD, holds_documents, join_docum
 from esnlm.errors import InputError
 from esnlm.io.sealed_folder import file_sha256
 
-DATASET = "hf:"  # before the name of a dataset
+DATASET = "hf:"  # prefix of a dataset's name
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """A text that can be read as often as it is needed."""
+    """A text that can be read repeatedly."""
 
-    name: str  # in the manifest: the file's name, or its path from the folder that was given
-    size: int  # bytes, of a file as it is packed
-    chunks: Callable[[], Iterator[str]] = field(repr=False)  # the text, as `read_chunks` yields it
+    name: str  # in the manifest: the file's name, or its path relative to the given folder
+    size: int  # bytes, compressed for a compressed file
+    chunks: Callable[[], Iterator[str]] = field(repr=False)  # the text, as from `read_chunks`
     path: Path | None = None  # None: a dataset
-    has_documents: bool = False  # whether chunks have an empty line between documents
+    has_documents: bool = False  # whether empty lines separate documents in chunks
 
     @cached_property
     def text_size(self) -> int:
-        """The size of the text itself: bytes of UTF-8."""
+        """The size of the uncompressed text in bytes of UTF-8."""
         packed = self.has_documents or (self.path is not None and self.path.suffix.lower() in COMPRESSED)
         return sum(len(text.encode()) for text in self.chunks()) if packed else self.size
 
     def sha256(self) -> str:
-        """Returns the hash of a file's bytes, or of the text of a dataset."""
+        """Returns the sha256 of a file's bytes, or of the text of a dataset."""
         if self.path is not None:
             return file_sha256(self.path)
         whole = hashlib.sha256()
@@ -43,13 +43,13 @@ class TextInput:
 
 
 def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIELD) -> list[TextInput]:
-    """Returns the texts that a person names, in the order in which they are named.
+    """Returns the texts of the given inputs, in the given order.
 
     Args:
-        given: one such, or several: each a file; a folder, of which all files are taken in the order of their paths (hidden ones
-            not); a pattern such as "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a
-            dataset of the Hugging Face Hub or a folder of one (split: train).
-        text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
+        given: one or more inputs: a file; a folder, for all its files except hidden ones, sorted by path; a pattern such as
+            "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging
+            Face Hub or in a folder (default split: train).
+        text_field: the field with the text in JSON lines, Parquet and datasets.
     """
     inputs: list[TextInput] = []
     for each in [given] if isinstance(given, str | Path) else given:
@@ -57,32 +57,32 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
             inputs.append(_dataset(str(each), text_field))
         else:
             for path, name in _files(Path(each)):
-                name = os.fsencode(name).decode("utf-8", "replace")  # JSON holds no bytes that are not UTF-8
+                name = os.fsencode(name).decode("utf-8", "replace")  # JSON must be UTF-8
                 chunks = partial(read_chunks, path, field=text_field)
                 inputs.append(TextInput(name, path.stat().st_size, chunks, path, holds_documents(path)))
     files = Counter(source.path.resolve() for source in inputs if source.path is not None)
     if twice := [path for path, count in files.items() if count > 1]:
-        raise InputError(f"{twice[0]}: named twice, and its text would count twice; name it once")
+        raise InputError(f"{twice[0]}: named twice, so its text would count twice; name it once")
     for source in inputs:
         if not any(text.strip() for text in source.chunks()):
-            raise InputError(f"{source.path or source.name}: empty, or nothing but white space; leave it out")
+            raise InputError(f"{source.path or source.name}: empty or all white space; leave it out")
     return inputs
 
 
 def _files(given: Path) -> list[tuple[Path, str]]:
-    """Returns the files that a path or a pattern stands for, and the name of each."""
+    """Returns the files of a path or a pattern, with the name of each."""
     if given.is_file():
         return [(given, given.name)]
     pattern = f"{glob.escape(str(given))}/**" if given.is_dir() else str(given)
     paths = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
     if not paths:
-        raise InputError(f"{given}: no such file, and no files in such a folder or with names of such a pattern")
+        raise InputError(f"{given}: no such file, folder with files, or pattern with matches")
     root = given if given.is_dir() else Path(os.path.commonpath([path.parent for path in paths]))
     return [(path, path.relative_to(root).as_posix()) for path in paths]
 
 
 def _dataset(name: str, text_field: str) -> TextInput:
-    """Opens a split of a dataset: a folder that `datasets` saved or can read, or a name on the Hub."""
+    """Opens a split of a dataset: a folder that `datasets` can read, or a name on the Hub."""
     try:
         import datasets
     except ImportError:
@@ -93,17 +93,17 @@ def _dataset(name: str, text_field: str) -> TextInput:
     configuration, split = rest[0] if len(rest) == 2 else None, rest[-1] if rest else "train"
     try:
         if Path(path, "state.json").exists():
-            dataset = datasets.load_from_disk(path)  # of one split
+            dataset = datasets.load_from_disk(path)  # a single split
         elif Path(path, "dataset_dict.json").exists():
             dataset = datasets.load_from_disk(path)[split]
         else:
             dataset = datasets.load_dataset(path, configuration, split=split)
-    except Exception as error:  # of the network, of the Hub, of a builder: anything may come
+    except Exception as error:  # the network, the Hub and dataset builders raise any class
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{name}: cannot be loaded: {type(error).__name__}: {reason}") from None
     if text_field not in dataset.column_names:
         there = ", ".join(dataset.column_names)
-        raise InputError(f"{name}: no field {text_field!r}; there are {there}: name one of them with --field")
+        raise InputError(f"{name}: no field {text_field!r}, only {there}; name one of them with --field")
     records = dataset.select_columns([text_field])
 
     def chunks() -> Iterator[str]:

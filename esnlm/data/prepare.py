@@ -1,7 +1,7 @@
-"""Raw text files to a token store: lines -> sentences -> tokens, a megabyte at a time, on all cores.
+"""Makes token stores from raw text files: lines -> sentences -> tokens, a megabyte at a time, on all cores.
 
-Chunks of the files go to worker processes and what they make of them comes back in the files' order: the store is the
-same whatever the number of workers, and memory does not grow with the corpus.
+Worker processes encode chunks of the files, and the results are stored in the order of the files: the store does not depend on
+the number of workers, and memory does not grow with the corpus.
 """
 
 import math
@@ -27,8 +27,8 @@ from esnlm.errors import InputError
 from esnlm.io.console import Progress, say, warn, working
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
-MUCH = 0.1  # the share of tokens left out by a cut that is warned of
-WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
+MUCH = 0.1  # warn if cuts leave out a larger share of the tokens
+WORTH_A_WORKER = 8 << 20  # bytes prepared in the time that a worker takes to start
 
 
 def prepare(
@@ -46,28 +46,28 @@ def prepare(
     workers: int | None = None,
     overwrite: bool = False,
 ) -> TokenStore:
-    """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a document.
+    """Makes the token store `out` from raw text in UTF-8. A sentence never crosses the end of a document.
 
     Args:
-        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Compressed files, JSON lines and
-            Parquet are known by their names (see text_files.py).
+        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes identify compressed files,
+            JSON lines and Parquet (see text_files.py).
         out: the folder of the store.
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
-        sentences: "punkt" splits each line with NLTK's Punkt [ours]; with "line" a line is a sentence; "file" lets Punkt
-            split plain text without regard to its lines, as NLTK's `sent_tokenize` does a whole file, about a megabyte at a time.
-        language: of the Punkt model; None: English. Where this machine has none of it, Punkt is trained on the first share of each
-            input file, 2 MB in all; the output and the manifest say so.
+        sentences: "punkt" splits each line with NLTK's Punkt [ours]; "line" takes each line as a sentence; "file" lets Punkt
+            split plain text across line ends, as NLTK's `sent_tokenize` does, about a megabyte at a time.
+        language: language of the Punkt model; None: English. Without a model on this machine, Punkt is trained on the
+            beginning of each input file, 2 MB in all; the output and the manifest report this.
         punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
-        min_length, max_length: tokens, counting BOS and EOS. A shorter sentence is dropped; of a longer one BOS, the
-            first max_length - 2 tokens and EOS are kept.
-        max_words: keep about so many words. A file's share of them is proportional to its words; it gives its first
-            sentences up to the one that reaches the share, or all where that is less, as short ones were dropped.
-            A BPE or Punkt model trained on the input is trained on the first share of each file, too.
-        field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
-        workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it.
+        min_length, max_length: tokens, counting BOS and EOS. Shorter sentences are dropped; longer ones are cut to BOS, the
+            first max_length - 2 tokens, and EOS.
+        max_words: keep about this many words, the same share of each file, from its beginning. A file stops at the sentence
+            that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model trained on the
+            input is also trained on this share of each file.
+        field: the field with the text in JSON lines, Parquet and datasets.
+        workers: number of processes; default: one per core, fewer for little text. The store does not depend on it.
         overwrite: replace an existing token store.
 
-    Raises InputError for bad input and settings; there is no store then, or the former one.
+    Raises InputError for bad input and settings, and then leaves no new store and any former store unchanged.
     """
     if not 3 <= min_length <= max_length:
         raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
@@ -77,7 +77,7 @@ def prepare(
     sources = find_inputs(inputs, field)
     for source in sources:
         if source.has_documents and sentences == "file":
-            raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
+            raise InputError(f"{source.name}: holds documents, but sentences 'file' is for plain text; give 'punkt'")
     oddities = Oddities()
     dropped = cut = left_out = 0
     with working("reading the text for the first time"):
@@ -87,7 +87,7 @@ def prepare(
         parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share)
 
     def read() -> Iterator[tuple[int, str]]:
-        """Yields the chunks of each source i as long as words of it are wanted."""
+        """Yields the chunks of each source i until its share is full."""
         bar, done = Progress(size // 1000, unit="kB", brief=True), 0
         for i, source in enumerate(sources):
             for text in source.chunks():
@@ -103,9 +103,9 @@ def prepare(
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
         encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
         for i, encoded in encode_in_order(read(), workers, *encoder):
-            give_back_freed_memory()  # it takes a millisecond, and the heap would grow with the corpus
+            give_back_freed_memory()  # takes a millisecond and keeps the heap small
             if words_left[i] <= 0:
-                continue  # the share of this source is full, and the chunk was on its way already
+                continue  # the share of this source is full; the chunk was already in progress
             encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
             kept = encoded.lengths >= min_length
             lengths = np.minimum(encoded.lengths[kept], max_length)
@@ -130,7 +130,7 @@ def prepare(
 
 
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
-    """Returns the first sentences, up to the one whose words make up `left`, and how many words are left then."""
+    """Returns the first sentences, until they have `left` words, and the number of words still left."""
     words = np.cumsum(np.where(encoded.lengths >= min_length, encoded.words, 0))
     count = min(len(words), 1 + int(np.searchsorted(words, left)))
     taken = int(words[count - 1]) if count else 0
@@ -139,7 +139,7 @@ def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded
 
 
 def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float, list[float]]:
-    """Returns the share of all words that is wanted, and how many words of each source that makes."""
+    """Returns the share of all words to keep, and the number of words for each source."""
     if max_words is None:
         return 1.0, [math.inf] * len(sources)
     words = [sum(len(text.split()) for text in source.chunks()) for source in sources]
@@ -178,7 +178,7 @@ def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float) -> 
 def _sentence_rule(
     sentences: str, language: str, punkt_data: str | Path | None, sources: Sequence[TextInput], share: float
 ) -> tuple[Any, str]:
-    """Returns Punkt's parameters (None: a line is a sentence), and the rule in words."""
+    """Returns Punkt's parameters (None: each line is a sentence), and a description of the rule."""
     if sentences == "line":
         return None, "one per line"
     across = ", across line ends" if sentences == "file" else ""

@@ -1,8 +1,8 @@
-"""Lines to sentences, with NLTK's Punkt.
+"""Splits lines into sentences, with NLTK's Punkt.
 
-Punkt looks at each candidate (a `.`, `?` or `!` with something after it) and decides from the words around it whether
-a sentence ends there. Nearly all its time goes into these decisions, and the same contexts come again and again:
-`punkt_splitter` remembers them, and leaves everything else to NLTK. The outcome is NLTK's own.
+For each candidate (a `.`, `?` or `!` followed by text), Punkt decides from the words around it whether a sentence ends
+there. These decisions take nearly all its time, and the same contexts recur: `punkt_splitter` caches them, and leaves the
+rest to NLTK. The result is the same as NLTK's.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,10 +20,10 @@ LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill t
 
 
 def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
-    """Loads pretrained Punkt parameters. Returns None where this machine has none of the language.
+    """Loads pretrained Punkt parameters. Returns None if this machine has none for the language.
 
-    They are looked for in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
-    `folder`, in NLTK's own layout in every folder of `nltk.data.path`.
+    Searches `folder` for `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a `folder`, searches
+    NLTK's own layout in every folder of `nltk.data.path`.
 
     Raises InputError if `folder` has none, or a file is damaged.
     """
@@ -50,7 +50,7 @@ def train_punkt(texts: Iterable[str]) -> "PunktParameters":
 
 
 def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
-    """Returns a function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, but faster."""
+    """Returns a function from a line to its sentences, a faster `PunktSentenceTokenizer(parameters).tokenize` of NLTK."""
     splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, **_untimed_classes())
     plain_decision = splitter.text_contains_sentbreak
 
@@ -61,7 +61,7 @@ def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
         return token
 
     def ends_sentence(token: Any, following: Any) -> bool:
-        if not token.period_final:  # the second pass changes only tokens that end in a period
+        if not token.period_final:  # the second pass only changes tokens that end in a period
             return bool(token.sentbreak)
         before = token.sentbreak, token.abbr
         splitter._second_pass_annotation(token, following)
@@ -91,7 +91,7 @@ def _nltk_punkt() -> Any:
 
 
 def _untimed_classes() -> dict[str, Any]:
-    """Returns NLTK's classes of patterns and tokens without the time limits of NLTK 3.10, which cost a third of our time."""
+    """Returns NLTK's pattern and token classes without the time limits of NLTK 3.10, which take a third of our time."""
     punkt: Any = _nltk_punkt()
 
     def untimed(pattern: Any) -> Any:
@@ -117,7 +117,7 @@ def _untimed_classes() -> dict[str, Any]:
 
 
 def _read_punkt(folder: Path) -> "PunktParameters":
-    # Not by nltk's load_punkt_params: from 3.10 that refuses folders outside nltk.data.path.
+    # Not nltk's load_punkt_params, which since 3.10 rejects folders outside nltk.data.path.
     from nltk.tabdata import PunktDecoder
 
     decoder, parameters = PunktDecoder(), _nltk_punkt().PunktParameters()

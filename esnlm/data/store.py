@@ -1,13 +1,13 @@
-"""The token store: a prepared corpus on disk, memory-mapped, that is whole or refused.
+"""The token store: a prepared corpus on disk, memory-mapped and verified.
 
-tokens.bin      the ids of all sentences, BOS and EOS with them, end to end: little-endian uint16, or uint32 where
-                the vocabulary has more than 65,535 ids
+tokens.bin      the ids of all sentences with BOS and EOS, end to end: little-endian uint16, or uint32 if the
+                vocabulary has more than 65,535 ids
 offsets.npy     (sentences + 1,) int64: sentence i is tokens[offsets[i] : offsets[i + 1]]
 words.npy       (sentences,) uint32: words of each sentence's text, split at white space
 bytes.npy       (sentences,) uint32: bytes of each sentence's text in UTF-8
-tokenizer/      the tokenizer, saved
-manifest.json   counts, tokenizer, what the maker of the store has to say, and the sha256 of the four files above
-                and of itself (without that entry)
+tokenizer/      the saved tokenizer
+manifest.json   counts, tokenizer, values from the maker of the store, and the sha256 of the four files above and of
+                itself (without that entry)
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from esnlm.io.sealed_folder import file_sha256
 
 FORMAT = {"format": "esnlm token store", "version": 1}
 ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
-NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # of all that a store holds
+NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # all entries of a store
 AGAIN = "prepare the store again"
 
 
@@ -55,12 +55,12 @@ class TokenStore:
 
     @property
     def tokens_sha256(self) -> str:
-        """The hash of the tokens, as the manifest says it. The bounds of the sentences, BOS and EOS, are among them."""
+        """The sha256 of the tokens from the manifest. It covers sentence bounds, since tokens include BOS and EOS."""
         return self.manifest["sha256"]["tokens.bin"]
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Counts the tokens of each sentence, BOS and EOS among them: (sentences,) int64."""
+        """The number of tokens of each sentence, BOS and EOS included: (sentences,) int64."""
         return np.diff(self.offsets)
 
     def sentence(self, i: int) -> np.ndarray:
@@ -69,13 +69,13 @@ class TokenStore:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]].astype(np.int32)
 
     def tokenizer(self) -> Tokenizer:
-        """Loads the tokenizer that the store was made with, from the store's own copy."""
+        """Loads the store's copy of its tokenizer."""
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         self.require_tokenizer(tokenizer)
         return tokenizer
 
     def require_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raises InputError if the store was made with another tokenizer."""
+        """Raises InputError if the store has another tokenizer."""
         own = self.manifest["tokenizer"]
         if own["sha256"] != tokenizer.sha256:
             made, asked = f"{own['name']} ({own['sha256'][:12]})", f"{tokenizer.name} ({tokenizer.sha256[:12]})"
@@ -83,9 +83,9 @@ class TokenStore:
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
-    """Opens the token store in `folder`, or at a URL, from where it is fetched first (docs/machines.md).
+    """Opens the token store in `folder`, or at a URL, from which it is downloaded first (docs/machines.md).
 
-    Sizes are always checked against the manifest; with `verify` so is the sha256 of every file (about a second for
+    Always checks sizes against the manifest, and with `verify` also the sha256 of every file (about a second for
     100 million words). Raises InputError naming the file that is missing, truncated or changed.
     """
     folder = store_copy(folder) if is_url(folder) else Path(folder)
@@ -107,14 +107,14 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
 
 
 class StoreWriter(NewFolder):
-    """Writes a token store to `folder`, whole or not at all.
+    """Writes a token store to `folder`, completely or not at all.
 
         with StoreWriter(folder, tokenizer) as writer:
             writer.append(tokens, lengths, words, bytes)      # any number of times
             store = writer.finish(sources=...)
 
-    A hidden folder takes the name `folder` in `finish`, and is removed if that is not reached. Raises InputError if `folder` is not
-    empty, unless `overwrite` is given and it holds a token store.
+    `finish` renames a hidden folder to `folder`; without `finish`, it is removed. Raises InputError if `folder` is not empty,
+    unless `overwrite` is given and it holds a token store.
     """
 
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
@@ -128,12 +128,12 @@ class StoreWriter(NewFolder):
             self._file = open(self.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
 
     def __exit__(self, *exception: Any) -> None:
-        with contextlib.suppress(OSError):  # of a full disk, which an earlier write has reported
+        with contextlib.suppress(OSError):  # a full disk, which an earlier write has reported
             self._file.close()
         super().__exit__(*exception)
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
-        """Adds n sentences: their ids end to end, BOS and EOS of each included, and tokens, words and bytes of each, (n,)."""
+        """Adds n sentences: their ids end to end with BOS and EOS, and the tokens, words and bytes of each, (n,)."""
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
         with writing(self.folder):
             self._file.write(tokens.astype(self._dtype).tobytes())
@@ -142,11 +142,11 @@ class StoreWriter(NewFolder):
         self._tokens += len(tokens)
 
     def finish(self, **manifest: Any) -> TokenStore:
-        """Puts the store in its place, with `manifest` added to manifest.json, and opens it."""
+        """Completes the store, with `manifest` added to manifest.json, and opens it."""
         arrays = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         sentences = len(arrays["words.npy"])
         if not sentences:
-            raise InputError(f"{self.folder}: no sentence to store; give more text, or filters that let some pass")
+            raise InputError(f"{self.folder}: no sentence to store; give more text, or relax the filters")
         counts = {"sentences": sentences, "tokens": self._tokens}
         counts |= {name: int(arrays[f"{name}.npy"].sum(dtype=np.int64)) for name in ("words", "bytes")}
         counts["predicted_tokens"] = self._tokens - sentences
@@ -161,26 +161,26 @@ class StoreWriter(NewFolder):
             hashes["manifest.json"] = _manifest_sha256(manifest)
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
             (self.path / "manifest.json").write_text(text, "utf-8")
-            refuse_target(self.folder, self.overwrite)  # again: it may have come meanwhile
+            refuse_target(self.folder, self.overwrite)  # again, since the folder may be new
             self.commit(replace=self.overwrite)
         return open_store(self.folder, verify=False)
 
 
 def refuse_target(folder: Path, overwrite: bool) -> None:
-    """Raises InputError if a store must not be written to `folder`: something is there that is not to be lost."""
+    """Raises InputError if writing a store to `folder` would destroy other data."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / "manifest.json").is_file() or {path.name for path in folder.iterdir()} - NAMES:
-        raise InputError(f"{folder}: has something else than a token store in it; name another place for the store")
+        raise InputError(f"{folder}: holds other files than a token store; name another folder for the store")
     if not overwrite:
-        raise InputError(f"{folder}: exists; name another place for the store, or ask to overwrite it (--overwrite)")
+        raise InputError(f"{folder}: exists; name another folder for the store, or replace it with --overwrite")
 
 
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
         if {key: manifest[key] for key in FORMAT} != FORMAT:
-            raise ValueError("of another format")
+            raise ValueError("another format")
         if verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest):
             raise ValueError("changed since it was made")
     except OSError:
@@ -196,5 +196,5 @@ def _manifest_sha256(manifest: dict[str, Any]) -> str:
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Returns the type of ids in tokens.bin."""
+    """Returns the dtype of ids in tokens.bin."""
     return np.dtype("<u2" if vocab_size <= 65_535 else "<u4")

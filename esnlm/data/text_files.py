@@ -1,7 +1,7 @@
-"""Text files as checked text, a megabyte at a time: plain text, JSON lines and Parquet, compressed or not.
+"""Reads and checks text files, a megabyte at a time: plain text, JSON lines and Parquet, compressed or not.
 
-The suffix of a file's name says what it is. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. What is then called `.jsonl`,
-`.ndjson` or `.parquet` holds documents, each in a field of a record. Everything else is plain text.
+Suffixes give the format. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. Of the remaining names, `.jsonl`, `.ndjson` and
+`.parquet` hold documents, each in a field of a record. All others are plain text.
 """
 
 import bz2
@@ -19,15 +19,15 @@ from esnlm.errors import InputError
 CHUNK = 1 << 20  # bytes
 COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
-FIELD = "text"  # the field of a record that holds the text, by default
-STANDARD_INPUT = Path("-")  # which can be read once
+FIELD = "text"  # default field of a record with the text
+STANDARD_INPUT = Path("-")  # can be read only once
 
 
 def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
-    r"""Yields the text of a file in pieces of about a megabyte that end where lines end.
+    r"""Yields the text of a file in pieces of whole lines, about a megabyte each.
 
-    Line ends (\n, \r\n, \r) all become \n; a byte order mark at the start is dropped. An empty line separates the documents of
-    JSON lines and Parquet, whose records have the text in `field`.
+    Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark. Empty lines separate the documents of JSON lines and
+    Parquet, whose records have the text in `field`.
     """
     kind = kind_of(path)
     if kind == ".json":
@@ -39,38 +39,38 @@ def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
 
 
 def split_lines(text: str) -> list[str]:
-    """Returns the lines of a chunk that are not blank, without white space at either end."""
+    """Returns the non-blank lines of a chunk, without white space at either end."""
     return [line for line in map(str.strip, text.split("\n")) if line]
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns all lines of a text file, blank ones too, without white space at either end."""
+    """Returns all lines of a text file, including blank ones, without white space at either end."""
     if holds_documents(path):
-        raise InputError(f"{path}: holds documents; write a sentence a line, or give a table (.tsv, .csv)")
+        raise InputError(f"{path}: holds documents; give one sentence per line, or a table (.tsv, .csv)")
     text = "".join(read_chunks(path))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def kind_of(path: Path) -> str:
-    """Returns the suffix of what is in the file: of a.jsonl.gz it is .jsonl."""
+    """Returns the suffix of the decompressed file: .jsonl for a.jsonl.gz."""
     return (Path(path.stem).suffix if path.suffix.lower() in COMPRESSED else path.suffix).lower()
 
 
 def holds_documents(path: Path) -> bool:
-    """Tells whether a file, compressed or not, holds records with a document in each."""
+    """Returns whether a file, compressed or not, holds records with one document each."""
     return kind_of(path) in RECORDS
 
 
 def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """Yields documents, each given as its place and its text, in chunks of about a megabyte, with an empty line between them."""
+    """Joins documents, pairs (location, text), to chunks of about a megabyte, with empty lines between documents."""
     group, size = [], 0
     for where, text in documents:
         if not isinstance(text, str):
-            raise InputError(f"{where}: its text is a {type(text).__name__}, not a string; take another --field")
+            raise InputError(f"{where}: its text is a {type(text).__name__}, not a string; name another --field")
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise InputError(f"{where}: has half a surrogate pair, which is no text") from None
+            raise InputError(f"{where}: has an unpaired surrogate, which is not valid text") from None
         group.append(_one_line_end(text))
         size += len(group[-1])
         if size > CHUNK:
@@ -88,7 +88,7 @@ def _json_documents(chunks: Iterable[str], path: Path, field: str) -> Iterator[t
         try:
             yield f"{path}:{number}", json.loads(line)[field]
         except ValueError as error:
-            raise InputError(f"{path}:{number}: not JSON ({error}); give one object a line") from None
+            raise InputError(f"{path}:{number}: not JSON ({error}); give one object per line") from None
         except (KeyError, TypeError):
             raise InputError(f"{path}:{number}: no field {field!r}: name another one with --field") from None
 
@@ -103,25 +103,25 @@ def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if field not in names:
-                raise InputError(f"{path}: no field {field!r}; there is {', '.join(names)}: name one with --field")
+                raise InputError(f"{path}: no field {field!r}, only {', '.join(names)}; name one with --field")
             for batch in file.iter_batches(batch_size=1000, columns=[field]):
                 yield from ((str(path), text) for text in batch.column(0).to_pylist())
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: damaged, or no Parquet file ({error}); copy it again") from None
+        raise InputError(f"{path}: damaged, or not a Parquet file ({error}); copy it again") from None
 
 
 def _read_blocks(path: Path) -> Iterator[bytes]:
-    """Yields the content of a file, or of standard input, decompressed, in blocks of a megabyte."""
+    """Yields the decompressed content of a file or of standard input, in blocks of a megabyte."""
     try:
         with _open(path) as file:
             while block := file.read(CHUNK):
                 yield block
     except InputError:
         raise
-    except Exception as error:  # each format has a class of its own for damage
+    except Exception as error:  # each format raises its own class for damage
         if isinstance(error, OSError) and error.errno is not None:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        raise InputError(f"{path}: damaged, or not what its name says ({error}); copy it again") from None
+        raise InputError(f"{path}: damaged, or not the format of its name ({error}); copy it again") from None
 
 
 def _open(path: Path) -> Any:
@@ -138,10 +138,10 @@ def _open(path: Path) -> Any:
 
 
 def _decode(blocks: Iterable[bytes], name: str) -> Iterator[str]:
-    encoding, rest = "utf-8-sig", b""  # rest: what is read and not yielded
+    encoding, rest = "utf-8-sig", b""  # rest: read but not yielded yet
     for block in blocks:
         data = rest + block
-        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))  # a \r at the very end may be half of a \r\n
+        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))  # a \r at the end may be half of a \r\n
         rest = data[end:]
         if end:
             yield _decoded(data[:end], encoding, name)
@@ -156,7 +156,7 @@ def _decoded(data: bytes, encoding: str, name: str) -> str:
     except UnicodeDecodeError as error:
         raise InputError(f"{name}: not UTF-8 text ({error}); give plain text in UTF-8") from None
     if "\0" in text:
-        raise InputError(f"{name}: not text, since it has a byte 0; give plain text in UTF-8")
+        raise InputError(f"{name}: not text (it has a byte 0); give plain text in UTF-8")
     return _one_line_end(text)
 
 

@@ -1,7 +1,7 @@
-"""Text to token ids and back: GPT-2's byte-level BPE, one trained on the text at hand, a closed list of words, or those of others.
+"""Converts text to token ids and back: GPT-2's byte-level BPE, a BPE trained on given text, a closed word list, or other files.
 
-The first three are the same thing to tiktoken: a pattern that cuts text into pieces and a rank for every token's bytes.
-`<|endoftext|>` has the last id and is both BOS and EOS. The others are computed by Hugging Face's library `tokenizers`.
+tiktoken computes the first three, from a pattern that splits text into pieces and a rank for each token's bytes.
+`<|endoftext|>` has the last id and is both BOS and EOS. Hugging Face's library `tokenizers` computes the others.
 """
 
 import base64
@@ -26,38 +26,38 @@ from esnlm.errors import InputError
 from esnlm.io.atomic import write_files
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
-OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes
+OURS = b"esnlm tokenizer"  # marks the tokenizer.json written by `Tokenizer.save`
 GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
 
-# GPT-2's pattern as tiktoken words it; kept here because the words, not only the meaning, go into a tokenizer's hash.
+# GPT-2's pattern exactly as in tiktoken, since a tokenizer's hash depends on its spelling.
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-# A word with the space before it, whatever letters, hyphens and apostrophes it has; or one punctuation mark.
+# A word with the space before it, any letters, hyphens and apostrophes; or one punctuation mark.
 WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
 
 
 class Tokenizer(ABC):
-    """Text to ids below `vocab_size`, and back. Text never gives `bos` or `eos`: special tokens in it are ordinary text."""
+    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary text, never `bos` or `eos`."""
 
     name: str
     bos: int
     eos: int
     vocab_size: int
-    sha256: str  # hex digest of everything that determines the ids, but not of the name
+    sha256: str  # hex digest of everything that determines the ids, without the name
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Returns the token ids of `text`. A surrogate pair counts as its character, an unpaired surrogate as U+FFFD."""
+        """Returns the token ids of `text`. Surrogate pairs become their character, unpaired surrogates U+FFFD."""
 
     @abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Returns the UTF-8 bytes that `ids` stand for. Raises KeyError for an id outside the vocabulary."""
+        """Returns the UTF-8 bytes of `ids`. Raises KeyError for an id outside the vocabulary."""
 
     @abstractmethod
     def save(self, folder: str | Path) -> None:
         """Writes two files to `folder`, for `load_tokenizer(folder)` on any machine."""
 
     def offsets(self, text: str) -> list[tuple[int, int]] | None:
-        """Returns which characters of a text each of its tokens covers; None if the bytes of the tokens are those of the text."""
+        """Returns the character span of each token of a text; None if the bytes of the tokens are those of the text."""
         return None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -66,7 +66,7 @@ class Tokenizer(ABC):
             return list(pool.map(self.encode, texts))
 
     def encode_framed(self, sentences: Iterable[str]) -> np.ndarray:
-        """Returns the ids of sentences end to end, each with its BOS and EOS: (tokens,) int32."""
+        """Returns the ids of sentences end to end, each with BOS and EOS: (tokens,) int32."""
         encoded = self.encode_batch(list(sentences))
         return np.array([i for ids in encoded for i in (self.bos, *ids, self.eos)], np.int32)
 
@@ -77,9 +77,9 @@ class Tokenizer(ABC):
 
 @dataclass(frozen=True, eq=False)
 class TiktokenTokenizer(Tokenizer):
-    """A vocabulary: an id for each of `ranks` (token bytes -> id, in order of merging) and, last, one for `<|endoftext|>`.
+    """A vocabulary with an id for each of `ranks` (token bytes -> id, in order of merging) and a last id for `<|endoftext|>`.
 
-    That one is both `bos` and `eos`. The bytes of a text's tokens are those of the text.
+    The last id is both `bos` and `eos`. The bytes of a text's tokens are those of the text.
     """
 
     name: str
@@ -117,15 +117,15 @@ class TiktokenTokenizer(Tokenizer):
 
 @dataclass(frozen=True, eq=False)
 class HuggingFaceTokenizer(Tokenizer):
-    """A byte-level BPE that Hugging Face's library `tokenizers` computes, with the ids of its file.
+    """A byte-level BPE computed by Hugging Face's library `tokenizers`, with the ids of its file.
 
-    It may change what it reads (NFC, a space before the text), as its file says.
+    Depending on its file, it may change the text (NFC, a space before it).
     """
 
     content: str = field(repr=False)  # of a tokenizer.json
     bos: int
     eos: int
-    vocab_size: int  # ids without a token at the end included
+    vocab_size: int  # including ids without a token at the end
 
     @cached_property
     def name(self) -> str:  # type: ignore[override]
@@ -144,7 +144,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return tokenizer_json.bytes_of_ids(self.content, self.vocab_size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}  # The library forgets settings.
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # the library's pickle loses settings
 
     def encode(self, text: str) -> list[int]:
         return self._library.encode(well_formed(text), add_special_tokens=False).ids
@@ -164,15 +164,15 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer:
-    """Loads the tokenizer that `spec` names:
+    """Loads the tokenizer `spec`:
 
-    - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
-    - a folder written by `Tokenizer.save`, or a token store or run, which has one;
-    - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json and merges.txt (GPT-2's names for
-      them are encoder.json and vocab.bpe). `tokenizers` reads it, which the extra `text` has; GPT-2's own needs no extra.
+    - "gpt2": GPT-2's, from tiktoken, which downloads it on first use and caches it;
+    - a folder written by `Tokenizer.save`, or a token store or run;
+    - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json and merges.txt (called
+      encoder.json and vocab.bpe in GPT-2). This needs `tokenizers`, from the extra `text`, except for GPT-2's own.
 
-    `vocab_size` is that of a model with Hugging Face's files; the ids after the last token, which pad the vocabulary, have no text.
-    Raises InputError if there is no such tokenizer, if it cannot be downloaded, or if it cannot be read.
+    `vocab_size` is the size of a model with Hugging Face's files; ids after the last token pad the vocabulary and have no text.
+    Raises InputError if the tokenizer does not exist, cannot be downloaded, or cannot be read.
     """
     if spec == "gpt2":
         return _download_gpt2()
@@ -190,14 +190,14 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
             return _load_files(encoder, (_read(encoder), _read(merges)), vocab_size)
     if (folder / "tokenizer").is_dir():
         return load_tokenizer(folder / "tokenizer")
-    raise InputError(f"tokenizer {str(spec)!r}: neither 'gpt2' nor a tokenizer.json, nor a folder with a tokenizer")
+    raise InputError(f"tokenizer {str(spec)!r}: not 'gpt2', a tokenizer.json, or a folder with a tokenizer")
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
     """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on `texts`, with GPT-2's pattern.
 
-    A pair that occurs once is not merged. The same texts give the same tokenizer. Raises InputError if the texts do not have as many
-    merges as asked for.
+    Does not merge pairs that occur once. The same texts give the same tokenizer. Raises InputError if the texts have too few
+    merges.
     """
     if vocab_size < 257:
         raise InputError(f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}")
@@ -226,10 +226,10 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
 
 
 def word_tokenizer(words: Sequence[str]) -> TiktokenTokenizer:
-    """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which spell all other pieces.
+    """Makes a tokenizer from a closed word list, with one id per word, and the 256 bytes, which spell all other pieces.
 
-    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words` in their order,
-    and the last for `<|endoftext|>`. A word of a single byte, as ".", is that byte. Raises InputError for one that is no single piece.
+    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, then `words` in order, then
+    `<|endoftext|>`. A word of a single byte, such as ".", has the byte's id. Raises InputError for a word of several pieces.
     """
     ranks = _byte_ranks()
     for word in words:
@@ -237,7 +237,7 @@ def word_tokenizer(words: Sequence[str]) -> TiktokenTokenizer:
     tokenizer = TiktokenTokenizer("words", WORD_PATTERN, ranks)
     for word in words:
         if tokenizer.encode(word) != [ranks[word.encode()]]:
-            raise InputError(f"word {word!r} is not one word: a space goes before it, and punctuation stands alone")
+            raise InputError(f"word {word!r} is not one word: put a space before it, and keep punctuation separate")
     return tokenizer
 
 
@@ -248,12 +248,12 @@ def _download_gpt2() -> Tokenizer:
         ranks = gpt2()["mergeable_ranks"]
     except (OSError, ValueError) as error:
         line = f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__})"
-        raise InputError(f"{line}; name a folder that holds GPT-2's vocab.bpe and encoder.json instead") from error
+        raise InputError(f"{line}; name a folder with GPT-2's vocab.bpe and encoder.json instead") from error
     return TiktokenTokenizer("gpt2", GPT2_PATTERN, ranks)
 
 
 def _load_files(path: Path, contents: tuple[bytes, ...], vocab_size: int | None) -> Tokenizer:
-    """Returns the tokenizer of a tokenizer.json, or of an encoder.json and the merges, and of the settings beside them."""
+    """Returns the tokenizer of a tokenizer.json, or of an encoder.json with its merges, and the settings beside it."""
     tree, bos, eos, size = tokenizer_json.read_files(path, *contents)
     ranks = tokenizer_json.ranks_of(tree)
     if ranks is not None and bos == eos and (vocab_size or size) == size:
@@ -277,13 +277,13 @@ def _load_saved(folder: Path) -> Tokenizer:
 
 
 def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
-    """Returns the ranks in tiktoken's own file format: a line of base64 and rank for each token."""
+    """Returns the ranks in tiktoken's file format: one line of base64 and rank per token."""
     ordered = sorted(ranks.items(), key=itemgetter(1))
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
 
 
 def _parse_ranks(data: bytes) -> dict[bytes, int]:
-    """Reads what `_dump_ranks` wrote."""
+    """Parses the text of `_dump_ranks`."""
     pairs = (line.split(b" ") for line in data.splitlines())
     return {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
 
@@ -296,4 +296,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; the tokenizer needs it: copy the folder again") from None
+        raise InputError(f"{path}: {error.strerror}; the tokenizer needs this file: copy the folder again") from None

@@ -33,6 +33,6 @@ def test_a_store_is_written_and_not_over_another(tmp_path):
     tokenizer = read.tokenizer()
     assert [tokenizer.decode(sentence[1:-1]) for sentence in read] == SENTENCES
     assert store.words.tolist() == [3, 7, 3]
-    with pytest.raises(InputError, match="store: exists; name another place for the store"):
+    with pytest.raises(InputError, match="store: exists; name another folder for the store"):
         esnlm.prepare(SENTENCES, tmp_path / "store", tokenizer="words")
     assert len(esnlm.prepare(SENTENCES[:2], tmp_path / "store", tokenizer="words", overwrite=True)) == 2

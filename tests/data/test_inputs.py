@@ -37,7 +37,7 @@ def test_files_folders_and_patterns_in_the_order_of_their_paths(folder):
 
 def test_a_file_is_read_once(folder):
     for given in (["corpus", "corpus/a.txt"], ["corpus/a.txt", "corpus/../corpus/a.txt"]):
-        with pytest.raises(InputError, match="a.txt: named twice, and its text would count twice; name it once"):
+        with pytest.raises(InputError, match="a.txt: named twice, so its text would count twice; name it once"):
             find_inputs(given)
 
 

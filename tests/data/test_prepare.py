@@ -212,6 +212,6 @@ def test_a_worker_that_dies_is_an_input_error():
                 multiprocessing.active_children()[0].kill()
             yield i, "one two three four\n"
 
-    with pytest.raises(InputError, match="^a worker process died, perhaps for want of memory: try fewer workers"):
+    with pytest.raises(InputError, match="^a worker process died, perhaps out of memory: try fewer workers"):
         list(encode_in_order(chunks(), 2, None, word_tokenizer([]), 3, 99))
     assert not multiprocessing.active_children()

@@ -138,7 +138,7 @@ def test_a_damaged_manifest_is_refused(tmp_path, damage):
 def test_an_existing_store_is_replaced_only_when_asked(tmp_path):
     write_store(tmp_path / "store", made="first")
     before = contents(tmp_path)
-    with pytest.raises(InputError, match=f"^{tmp_path}/store: exists; name another place"):
+    with pytest.raises(InputError, match=f"^{tmp_path}/store: exists; name another folder"):
         write_store(tmp_path / "store")
     assert contents(tmp_path) == before
     assert write_store(tmp_path / "store", overwrite=True, made="second").manifest["made"] == "second"
@@ -154,7 +154,7 @@ def test_what_is_no_store_or_has_other_files_beside_it_is_never_replaced(tmp_pat
     other.parent.mkdir(parents=True, exist_ok=True)
     other.write_text("important")
     before = contents(tmp_path)
-    with pytest.raises(InputError, match="has something else than a token store in it"):
+    with pytest.raises(InputError, match="holds other files than a token store"):
         write_store(tmp_path / name.partition("/")[0], overwrite=overwrite)
     assert contents(tmp_path) == before
 

@@ -37,9 +37,9 @@ def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("", ": no rows: the first line of a table names its columns"),
-        ("a\ta\n1\t2\n", ": two columns have one name"),
-        ("a\tb\n1\t2\n\n3\n", ":4: not a cell for each of the 2 columns"),
+        ("", ": no rows after the first line"),
+        ("a\ta\n1\t2\n", ": two columns have the same name"),
+        ("a\tb\n1\t2\n\n3\n", ":4: not 2 cells, one per column"),
         ('a\tb\n1\t"Yes\n', ":2: not a table (unexpected end of data)"),
     ],
 )

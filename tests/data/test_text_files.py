@@ -94,7 +94,7 @@ def test_a_damaged_compressed_text_is_refused(tmp_path, name):
         contents.append(bytes(flipped))
     for content in contents:
         line = refused(write(tmp_path / name, content))
-        assert line.startswith(": damaged, or not what its name says (")
+        assert line.startswith(": damaged, or not the format of its name (")
 
 
 # ---- records ----
@@ -117,7 +117,7 @@ def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
         (b'{"text": 3}', "its text is a int"),
         (b'["text"]', "no field 'text'"),
         (b'{"text": "x"', "not JSON"),
-        (b'{"text": "\\ud800"}', "has half a surrogate pair"),
+        (b'{"text": "\\ud800"}', "has an unpaired surrogate"),
     ],
 )
 def test_a_record_without_a_text_is_refused_with_its_line(tmp_path, line, message):
@@ -131,8 +131,8 @@ def test_parquet(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": ["One.\nTwo.", "Three."], "id": [1, 2]}), path)
     assert list(read_chunks(path)) == ["One.\nTwo.\n\nThree.\n\n"]
-    assert refused(path, field="body") == ": no field 'body'; there is text, id: name one with --field"
+    assert refused(path, field="body") == ": no field 'body', only text, id; name one with --field"
     line = refused(write(tmp_path / "b.parquet", path.read_bytes()[:-10]))
-    assert re.match(r": damaged, or no Parquet file \(.*\); copy it again", line)
+    assert re.match(r": damaged, or not a Parquet file \(.*\); copy it again", line)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refused(path) == ": reading Parquet needs pyarrow: pip install 'esnlm[parquet]'"

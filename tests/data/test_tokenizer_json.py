@@ -143,12 +143,12 @@ def test_gpt2s_own_is_known_by_name(tmp_path, data):
         ({"model": {"type": "WordPiece", "vocab": {}}}, "its model is WordPiece;"),
         ({"model": {"type": "Unigram", "vocab": [["a", -1.0]]}}, "its model is Unigram;"),
         ({"normalizer": {"type": "Lowercase"}}, "it has a normalizer (Lowercase)"),
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "it cuts text by another rule (Metaspace)"),
-        ({"pre_tokenizer": None}, "it cuts text by another rule (None)"),
+        ({"pre_tokenizer": {"type": "Metaspace"}}, "it splits text by another rule (Metaspace)"),
+        ({"pre_tokenizer": None}, "it splits text by another rule (None)"),
         ({"model": {"end_of_word_suffix": "</w>"}}, "its model has end_of_word_suffix"),
         ({"model": {"merges": [["q", "q"]]}}, "the library tokenizers cannot read it (Token `qq` out of vocabulary"),
         ({"model": {"vocab": {"a": 0}}}, "255 of the 256 bytes have no token"),
-        ({"model": None}, "it is no tokenizer.json"),
+        ({"model": None}, "it is not a tokenizer.json"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, change, reason):

@@ -84,7 +84,7 @@ def test_what_is_not_there_is_refused(run):
     with pytest.raises(InputError, match="^memory://runs/first: not a run directory"):
         run_copy(URL)
     Upload(run, URL)(last=True)
-    with pytest.raises(InputError, match="no checkpoint of step 3; there are: 2, 4"):
+    with pytest.raises(InputError, match="no checkpoint of step 3; available: 2, 4"):
         run_copy(URL, 3)
     with pytest.raises(InputError, match="^hdfs2://x: "):
         run_copy("hdfs2://x")

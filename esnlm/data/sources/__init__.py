@@ -1,4 +1,4 @@
-"""The data sources that `data.kind` can name, one line each."""
+"""The data sources for `data.kind`, one line each."""
 
 from pkgutil import resolve_name
 

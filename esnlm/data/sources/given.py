@@ -1,4 +1,4 @@
-"""Sentences that a program gave in Python: the run directory holds their token stores."""
+"""Sentences given in Python: the run directory holds their token stores."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -20,12 +20,10 @@ class GivenData(DataSource):
     kind: str = "given"
 
     is_in_run_only: ClassVar[bool] = True
-    refusal: ClassVar[str] = (
-        "only the run that was given the sentences has them; name a text with --data, or choose store"
-    )
+    refusal: ClassVar[str] = "only the run directory has the given sentences; name a text with --data, or choose store"
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
-        """Opens stores/train of the run directory, and stores/validation where it is there."""
+        """Opens stores/train of the run directory, and stores/validation if it exists."""
         train, validation = directory.stores / "train", directory.stores / "validation"
         if not train.exists():
             raise InputError(f"{train}: missing; give the sentences again with esnlm.train(..., sentences=...)")
@@ -35,9 +33,9 @@ class GivenData(DataSource):
 def put_sentences(
     directory: RunDirectory, sentences: list[str], validation: list[str] | None, tokenizer: Tokenizer
 ) -> None:
-    """Writes the token stores of a run; where they are there already, they must hold the same sentences.
+    """Writes the token stores of a run. Existing stores must hold the same sentences.
 
-    Raises InputError if there are no sentences, the run was begun with others, or the folder is another's.
+    Raises InputError if there are no sentences, the run was begun with others, or the folder is not a run.
     """
     begun = directory.config.exists()
     directory.claim()
@@ -49,11 +47,11 @@ def put_sentences(
         elif given is not None:
             write_sentences(folder, given, tokenizer, overwrite=True)
         else:
-            remove(folder)  # It is of an earlier call, which did not get as far as to begin the run.
+            remove(folder)  # from an earlier call that failed before the run began
 
 
 def _is_of(folder: Path, sentences: list[str] | None, tokenizer: Tokenizer) -> bool:
-    """Returns whether a store holds these sentences, or is not there where there are none."""
+    """Returns whether a store holds these sentences, or is missing if there are none."""
     if sentences is None or not folder.exists():
         return sentences is None and not folder.exists()
     store, now = open_store(folder), encode_sentences(sentences, tokenizer)

@@ -1,4 +1,4 @@
-"""A corpus and minimal pairs that the package generates itself, from the grammar in esnlm/data/grammar.py."""
+"""A corpus and minimal pairs generated from the grammar in esnlm/data/grammar.py."""
 
 from typing import ClassVar
 
@@ -16,22 +16,22 @@ from esnlm.settings import Count, settings
 
 @settings
 class GrammarData(DataSource):
-    """A corpus and minimal pairs that the package generates itself (esnlm/data/grammar.py)."""
+    """A generated corpus with minimal pairs (esnlm/data/grammar.py)."""
 
     kind: str = "grammar"
     sentences: Count = 40_000  # sentences of the training corpus
     validation_sentences: Count = 4_000  # sentences of the validation corpus
-    pairs: Count = 500  # minimal pairs of each paradigm, an even number
+    pairs: Count = 500  # minimal pairs per paradigm, an even number
 
     depends_on_seed: ClassVar[bool] = True
     has_minimal_pairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.pairs % 2:
-            raise ValueError(f"pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
+            raise ValueError(f"pairs is {self.pairs}: it must be even, since pairs are mirrored")
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
-        """Opens stores/train and stores/validation of the run directory; generates them, and the pairs, the first time."""
+        """Opens stores/train and stores/validation of the run directory; generates them and the pairs if missing."""
         train, validation = directory.stores / "train", directory.stores / "validation"
         if not directory.minimal_pairs.exists():
             say(f"generating {self.sentences:,} + {self.validation_sentences:,} sentences and the minimal pairs")
@@ -39,9 +39,9 @@ class GrammarData(DataSource):
             for folder, count in ((train, self.sentences), (validation, self.validation_sentences)):
                 sentences = list(grammar.sentences(count, seed, split=folder.name))
                 seen.update(sentences)
-                rule = "one sentence a line, from the generated grammar"
+                rule = "one sentence per line, from the generated grammar"
                 write_sentences(folder, sentences, tokenizer, overwrite=True, rule=rule)
-            # The pairs come last and in one move: where they are, the stores are whole.
+            # The pairs are written last, in one move: if they exist, the stores are complete.
             pairs = grammar_pairs.minimal_pairs(self.pairs, seed, exclude=seen)
             grammar_pairs.write_pairs(pairs, directory.minimal_pairs)
         return open_store(train), open_store(validation)
@@ -57,7 +57,7 @@ class GrammarData(DataSource):
         return "the generated grammar", tokenizer.encode_framed(grammar.sentences(sentences, seed))
 
     def reference_nlls(self, validation: TokenStore, tokenizer: Tokenizer) -> dict[str, float]:
-        """Returns the NLL of this text under the grammar that made it, and the grammar's exact entropy."""
+        """Returns the NLL of this text under its grammar, and the grammar's exact entropy."""
         nats = -np.sum([grammar.log_prob(tokenizer.decode(sentence[1:-1])) for sentence in validation])
         return {
             "the grammar itself, on this text": float(nats / (len(validation.tokens) - len(validation))),

@@ -1,4 +1,4 @@
-"""The data of a model that was trained elsewhere: there is none."""
+"""The empty data section of a model that was trained elsewhere."""
 
 from typing import ClassVar
 
@@ -10,13 +10,13 @@ from esnlm.settings import settings
 
 @settings
 class ImportedData(DataSource):
-    """None: the model was trained elsewhere (`esnlm import`)."""
+    """No data: the model was trained elsewhere (`esnlm import`)."""
 
     kind: str = "imported"
-    source: str = ""  # name of the folder that it came from
+    source: str = ""  # name of the imported folder
 
     has_corpus: ClassVar[bool] = False
-    refusal: ClassVar[str] = "such a model has no text to train on; choose store or grammar"
+    refusal: ClassVar[str] = "an imported model has no training text; choose store or grammar"
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         self._refuse()

@@ -1,4 +1,4 @@
-"""Token stores that were made by `esnlm prepare`."""
+"""Token stores made by `esnlm prepare`, as a data source."""
 
 from pathlib import Path
 
