@@ -3,7 +3,7 @@
 run = esnlm.load("runs/quickstart")
 run.log_probs(["The cats sleep."])
 
-docs/library.md teaches all of it, from a reservoir in the hand to a run that is trained from Python.
+docs/library.md is a tutorial, from drawing a single reservoir to training a run from Python.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 
-# JAX takes a second or two to start. Whoever only prepares text or asks for --help does not wait for it, so each name is
-# imported when it is first asked for.
+# JAX takes a second or two to start. Each name is imported at its first use, so that --help and preparing text do not wait
+# for JAX.
 _HOMES = {
     "Experiment": "esnlm.config:Experiment",
     "Readout": "esnlm.api.readout:Readout",

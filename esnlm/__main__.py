@@ -1,4 +1,4 @@
-"""`python -m esnlm COMMAND ...`, which is the same as `esnlm COMMAND ...`."""
+"""Runs `python -m esnlm COMMAND ...`, the same as `esnlm COMMAND ...`."""
 
 import sys
 

@@ -1,1 +1,1 @@
-"""The package in Python: reservoirs and readouts in the hand, and training. docs/library.md teaches it."""
+"""The Python interface: reservoirs, readouts and training. docs/library.md is its tutorial."""

@@ -1,4 +1,4 @@
-"""A readout on states of any origin: fit, predict and score, for token ids or classes, and for real numbers.
+"""A readout on any states: fit, predict and score, for token ids or classes, and for real numbers.
 
     targets (n,) int             log-probabilities of o = W h + b, as in a language model
     targets (n,) or (n, L) float y = W h + b, by least squares
@@ -31,12 +31,12 @@ class Readout:
     Args:
         kind: "ridge", "rls" or "lms".
         rank: r, for ids with ridge; None: full rank.
-        classes: V, how many ids there are; None: one more than the largest that is given to `fit`. With it, `fit` refuses
-            targets that are numbers.
-        seed: of the rows or sequences that are held out.
-        settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), forgetting=0.99, ...
+        classes: V, the number of ids; None: one more than the largest id given to `fit`. If set, `fit` rejects targets that
+            are real numbers.
+        seed: seed of the choice of held-out rows or sequences.
+        settings: settings of the rule, as below `training` in a configuration: regularizations=(1e-6,), forgetting=0.99, ...
 
-    A setting, and states or targets, that cannot be used raise an InputError that names them.
+    Unusable settings, states or targets raise an InputError that names them.
 
     Example:
         esnlm.Readout("ridge", rank=32)
@@ -63,24 +63,24 @@ class Readout:
 
     @in_float32
     def fit(self, states: Any, targets: Any) -> "Readout":
-        """Fits it anew, and returns it.
+        """Fits the readout from scratch, and returns it.
 
-        For ids about a tenth is held out, to calibrate the log-probabilities and to choose ridge's penalty: rows of an array, whole
-        sequences of a list. Rows of one series are like their neighbours, which makes that penalty too small: give several series as a
-        list, or one penalty, regularizations=(1e-4,). For numbers it is chosen by 4-fold cross-validation, over whole sequences of a
-        list, or the quarters of an array, and the fit is to all rows.
+        For ids, about a tenth of the data (rows of an array, or whole sequences of a list) is held out to calibrate the
+        log-probabilities and to choose ridge's penalty. Neighbouring rows of one series are similar, which makes this penalty too
+        small: give several series as a list, or one penalty, regularizations=(1e-4,). For numbers, 4-fold cross-validation over
+        whole sequences of a list, or quarters of an array, chooses the penalty, and the fit uses all rows.
 
         Args:
-            states: features (n, F), or a list of sequences of them, (T, F) each.
-            targets: ids (n,) of int, or numbers (n,) or (n, L) of float; a list of such if states are a list.
+            states: features (n, F), or a list of sequences (T, F).
+            targets: int ids (n,), or float numbers (n,) or (n, L); a list of these if states are a list.
 
         Raises:
-            InputError: states or targets cannot be used, or the fit diverged.
+            InputError: states or targets are not usable, or the fit diverged.
 
         Example:
             esnlm.Readout("rls").fit(reservoir.states(u), y)
         """
-        backend()  # It says in a line if JAX finds no device.
+        backend()  # raises a clear error if JAX finds no device
         h, y, lengths = _rows(states, targets)
         of_ids = y.dtype.kind in "iu"
         if of_ids:
@@ -107,17 +107,17 @@ class Readout:
         return self
 
     def predict(self, states: Any) -> Any:
-        """Returns the most probable ids, (n,) int64, or numbers in the shape of the targets; a list for a list."""
+        """Returns the most probable ids, (n,) int64, or numbers with the targets' shape; a list if states are a list."""
         return self._each(states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h))
 
     def log_probs(self, states: Any) -> Any:
-        """Returns log p of every id, (n, V) float64 in nats, or a list of such."""
+        """Returns log p of every id, (n, V) float64 in nats, or a list of these if states are a list."""
         if self.arrays and not self._of_ids:
-            raise InputError("this readout was fitted to numbers, which have no probabilities")
+            raise InputError("this readout was fitted to real numbers, which have no probabilities")
         return self._each(states, self._log_probs)
 
     def score(self, states: Any, targets: Any) -> float:
-        """Returns the mean log p of the ids, in nats, or R^2 of the numbers, over all columns: more is better."""
+        """Returns the mean log p of the ids, in nats, or R^2 of the numbers over all columns. Higher is better."""
         h, y, _ = _rows(states, targets)
         self._require_fitted(h)
         outputs = len(self.arrays["bias"])
@@ -126,7 +126,7 @@ class Readout:
             return float(self._log_probs(h)[np.arange(len(y)), y].mean())
         shape = (len(h),) if self._flat else (len(h), outputs)
         if y.shape != shape:
-            raise InputError(f"targets have the shape {y.shape}: it must be {shape}, as in the fit")
+            raise InputError(f"targets have shape {y.shape}: give {shape}, as in the fit")
         unexplained = np.sum((y - self._numbers(h)) ** 2)
         return float(1 - unexplained / np.sum((y - y.mean(axis=0)) ** 2))
 
@@ -156,7 +156,7 @@ class Readout:
             raise InputError("this readout is not fitted yet: call fit")
         width = self.arrays["w" if "w" in self.arrays else "b"].shape[1]
         if h.ndim != 2 or h.shape[1] != width or not np.isfinite(h).all():
-            raise InputError(f"states have the shape {h.shape}: they must be finite numbers (n, {width})")
+            raise InputError(f"states have shape {h.shape}: give finite numbers (n, {width})")
 
 
 def _require_ids(y: np.ndarray, classes: int) -> None:
@@ -165,13 +165,13 @@ def _require_ids(y: np.ndarray, classes: int) -> None:
 
 
 def _numbers(states: Any) -> np.ndarray:
-    """Returns states as an array of numbers, also those of a table with mixed columns."""
+    """Converts states to an array of numbers, also from a table with mixed columns."""
     h = np.asarray(states)
     return h if h.dtype.kind in "fiub" else h.astype(np.float64)
 
 
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Returns states (n, F), targets (n,) or (n, L), and the length of each sequence; a row alone is one of length 1."""
+    """Returns states (n, F), targets (n,) or (n, L), and sequence lengths; rows of an array are sequences of length 1."""
     if isinstance(states, list | tuple):
         several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
         lengths = [len(each) if each.ndim == 2 else 0 for each in several]

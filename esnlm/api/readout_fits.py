@@ -1,6 +1,6 @@
-"""How a readout is fitted to states in memory: with the fitters of esnlm/regression.
+"""Fits readouts to states in memory, with the fitters of esnlm/regression.
 
-In all functions h are states (n, F) of sequences that stand one after another, and `lengths` are the lengths of these.
+In all functions, h are the states (n, F) of consecutive sequences, and `lengths` are the lengths of the sequences.
 """
 
 import jax.numpy as jnp
@@ -16,8 +16,8 @@ from esnlm.regression.rls import RecursiveLeastSquares
 from esnlm.regression.solvers import RidgeSums, folds
 from esnlm.rng import Stream, generator
 
-PRECISION = "float32"  # of the products of lms
-MOST_HELD_OUT = 0.1  # of the rows
+PRECISION = "float32"  # precision of lms's matrix products
+MOST_HELD_OUT = 0.1  # maximum share of the rows
 
 Arrays = dict[str, np.ndarray]
 
@@ -71,13 +71,13 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
 
 
 def _held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:
-    """Returns which rows are held out, (n,) bool: at most `most` and a tenth, of a list whole sequences, at least one.
+    """Returns which rows to hold out, (n,) bool: whole sequences, at least one, with at most `most` rows and a tenth.
 
-    The rows of a sequence are alike, so a penalty that is chosen by some of them beside others of the fit is too small.
+    Rows of a sequence are similar, so choosing the penalty on some rows while fitting others would make it too small.
     """
     rows = sum(lengths)
     if rows < 2:
-        raise InputError(f"there is {rows} row: give at least 2, one to hold out")
+        raise InputError(f"only {rows} row: give at least 2, one to hold out")
     lengths, most = lengths if len(lengths) > 1 else [1] * rows, max(1, min(most, int(MOST_HELD_OUT * rows)))
     order = generator(seed, Stream.HELD_OUT).permutation(len(lengths))
     held = order[np.cumsum(np.take(lengths, order)) <= most]

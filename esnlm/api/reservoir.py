@@ -1,7 +1,7 @@
-"""A reservoir in the hand: drawn, looked at, changed, and run over tokens or numbers.
+"""Reservoirs in Python: draw, inspect, change, and run them over tokens or numbers.
 
-It holds the reservoir that training runs (reservoir/cell.py) and the settings that a run writes down for it
-(reservoir/weights.py). Nothing is changed in place: `replace` returns another reservoir.
+A `Reservoir` holds the cell used in training (reservoir/cell.py) and the settings that a run records for it
+(reservoir/weights.py). It is immutable: `replace` returns another reservoir.
 """
 
 import dataclasses
@@ -36,23 +36,23 @@ from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 from esnlm.rng import Stream, check_seed, seed_sequence
 from esnlm.settings import build
 
-MOST_BYTES = 256 << 20  # of states that are computed at once
+MOST_BYTES = 256 << 20  # of states computed at once
 HOST_ACTIVATIONS: dict[str, Callable] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
-Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from a connectivity of 1/4 on
+Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # dense if the connectivity is 1/4 or more
 
 
 @dataclass(frozen=True, eq=False)
 class Reservoir:
-    """W_rec, W_in and the leaks, and the functions that run them. `draw`, `from_matrices` and `of` make one.
+    """W_rec, W_in and the leaks, with the functions that run them. `draw`, `from_matrices` and `of` make reservoirs.
 
-    A setting, matrix or sequence that cannot be used raises an InputError that names it.
+    Unusable settings, matrices or sequences raise an InputError that names them.
     """
 
-    settings: ReservoirConfig  # what a run's config.yaml says of it
-    cell: cells.Reservoir | cells.Stack  # what training runs
+    settings: ReservoirConfig  # as in a run's config.yaml
+    cell: cells.Reservoir | cells.Stack  # as in training
     reads_tokens: bool  # False: it reads vectors of real numbers
 
-    # ---- making one ----
+    # ---- making a reservoir ----
 
     @classmethod
     def draw(
@@ -68,25 +68,25 @@ class Reservoir:
         seed: int = 0,
         **settings: Any,
     ) -> "Reservoir":
-        """Draws a reservoir. The same arguments give the same one, and a training of these settings the same, too.
+        """Draws a reservoir. The same arguments give the same reservoir, also in training with these settings.
 
         Args:
-            state_size: N, units of a layer.
-            vocabulary: V, token ids that it reads, or a tokenizer that has them. Give this or `inputs`.
-            inputs: D, real numbers that it reads at each time step.
-            leak: a of every unit, or the ends of the interval that it is drawn from.
-            topology: of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, or a function
+            state_size: N, units per layer.
+            vocabulary: V, the number of token ids, or a tokenizer. Give this or `inputs`.
+            inputs: D, the number of real inputs per time step.
+            leak: a of every unit, or the bounds of the interval to draw it from.
+            topology: topology of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, or a function
                 (state_size, rng) -> (N, N), see `esnlm.topology`.
             activation, update_rule: f and the equation of a time step: names such as "relu" and "leaky_membrane", or
                 functions, see `esnlm.activation` and `esnlm.update_rule`.
             settings: any other setting of `model.reservoir` (docs/settings.md): spectral_radius=0.99, input_scale, layers, ...
-                Without it mean_degree is at most N, and input_connectivity for numbers is 1.
+                By default, mean_degree is at most N, and input_connectivity for numbers is 1.
 
         Example:
             esnlm.Reservoir.draw(1024, vocabulary=8192, topology="ring", leak=0.5)
         """
         if (vocabulary is None) == (inputs is None):
-            raise InputError("give vocabulary, for tokens, or inputs, for numbers, and not both")
+            raise InputError("give either vocabulary, for tokens, or inputs, for numbers")
         name = "vocabulary" if inputs is None else "inputs"
         given = vocabulary.vocab_size if isinstance(vocabulary, Tokenizer) else vocabulary or inputs or 0
         if (size := whole_number(name, given)) < 1:
@@ -100,7 +100,7 @@ class Reservoir:
             tree.setdefault("input_connectivity", 1.0)
         config = build(ReservoirConfig, tree | _named(activation, update_rule), "reservoir.")
         cell = weights.initialize_reservoir(config, size, seed).reservoir
-        if functions.is_anonymous(config.topology.kind):  # no other process could draw it
+        if functions.is_anonymous(config.topology.kind):  # other processes could not draw it
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
             config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
         return cls(config, cell, inputs is None)
@@ -116,13 +116,13 @@ class Reservoir:
         activation: str | Callable = "tanh",
         update_rule: str | Callable = "leaky_output",
     ) -> "Reservoir":
-        """Makes a reservoir of matrices of one's own.
+        """Makes a reservoir from given matrices.
 
         Args:
-            w_rec: W_rec (N, N), of NumPy or SciPy. It is taken as it is, in float32.
-            w_in: W_in (N, V) for tokens, a column a token, or (N, D) for numbers.
+            w_rec: W_rec (N, N), from NumPy or SciPy, used without scaling, in float32.
+            w_in: W_in (N, V) for tokens, one column per token, or (N, D) for numbers.
             leak: a, one number or (N,), in [0, 1].
-            reads_tokens: whether it reads tokens, or else vectors of numbers.
+            reads_tokens: True: inputs are tokens; False: vectors of numbers.
             activation, update_rule: as in `draw`.
 
         Example:
@@ -135,7 +135,7 @@ class Reservoir:
         size, columns = np.shape(w_rec)[0], np.shape(w_in)[1]
         named = _named(activation, update_rule)
         config = ReservoirConfig(state_size=size, topology=Given(), input_connectivity=1.0, **named)
-        # sparse: dense zeros may be gigabytes where the matrices are not
+        # sparse, since dense zeros could take gigabytes
         entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
         matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
         blank = cls(config, cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics), reads_tokens)
@@ -143,14 +143,14 @@ class Reservoir:
 
     @classmethod
     def of(cls, run: Run) -> "Reservoir":
-        """Returns the reservoir of a run that `esnlm.load` has restored. W_in of an ESN+i is as it was trained, and frozen here.
+        """Returns the reservoir of a run from `esnlm.load`. An ESN+i keeps its trained W_in, frozen here.
 
         Example:
             reservoir = esnlm.Reservoir.of(esnlm.load("runs/quickstart"))
         """
         config = run.config.model
         if not isinstance(config, EchoStateConfig):
-            raise InputError(f"{run.name}: a model of family {config.family} is no echo state network")
+            raise InputError(f"{run.name}: a model of family {config.family} has no reservoir")
         cell = run.model.reservoir  # type: ignore[attr-defined]
         return cls(config.reservoir, cell.with_frozen_input() if config.train_input else cell, True)
 
@@ -164,17 +164,17 @@ class Reservoir:
         activation: str | Callable | None = None,
         update_rule: str | Callable | None = None,
     ) -> "Reservoir":
-        """Returns the same reservoir with some parts replaced; what is None stays.
+        """Returns the same reservoir with some parts replaced; None keeps a part.
 
         Args:
-            w_rec: W_rec (N, N), of NumPy or SciPy.
-            w_in: W_in (N, V), or (N, D) for numbers or behind an embedding.
+            w_rec: W_rec (N, N), from NumPy or SciPy.
+            w_in: W_in (N, V), or (N, D) for numbers or after an embedding.
             leak: a, one number or (N,), in [0, 1].
-            spectral_radius: to which W_rec is scaled, after it was replaced.
+            spectral_radius: the radius to scale W_rec to, after any replacement.
             activation, update_rule: as in `draw`.
 
         Raises:
-            InputError: a matrix or leak cannot be used, or there are several layers.
+            InputError: a matrix or leak is not usable, or the reservoir has several layers.
 
         Example:
             reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no inhibition
@@ -197,10 +197,10 @@ class Reservoir:
             changes["input_scale"] = float(np.sqrt(np.mean(np.square(entries, dtype=np.float64))))
         if leak is not None:
             if config.continuous is not None and config.continuous.decay != 1:
-                raise InputError("leak: in continuous time it would change the decay, too; draw another reservoir")
+                raise InputError("leak: in continuous time it would also change the decay; draw another reservoir")
             a = np.asarray(leak, np.float32)
             if a.shape not in ((), (old.state_size,)) or not ((a >= 0) & (a <= 1)).all():
-                raise InputError(f"leak has the shape {a.shape}: give one number or ({old.state_size},), in [0, 1]")
+                raise InputError(f"leak has shape {a.shape}: give one number or ({old.state_size},), in [0, 1]")
             a = np.broadcast_to(a, old.state_size).copy()
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max())}
             changes |= {"leak_spacing": "uniform", "continuous": None}
@@ -209,26 +209,26 @@ class Reservoir:
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
         return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)
 
-    # ---- looking at it ----
+    # ---- inspecting a reservoir ----
 
     @property
     def state_size(self) -> int:
-        """N, the units of a layer."""
+        """N, the units per layer."""
         return self.settings.state_size
 
     @property
     def input_size(self) -> int:
-        """V, the token ids that it reads, or D, the numbers."""
+        """V, the number of token ids, or D, the number of real inputs."""
         return self.cell.layers[0].vocab_size
 
     @property
     def w_rec(self) -> Shown:
-        """W_rec, (N, N) float32: a copy, a SciPy matrix, or an array if a quarter or more of it is not 0."""
+        """A copy of W_rec, (N, N) float32: a SciPy matrix, or an array if a quarter or more of it is not 0."""
         return _shown(self._one_layer().stored_w_rec)
 
     @property
     def w_in(self) -> Shown:
-        """W_in, (N, V) float32, or (N, D) for numbers or behind an embedding: a copy, as `w_rec`."""
+        """A copy of W_in, (N, V) float32, or (N, D) for numbers or after an embedding, in the form of `w_rec`."""
         return _shown(self._one_layer().stored_w_in)
 
     @property
@@ -237,7 +237,7 @@ class Reservoir:
         return np.array(self._one_layer().leak[...])
 
     def measured_radius(self) -> float:
-        """Computes the spectral radius of W_rec as it is, in float64 (reservoir/spectrum.py)."""
+        """Computes the spectral radius of the current W_rec, in float64 (reservoir/spectrum.py)."""
         return _radius(self._one_layer().stored_w_rec)
 
     def __repr__(self) -> str:
@@ -245,18 +245,18 @@ class Reservoir:
         units = f"{self.state_size:,}" if self.settings.layers == 1 else f"{self.settings.layers} x {self.state_size:,}"
         return f"<Reservoir of {units} units, {self.settings.topology.kind}, reads {of}>"
 
-    # ---- running it ----
+    # ---- running a reservoir ----
 
     def states(self, inputs: Any, *, washout: int = 0) -> Any:
         """Returns the states after each time step of one or more sequences, each from the state 0.
 
         Args:
-            inputs: an array (T,) of token ids, or (T, D) of numbers; or a list of such, or one array (n, T, D).
-            washout: time steps that are left out at the beginning of each sequence.
+            inputs: an array (T,) of token ids, or (T, D) of numbers; or a list of these, or one array (n, T, D).
+            washout: number of time steps to leave out at the beginning of each sequence.
 
         Returns:
-            (T - washout, F), or a list of such if several sequences were given. F is N, of several layers L N. They are float32
-            for tokens, as in training, and float64 for numbers.
+            (T - washout, F), or a list of these for several sequences. F is N, or L N for L layers. The type is float32 for
+            tokens, as in training, and float64 for numbers.
 
         Example:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
@@ -264,41 +264,41 @@ class Reservoir:
         alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= (1 if self.reads_tokens else 2)
         sequences = [self._sequence(each) for each in ([inputs] if alone else inputs)]
         if not 0 <= washout < min(map(len, sequences), default=0):
-            raise InputError(f"washout is {washout}: it must leave a time step of each sequence, and there must be one")
+            raise InputError(f"washout is {washout}: it must leave at least one time step of each sequence")
         found = self._token_states(sequences) if self.reads_tokens else self._number_states(sequences)
         found = [states[washout:] for states in found]
         return found[0] if alone else found
 
     def run(self, inputs: np.ndarray, start: Any = None) -> tuple[np.ndarray, Any]:
-        """Reads one sequence of numbers and returns its states, (T, F) float64, and what to go on from.
+        """Reads one sequence of numbers and returns its states, (T, F) float64, and the final state to continue from.
 
         Args:
             inputs: (T, D).
-            start: what an earlier call returned; None: the state 0.
+            start: the final state from an earlier call; None: the state 0.
 
         Example:
             first, end = reservoir.run(series[:500])
-            second, _ = reservoir.run(series[500:], start=end)   # as if the two had been one
+            second, _ = reservoir.run(series[500:], start=end)   # as in one call with all inputs
         """
         if self.reads_tokens:
             raise InputError("this reservoir reads tokens: call states")
         outputs, end = self._drive(self._sequence(inputs)[:, :, None], start)
-        return outputs[:, 0], jax.tree.map(np.array, end)  # arrays that can be written to
+        return outputs[:, 0], jax.tree.map(np.array, end)  # writable arrays
 
     def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
-        """Computes the largest Lyapunov exponent under an input (T,) of ids or (T, D) of numbers, in nats a time step.
+        """Computes the largest Lyapunov exponent for an input (T,) of ids or (T, D) of numbers, in nats per time step.
 
-        Below 0 the reservoir forgets its states, above 0 it is chaotic. The first `washout` time steps are left out.
+        Below 0, the reservoir forgets its states; above 0, it is chaotic. Leaves out the first `washout` time steps.
         """
         sequence = self._sequence(inputs)[..., None]
         if not 0 <= washout < len(sequence):
-            raise InputError(f"washout is {washout}: it must leave a time step of {len(sequence)}")
+            raise InputError(f"washout is {washout}: it must be below the {len(sequence)} time steps")
         with jax.enable_x64(not self.reads_tokens):
             cell = self.cell.for_device("bcoo") if self.reads_tokens else self._double
             return float(lyapunov.largest_exponent(cell, sequence, washout)[0])
 
     def require_named(self, done: str) -> None:
-        """Raises InputError if the reservoir has a function that no other process could find by its name."""
+        """Raises InputError if the reservoir has a function that other processes cannot find by name."""
         for kind in ("activation", "update_rule"):
             name = getattr(self.settings, kind)
             if functions.is_anonymous(name):
@@ -329,7 +329,7 @@ class Reservoir:
         return found
 
     def _number_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        """Reads sequences of like lengths side by side."""
+        """Reads sequences of similar lengths in batches."""
         found = [np.empty(0)] * len(sequences)
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         while order:
@@ -346,9 +346,9 @@ class Reservoir:
         return found
 
     def _drive(self, inputs: np.ndarray, start: list[np.ndarray] | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Returns the outputs (T, B, F) and the last state of each layer, (N, B), of inputs (T, D, B), in float64.
+        """Returns the outputs (T, B, F) and the last state of each layer, (N, B), for inputs (T, D, B), in float64.
 
-        The host computes them: it has run a series before JAX has compiled a program for it.
+        Runs on the host, which finishes a series before JAX would have compiled its program.
         """
         blank = np.zeros((self.state_size, inputs.shape[2]))
         states = [blank] * self.settings.layers if start is None else list(start)
@@ -364,7 +364,7 @@ class Reservoir:
 
     @cached_property
     def _double(self) -> cells.Reservoir | cells.Stack:
-        """The same cell, ready for numbers, with arrays of float64."""
+        """The same cell for numbers, with float64 arrays."""
         layers = [layer.for_device(reads_tokens=False) for layer in self.cell.layers]
         ready: Any = layers[0] if len(layers) == 1 else cells.Stack(layers)
         graphdef, state = nnx.split(ready)
@@ -380,7 +380,7 @@ class Reservoir:
 
     @cached_property
     def _on_host(self) -> list[tuple]:
-        """Step, output, W_rec and W_in of each layer for `_drive`: by NumPy, or compiled if a function is one's own, in float64."""
+        """Step, output, W_rec and W_in of each layer for `_drive`, in float64: NumPy, or compiled for custom functions."""
         found, built_in = [], self._is_built_in
         for layer in self.cell.layers:
             f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
@@ -409,9 +409,9 @@ class Reservoir:
         if array.ndim != 2 or array.shape[1] != self.input_size or array.dtype.kind not in "fiub" or not len(array):
             hint = "; give u[:, None]" if array.ndim == 1 and self.input_size == 1 else ""
             shape = f"(T, {self.input_size})"
-            raise InputError(f"a sequence of shape {array.shape}: it must be {shape}, of real numbers{hint}")
+            raise InputError(f"a sequence has shape {array.shape}: give {shape} of real numbers{hint}")
         if not np.isfinite(array).all():
-            raise InputError("a sequence holds a number that is not finite")
+            raise InputError("a sequence has a number that is not finite")
         return array.astype(np.float64)
 
     def _one_layer(self) -> cells.Reservoir:
@@ -427,7 +427,7 @@ def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str,
 
 
 def _topology(given: str | Topology | dict | Callable) -> Any:
-    """Returns a topology, or its settings. A function that nobody registered makes one under a name in angle brackets."""
+    """Returns a topology, or its settings. An unregistered function becomes a topology with a name in angle brackets."""
     if isinstance(given, str):
         return {"kind": given}
     if not callable(given):
@@ -443,7 +443,7 @@ def _topology(given: str | Topology | dict | Callable) -> Any:
 
 
 def _matrix(name: str, given: Any, rows: int, columns: int) -> Matrix:
-    """Returns a matrix of NumPy or SciPy as a reservoir holds it: float32, BCOO or dense."""
+    """Converts a NumPy or SciPy matrix to a reservoir's format: float32, BCOO or dense."""
     found = checked_matrix(name, given, (rows, columns))
     if found.nnz >= DENSE_FROM * rows * columns:
         return found.toarray()
@@ -459,7 +459,7 @@ def _radius(matrix: Matrix) -> float:
 
 
 def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
-    """Returns W_rec, scaled if a spectral radius is asked for, and its radius."""
+    """Returns W_rec, scaled to the spectral radius `asked` unless None, and its radius."""
     found = _radius(matrix)
     if asked is None:
         return matrix, found
@@ -472,5 +472,5 @@ def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
 
 
 def _shown(matrix: Matrix) -> Shown:
-    """Returns a copy of SciPy or NumPy, float32."""
+    """Returns a float32 copy for SciPy or NumPy."""
     return as_scipy(matrix).astype(np.float32)

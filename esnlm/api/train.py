@@ -1,4 +1,4 @@
-"""Training from Python: the run that `esnlm train` trains, with functions that watch it, and sentences and tokenizers for it."""
+"""Training from Python: the same run as `esnlm train`, with callbacks, and with sentences and tokenizers from Python."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -35,28 +35,28 @@ def train(
     reservoir: Reservoir | None = None,
     allow_change: Sequence[str] = (),
 ) -> Run:
-    """Trains a run, or what is left of it, in its run directory, and returns it. It is what `esnlm train` does.
+    """Trains or resumes a run in its run directory, as `esnlm train` does, and returns it.
 
-    A second call with a finished run returns it at once. A call that was interrupted is resumed by the same call.
+    If the run is finished, returns it at once. After an interruption, the same call resumes it.
 
     Args:
         experiment: an Experiment, the same as nested dicts, or a YAML file.
         callbacks: functions of the step and of the metrics logged there, a dict such as {"step": 20, "train_nll": 6.1, ...}
-            or {"step": 100, "epoch": 1, "val_nll": 5.2, ...}. If one returns True, the run stops after the updates under
-            way and is saved. What one raises ends the call; the run can be resumed from its last checkpoint.
+            or {"step": 100, "epoch": 1, "val_nll": 5.2, ...}. If one returns True, the run stops after the updates in
+            progress and is saved. An exception ends the call; the run can be resumed from its last checkpoint.
         sentences: texts to train on, instead of the experiment's data. The run directory keeps them as token ids.
-        validation: texts to validate on, beside `sentences`.
-        tokenizer: of the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
-        reservoir: a reservoir in the hand, instead of one that is drawn. The experiment says all else of the model.
-        allow_change: settings that may differ from those that the run was begun with, as `--allow-change` names them.
+        validation: texts to validate on, with `sentences`.
+        tokenizer: tokenizer for the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
+        reservoir: a reservoir to use instead of drawing one. The experiment gives the rest of the model.
+        allow_change: settings that may differ from those of the existing run, as for `--allow-change`.
 
     Returns:
         The run, restored from its newest checkpoint.
 
     Raises:
-        InputError: the data, the configuration or the run directory cannot be used, or a callback stopped a regression,
+        InputError: the data, the configuration or the run directory is not usable, or a callback stopped a regression,
             which has no readout before its end.
-        KeyboardInterrupt: it was interrupted (in a notebook: the stop button). The run is saved by then.
+        KeyboardInterrupt: training was interrupted (in a notebook: the stop button), after saving the run.
 
     Example:
         def patience(step, metrics):
@@ -66,7 +66,7 @@ def train(
         run.log_probs(["The cats sleep."])
     """
     if validation is not None and sentences is None:
-        raise InputError("validation is given without sentences: give both")
+        raise InputError("validation without sentences: give both")
     given = config_io.read(experiment) if isinstance(experiment, str | Path) else experiment
     tree = as_dict(given) if isinstance(given, Experiment) else dict(given)
     if sentences is not None:
@@ -78,7 +78,7 @@ def train(
     if sentences is not None:
         lines, held = _texts(sentences), None if validation is None else _texts(validation)
         put_sentences(directory, lines, held, make_tokenizer(tokenizer, lines))
-    if reservoir is not None and not directory.config.exists():  # a run that has begun has its reservoir
+    if reservoir is not None and not directory.config.exists():  # a resumed run has its reservoir
         _put_reservoir(directory, reservoir)
     stopped = False
 
@@ -92,22 +92,22 @@ def train(
     if status == INTERRUPTED and not stopped:
         raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
     if status == INTERRUPTED and isinstance(read.training, Fitter) and not checkpoint.all_steps(directory.checkpoints):
-        line = "a callback stopped it before the readout was made; the same call without it goes on"
+        line = "a callback stopped it before the readout was fitted; the same call without it resumes"
         raise InputError(f"{read.run}: {line}")
     return loaded_run.load(read.run)
 
 
 def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> Tokenizer:
-    """Returns a tokenizer: one that is there, or one made of sentences.
+    """Loads a tokenizer, or makes one from sentences.
 
     Args:
-        spec: "words": a closed list of the words of the sentences, which with the 256 bytes spell any other text;
-            "train:N": a BPE of N ids, trained on the sentences (it needs esnlm[text]); "gpt2", or a folder or file, as
-            `esnlm prepare` takes them; or a tokenizer.
-        sentences: of which it is made.
+        spec: "words": a closed list of the words of the sentences, with the 256 bytes to spell all other text;
+            "train:N": a BPE of N ids, trained on the sentences (needs esnlm[text]); "gpt2", or a folder or file, as for
+            `esnlm prepare`; or a tokenizer.
+        sentences: the texts for "words" and "train:N".
 
     Raises:
-        InputError: there is no such tokenizer, or too little text for N ids.
+        InputError: the tokenizer does not exist, or there is too little text for N ids.
 
     Example:
         tokenizer = esnlm.tokenizer("words", ["the cats sleep.", "a dog barks."])
@@ -127,18 +127,18 @@ def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> To
 def prepare(
     sentences: Sequence[str], out: str | Path, *, tokenizer: str | Path | Tokenizer, overwrite: bool = False
 ) -> TokenStore:
-    """Writes a token store of sentences, which `data: {kind: store, train: OUT}` and `run.likelihood` read.
+    """Writes a token store of sentences, for `data: {kind: store, train: OUT}` and `run.likelihood`.
 
-    Each text is a sentence, kept as it is. `esnlm prepare` makes stores of files, and splits them into sentences.
+    Each text is one sentence, kept unchanged. `esnlm prepare` makes stores from files, and splits them into sentences.
 
     Args:
         sentences: texts.
         out: the folder of the store.
-        tokenizer: as the function `tokenizer` takes it.
+        tokenizer: as for the function `tokenizer`.
         overwrite: whether to replace a token store.
 
     Raises:
-        InputError: there are no sentences, or something is there that is not to be lost.
+        InputError: there are no sentences, or `out` holds other data.
 
     Example:
         esnlm.prepare(["The cats sleep.", "A dog barks."], "stores/small", tokenizer="words")
@@ -147,18 +147,18 @@ def prepare(
     return write_sentences(Path(out), lines, make_tokenizer(tokenizer, lines), overwrite=overwrite)
 
 
-make_tokenizer = tokenizer  # for functions that have an argument of the same name
+make_tokenizer = tokenizer  # for functions with an argument `tokenizer`
 
 
 def _texts(sentences: Sequence[str]) -> list[str]:
     lines = list_texts(sentences)
     if not lines:
-        raise InputError("there are no sentences: give at least one")
+        raise InputError("no sentences; give at least one")
     return lines
 
 
 def _put_reservoir(directory: RunDirectory, reservoir: Reservoir) -> None:
-    """Saves the reservoir where a run keeps it, so that the training takes it and draws none."""
+    """Saves the reservoir in the run directory, so that training uses it instead of drawing one."""
     reservoir.require_named("saved")
     directory.claim()
     arrays, layers = reservoir.cell.arrays(), reservoir.cell.layers

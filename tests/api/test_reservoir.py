@@ -211,7 +211,7 @@ OF_TOKENS = esnlm.Reservoir.draw(8, vocabulary=50)
         (lambda: esnlm.Reservoir.draw(8, inputs=1, leak=(0.5, 0.2)), "leak_min"),
         (lambda: esnlm.Reservoir.draw(8, inputs=1, radius=0.9), "reservoir.radius"),
         (lambda: esnlm.Reservoir.draw(8, inputs=1, topology="tree"), "topology.kind is 'tree'"),
-        (lambda: OF_NUMBERS.replace(leak=np.ones(3)), r"leak has the shape \(3,\)"),
+        (lambda: OF_NUMBERS.replace(leak=np.ones(3)), r"leak has shape \(3,\)"),
         (lambda: OF_NUMBERS.replace(w_rec=np.eye(9)), "w_rec"),
         (lambda: OF_NUMBERS.states(np.ones(5)), r"give u\[:, None\]"),
         (lambda: OF_NUMBERS.states(np.full((5, 1), np.nan)), "not finite"),

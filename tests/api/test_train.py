@@ -58,7 +58,7 @@ def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
 def test_a_function_that_stops_a_regression_is_told_that_there_is_no_readout(tmp_path):
     asked = experiment(tmp_path) | {"training": {"kind": "ridge"}, "model": {"reservoir": MODEL["reservoir"]}}
     asked["model"]["readout"] = {"rank": None}
-    with pytest.raises(InputError, match="a callback stopped it before the readout was made"):
+    with pytest.raises(InputError, match="a callback stopped it before the readout was fitted"):
         esnlm.train(asked, [lambda step, metrics: True], sentences=SENTENCES)
     assert np.isfinite(esnlm.train(asked, sentences=SENTENCES).log_probs(["The cats sleep."])).all()
 
