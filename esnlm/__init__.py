@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 
-# JAX takes a second or two to start. Each name is imported at its first use, so that --help and preparing text do not wait
-# for JAX.
+# JAX takes a second or two to start. Each name is imported at its first use, so that --help and preparing text do not
+# wait for JAX.
 _HOMES = {
     "Experiment": "esnlm.config:Experiment",
     "Readout": "esnlm.api.readout:Readout",

@@ -14,8 +14,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 def keep_freed_memory() -> bool:
     """Lets malloc keep freed memory, and returns whether it can.
 
-    The main thread's heap keeps all of it. The heaps of other threads hold at most 64 MB and return larger or empty blocks;
-    `share_one_heap` keeps these, too.
+    The main thread's heap keeps all of it. The heaps of other threads hold at most 64 MB and return larger or empty
+    blocks; `share_one_heap` keeps these, too.
     """
     return _call("mallopt", M_MMAP_MAX, 0) and _call("mallopt", M_TRIM_THRESHOLD, -1)
 

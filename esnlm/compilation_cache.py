@@ -1,8 +1,8 @@
-"""Keeps compiled programs between processes, in a folder of the user, from which JAX loads them in a fraction of a second.
+"""Keeps compiled programs between processes, in a folder of the user, from which JAX loads them quickly.
 
-The commands switch this on; the library does not. JAX's key for a program holds its computation and the versions of JAX and
-XLA, but not the processor it was compiled for. Different machines may share a home folder, and code for another processor
-may crash or round differently, so each machine has its own folder.
+The commands switch this on; the library does not. JAX's key for a program holds its computation and the versions of JAX
+and XLA, but not the processor it was compiled for. Different machines may share a home folder, and code for another
+processor may crash or round differently, so each machine has its own folder.
 """
 
 import contextlib

@@ -190,8 +190,8 @@ def differences(begun: Experiment, now: Experiment) -> dict[str, str]:
     return {key: f"{key} {old.get(key)} -> {new.get(key)}" for key in sorted(old | new) if old.get(key) != new.get(key)}
 
 
-# Settings that do not affect the result: paths of texts (data/corpus.py hashes their content), and how often something is
-# saved. From `compute`, only the settings that change the rounding affect it.
+# Settings that do not affect the result: paths of texts (data/corpus.py hashes their content), and how often something
+# is saved. From `compute`, only the settings that change the rounding affect it.
 DECIDES_NOTHING = (
     *("data.train", "data.validation"),
     *(f"training.{name}" for name in ("log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints")),
@@ -219,8 +219,8 @@ def identity(experiment: Experiment) -> dict[str, Any]:
 def hash_settings(experiment: Experiment, with_seed: bool = False) -> str:
     """Returns the sha256 of an experiment's identity.
 
-    Runs that differ only in their seed share one hash, except `with_seed`. With the seed, a parent is identified by the hash
-    of its own experiment, otherwise by its path.
+    Runs that differ only in their seed share one hash, except `with_seed`. With the seed, a parent is identified by the
+    hash of its own experiment, otherwise by its path.
     """
     settings = identity(experiment)
     if not with_seed:

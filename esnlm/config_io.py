@@ -47,7 +47,7 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Builds an experiment from nested dicts of plain values: {"run": "runs/small", "model": {...}}. Errors as in `read`."""
+    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in `read`."""
     return _with_trackers(build(Experiment, tree))
 
 

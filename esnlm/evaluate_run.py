@@ -38,9 +38,9 @@ def evaluate_run(
 ) -> Evaluation:
     """Scores minimal pairs with a run, writes the report and prints it. Checks all input before it scores.
 
-    The arguments are the options of `esnlm blimp`; the report names `command` as its origin. The defaults are the run's own
-    pairs, BLiMP's columns, the newest checkpoint, and RUN/evaluation/blimp-SCORING.json. Raises InputError if the run, the
-    pairs, the report to compare with or the path of the report is not usable.
+    The arguments are the options of `esnlm blimp`; the report names `command` as its origin. The defaults are the run's
+    own pairs, BLiMP's columns, the newest checkpoint, and RUN/evaluation/blimp-SCORING.json. Raises InputError if the
+    run, the pairs, the report to compare with or the path of the report is not usable.
     """
     conventions.get(scoring)
     if (good or bad or group or phenomenon or label) and not data:

@@ -45,8 +45,8 @@ MAX_BYTES_AT_ONCE = 256 << 20  # for the states of sentences read together, unle
 class Run:
     """A model restored from a run directory. `load` makes it.
 
-    All log-probabilities are natural logarithms (nats). Sentences are ordinary text: no part of them is read as a special
-    token. A sentence too long for the model or the memory raises InputError.
+    All log-probabilities are natural logarithms (nats). Sentences are ordinary text: no part of them is read as a
+    special token. A sentence too long for the model or the memory raises InputError.
     """
 
     directory: Path
@@ -102,8 +102,8 @@ class Run:
     ) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,), without adding BOS or EOS.
 
-        The result is one float32 array (T - 1,) per sequence, empty if T < 2; with `with_likeliest` (T - 1, 2): the second
-        column is 1 if the token is the model's most probable one, else 0. With `group`, (V,) bool, it is
+        The result is one float32 array (T - 1,) per sequence, empty if T < 2; with `with_likeliest` (T - 1, 2): the
+        second column is 1 if the token is the model's most probable one, else 0. With `group`, (V,) bool, it is
         log p(w_{t+1} is in this group of tokens | w_1 .. w_t).
         """
         self._require_readable(sequences)
@@ -121,8 +121,8 @@ class Run:
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
         """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
-        `text` is a token store or its folder, or a list of sentences. Raises InputError if a store is missing, is damaged or
-        has another tokenizer.
+        `text` is a token store or its folder, or a list of sentences. Raises InputError if a store is missing, is
+        damaged or has another tokenizer.
         """
         if isinstance(text, str | Path):
             text = open_store(text)
@@ -163,9 +163,9 @@ class Run:
     ) -> list[dict]:
         """Returns the surprisal of each word or token, -log p given all text before it, as the rows of a table.
 
-        A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or `token`, `start` and
-        `end` (sentence[start:end] is the word), and `surprisal_bits` or `surprisal_nats`. The rows of a sentence sum to its
-        -log p. docs/surprisal.md describes the treatment of white space, punctuation and documents.
+        A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or `token`, `start`
+        and `end` (sentence[start:end] is the word), and `surprisal_bits` or `surprisal_nats`. The rows of a sentence
+        sum to its -log p. docs/surprisal.md describes the treatment of white space, punctuation and documents.
 
         Args:
             sentences: n texts, or lists of words. The words of a list are joined, and each has a row. If words share a token,
@@ -201,10 +201,10 @@ class Run:
 
     @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
-        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T the state after EOS.
+        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
-        They are the input features of the readout, without dropout, one float32 array (T, F) per sentence; docs/states.md
-        lists them for each family.
+        They are the input features of the readout, without dropout, one float32 array (T, F) per sentence;
+        docs/states.md lists them for each family.
         """
         sequences = encode(sentences, self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts

@@ -31,10 +31,10 @@ class Readout:
     Args:
         kind: "ridge", "rls" or "lms".
         rank: r, for ids with ridge; None: full rank.
-        classes: V, the number of ids; None: one more than the largest id given to `fit`. If set, `fit` rejects targets that
-            are real numbers.
+        classes: V, the number of ids; None: one more than the largest id given to `fit`. If set, `fit` rejects real
+            numbers as targets.
         seed: seed of the choice of held-out rows or sequences.
-        settings: settings of the rule, as below `training` in a configuration: regularizations=(1e-6,), forgetting=0.99, ...
+        settings: settings of the rule, as in the section `training`: regularizations=(1e-6,), forgetting=0.99, ...
 
     Unusable settings, states or targets raise an InputError that names them.
 
@@ -65,10 +65,10 @@ class Readout:
     def fit(self, states: Any, targets: Any) -> "Readout":
         """Fits the readout from scratch, and returns it.
 
-        For ids, about a tenth of the data (rows of an array, or whole sequences of a list) is held out to calibrate the
-        log-probabilities and to choose ridge's penalty. Neighbouring rows of one series are similar, which makes this penalty too
-        small: give several series as a list, or one penalty, regularizations=(1e-4,). For numbers, 4-fold cross-validation over
-        whole sequences of a list, or quarters of an array, chooses the penalty, and the fit uses all rows.
+        For ids, about a tenth (rows of an array, or whole sequences of a list) is held out to calibrate log-probabilities
+        and to choose ridge's penalty. Neighbouring rows of a series are similar, which makes this penalty too small: give
+        several series as a list, or one penalty, regularizations=(1e-4,). For numbers, 4-fold cross-validation over whole
+        sequences of a list, or quarters of an array, chooses the penalty, and the fit uses all rows.
 
         Args:
             states: features (n, F), or a list of sequences (T, F).
@@ -107,7 +107,7 @@ class Readout:
         return self
 
     def predict(self, states: Any) -> Any:
-        """Returns the most probable ids, (n,) int64, or numbers with the targets' shape; a list if states are a list."""
+        """Returns the most probable ids, (n,) int64, or numbers in the targets' shape; a list for a list of states."""
         return self._each(states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h))
 
     def log_probs(self, states: Any) -> Any:
@@ -171,7 +171,7 @@ def _numbers(states: Any) -> np.ndarray:
 
 
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Returns states (n, F), targets (n,) or (n, L), and sequence lengths; rows of an array are sequences of length 1."""
+    """Returns states (n, F), targets (n,) or (n, L), and sequence lengths; rows of an array have length 1."""
     if isinstance(states, list | tuple):
         several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
         lengths = [len(each) if each.ndim == 2 else 0 for each in several]

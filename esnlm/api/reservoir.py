@@ -255,8 +255,8 @@ class Reservoir:
             washout: number of time steps to leave out at the beginning of each sequence.
 
         Returns:
-            (T - washout, F), or a list of these for several sequences. F is N, or L N for L layers. The type is float32 for
-            tokens, as in training, and float64 for numbers.
+            (T - washout, F), or a list of these for several sequences. F is N, or L N for L layers. The type is float32
+            for tokens, as in training, and float64 for numbers.
 
         Example:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
@@ -380,7 +380,7 @@ class Reservoir:
 
     @cached_property
     def _on_host(self) -> list[tuple]:
-        """Step, output, W_rec and W_in of each layer for `_drive`, in float64: NumPy, or compiled for custom functions."""
+        """Step, output, W_rec and W_in of each layer for `_drive`, in float64: NumPy, or compiled custom functions."""
         found, built_in = [], self._is_built_in
         for layer in self.cell.layers:
             f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
@@ -427,7 +427,7 @@ def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str,
 
 
 def _topology(given: str | Topology | dict | Callable) -> Any:
-    """Returns a topology, or its settings. An unregistered function becomes a topology with a name in angle brackets."""
+    """Returns a topology or its settings. An unregistered function becomes one with a name in angle brackets."""
     if isinstance(given, str):
         return {"kind": given}
     if not callable(given):

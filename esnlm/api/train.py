@@ -1,4 +1,4 @@
-"""Training from Python: the same run as `esnlm train`, with callbacks, and with sentences and tokenizers from Python."""
+"""Trains from Python as `esnlm train` does, with callbacks, and with sentences and tokenizers from Python."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ def train(
             progress and is saved. An exception ends the call; the run can be resumed from its last checkpoint.
         sentences: texts to train on, instead of the experiment's data. The run directory keeps them as token ids.
         validation: texts to validate on, with `sentences`.
-        tokenizer: tokenizer for the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
+        tokenizer: for the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
         reservoir: a reservoir to use instead of drawing one. The experiment gives the rest of the model.
         allow_change: settings that may differ from those of the existing run, as for `--allow-change`.
 

@@ -1,7 +1,7 @@
 """Draws the learning curve of a run: NLL and minimal-pair accuracy of each saved checkpoint by words of training text.
 
 The baselines are a unigram, a bigram and a Witten-Bell n-gram model, counted on the sentences that the run had read at
-each checkpoint. The page lists after how many words the run is ahead of each, in NLL, on all minimal pairs and by phenomenon.
+each checkpoint. The page lists the words after which the run leads each, in NLL, on all minimal pairs and by phenomenon.
 
 `training.checkpoint_words` keeps the checkpoints to measure. The same command resumes an interrupted measurement.
 """

@@ -77,7 +77,7 @@ _encode: Callable[[str], Encoded]  # of a worker process
 def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: Any) -> Iterator[tuple[int, Encoded]]:
     """Encodes (source, chunk) pairs with `count` processes, and yields (source, encoded chunk) in order.
 
-    `arguments` are those of `chunk_encoder`. Spawns processes, since forking is unsafe with threads. Raises InputError if one died.
+    `arguments` are those of `chunk_encoder`. Spawns processes: forking is unsafe with threads. Raises InputError if one died.
     """
     if count == 1:
         encode = chunk_encoder(*arguments)
@@ -118,7 +118,7 @@ def _encode_here(text: str) -> Encoded:
 def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file with one sentence per line as a token store in memory. Reads the file once.
 
-    Strips white space at both ends of each line and skips blank lines. Keeps all sentences whole, whatever their length.
+    Strips white space at both ends of lines and skips blank lines. Keeps all sentences whole, whatever their length.
 
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)

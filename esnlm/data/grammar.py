@@ -151,7 +151,7 @@ def rules() -> Rules:
 def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
     """Yields the first `count` sentences of the stream (seed, split). Different streams are independent.
 
-    The result is the same on every machine: Python keeps the sequence of `Random.random`, the only function used, stable.
+    The result is the same on every machine: it only uses `Random.random`, whose sequence Python keeps stable.
     """
     rng = random.Random(f"{split}/{seed}")
     table = {

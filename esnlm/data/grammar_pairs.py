@@ -9,8 +9,8 @@ B a are not. Each square gives two mirrored pairs:
                               The boy knew that the girl liked | the king.
                                                                      bad: The boy knew who the girl liked | the king.
 
-A and B end in at least three common words. So for any n-gram model (n <= 4), the differences in log-probability of the two
-pairs are equal with opposite signs. It gets one pair right and one wrong: 50 % on every paradigm, by construction.
+A and B end in at least three common words. So for any n-gram model (n <= 4), the differences in log-probability of the
+two pairs are equal with opposite signs. It gets one pair right and one wrong: 50 % on every paradigm, by construction.
 
 """
 
@@ -30,8 +30,8 @@ from esnlm.io.atomic import NewFolder, writing
 class Paradigm:
     """Two templates, "context | completion | end", filled with a word for each of `slots`, keys of WORDS.
 
-    `end` precedes the period in good and bad sentences. Different words give different good sentences, so that no pair is
-    repeated.
+    `end` precedes the period in good and bad sentences. Different words give different good sentences, so that no pair
+    is repeated.
     """
 
     field: str

@@ -1,5 +1,5 @@
-"""Warns of probable mistakes in texts: marks of other tools, such as `<|endoftext|>`, which are ordinary characters here,
-invisible characters, and letters that are not in the Unicode form NFC.
+"""Warns of probable mistakes in texts: marks of other tools, such as `<|endoftext|>`, which are ordinary characters
+here, invisible characters, and letters that are not in the Unicode form NFC.
 """
 
 import re

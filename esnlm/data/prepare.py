@@ -1,7 +1,7 @@
 """Makes token stores from raw text files: lines -> sentences -> tokens, a megabyte at a time, on all cores.
 
-Worker processes encode chunks of the files, and the results are stored in the order of the files: the store does not depend on
-the number of workers, and memory does not grow with the corpus.
+Worker processes encode chunks of the files, and the results are stored in the order of the files: the store does not
+depend on the number of workers, and memory does not grow with the corpus.
 """
 
 import math
@@ -61,8 +61,8 @@ def prepare(
         min_length, max_length: tokens, counting BOS and EOS. Shorter sentences are dropped; longer ones are cut to BOS, the
             first max_length - 2 tokens, and EOS.
         max_words: keep about this many words, the same share of each file, from its beginning. A file stops at the sentence
-            that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model trained on the
-            input is also trained on this share of each file.
+            that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model trained on
+            the input is also trained on this share of each file.
         field: the field with the text in JSON lines, Parquet and datasets.
         workers: number of processes; default: one per core, fewer for little text. The store does not depend on it.
         overwrite: replace an existing token store.

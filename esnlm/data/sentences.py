@@ -1,8 +1,8 @@
 """Splits lines into sentences, with NLTK's Punkt.
 
 For each candidate (a `.`, `?` or `!` followed by text), Punkt decides from the words around it whether a sentence ends
-there. These decisions take nearly all its time, and the same contexts recur: `punkt_splitter` caches them, and leaves the
-rest to NLTK. The result is the same as NLTK's.
+there. These decisions take nearly all its time, and the same contexts recur: `punkt_splitter` caches them, and leaves
+the rest to NLTK. The result is the same as NLTK's.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,8 +22,8 @@ LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill t
 def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
     """Loads pretrained Punkt parameters. Returns None if this machine has none for the language.
 
-    Searches `folder` for `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a `folder`, searches
-    NLTK's own layout in every folder of `nltk.data.path`.
+    Searches `folder` for `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a `folder`,
+    searches NLTK's own layout in every folder of `nltk.data.path`.
 
     Raises InputError if `folder` has none, or a file is damaged.
     """
@@ -50,7 +50,7 @@ def train_punkt(texts: Iterable[str]) -> "PunktParameters":
 
 
 def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
-    """Returns a function from a line to its sentences, a faster `PunktSentenceTokenizer(parameters).tokenize` of NLTK."""
+    """Returns a function from a line to its sentences: a faster `PunktSentenceTokenizer(parameters).tokenize`."""
     splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, **_untimed_classes())
     plain_decision = splitter.text_contains_sentbreak
 

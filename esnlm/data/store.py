@@ -113,8 +113,8 @@ class StoreWriter(NewFolder):
             writer.append(tokens, lengths, words, bytes)      # any number of times
             store = writer.finish(sources=...)
 
-    `finish` renames a hidden folder to `folder`; without `finish`, it is removed. Raises InputError if `folder` is not empty,
-    unless `overwrite` is given and it holds a token store.
+    `finish` renames a hidden folder to `folder`; without `finish`, it is removed. Raises InputError if `folder` is not
+    empty, unless `overwrite` is given and it holds a token store.
     """
 
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:

@@ -34,8 +34,8 @@ class Table:
     def texts(self, name: str) -> list[str]:
         """Returns the cells of a column of texts.
 
-        Rejects cells with a line end or a tab: they probably join several rows, because a quotation mark of the text was read as
-        the beginning of a quoted cell.
+        Rejects cells with a line end or a tab: they probably join several rows, because a quotation mark of the text
+        was read as the beginning of a quoted cell.
         """
         cells = self.column(name)
         for line, cell in zip(self.lines, cells, strict=True):
@@ -47,9 +47,9 @@ class Table:
 def read_table(path: Path, quotes: bool = True) -> Table:
     """Reads a table: CSV if the name ends in .csv (or .csv.gz etc.), else TSV.
 
-    Cells with separators, line ends or quotation marks are quoted, with inner quotation marks doubled, as spreadsheets and
-    pandas write them. Without `quotes`, quotation marks are ordinary characters, as R writes with quote=FALSE. Skips blank
-    lines.
+    Cells with separators, line ends or quotation marks are quoted, with inner quotation marks doubled, as spreadsheets
+    and pandas write them. Without `quotes`, quotation marks are ordinary characters, as R writes with quote=FALSE.
+    Skips blank lines.
     """
     if holds_documents(path):
         raise InputError(f"{path}: holds documents, but this must be a table; write it as .tsv or .csv")

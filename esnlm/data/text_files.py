@@ -1,7 +1,7 @@
 """Reads and checks text files, a megabyte at a time: plain text, JSON lines and Parquet, compressed or not.
 
-Suffixes give the format. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. Of the remaining names, `.jsonl`, `.ndjson` and
-`.parquet` hold documents, each in a field of a record. All others are plain text.
+Suffixes give the format. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. Of the remaining names, `.jsonl`, `.ndjson`
+and `.parquet` hold documents, each in a field of a record. All others are plain text.
 """
 
 import bz2
@@ -26,8 +26,8 @@ STANDARD_INPUT = Path("-")  # can be read only once
 def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
     r"""Yields the text of a file in pieces of whole lines, about a megabyte each.
 
-    Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark. Empty lines separate the documents of JSON lines and
-    Parquet, whose records have the text in `field`.
+    Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark. Empty lines separate the documents of JSON
+    lines and Parquet, whose records have the text in `field`.
     """
     kind = kind_of(path)
     if kind == ".json":

@@ -1,4 +1,4 @@
-"""Converts text to token ids and back: GPT-2's byte-level BPE, a BPE trained on given text, a closed word list, or other files.
+"""Tokenizers: GPT-2's byte-level BPE, a BPE trained on given text, a closed word list, or those in other files.
 
 tiktoken computes the first three, from a pattern that splits text into pieces and a rank for each token's bytes.
 `<|endoftext|>` has the last id and is both BOS and EOS. Hugging Face's library `tokenizers` computes the others.
@@ -36,7 +36,7 @@ WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
 
 
 class Tokenizer(ABC):
-    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary text, never `bos` or `eos`."""
+    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary text, not `bos` or `eos`."""
 
     name: str
     bos: int
@@ -77,7 +77,7 @@ class Tokenizer(ABC):
 
 @dataclass(frozen=True, eq=False)
 class TiktokenTokenizer(Tokenizer):
-    """A vocabulary with an id for each of `ranks` (token bytes -> id, in order of merging) and a last id for `<|endoftext|>`.
+    """A vocabulary with an id for each of `ranks` (token bytes -> id, in order of merging) and a last for `<|endoftext|>`.
 
     The last id is both `bos` and `eos`. The bytes of a text's tokens are those of the text.
     """
@@ -171,8 +171,8 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
     - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json and merges.txt (called
       encoder.json and vocab.bpe in GPT-2). This needs `tokenizers`, from the extra `text`, except for GPT-2's own.
 
-    `vocab_size` is the size of a model with Hugging Face's files; ids after the last token pad the vocabulary and have no text.
-    Raises InputError if the tokenizer does not exist, cannot be downloaded, or cannot be read.
+    `vocab_size` is the size of a model with Hugging Face's files; ids after the last token pad the vocabulary and have
+    no text. Raises InputError if the tokenizer does not exist, cannot be downloaded, or cannot be read.
     """
     if spec == "gpt2":
         return _download_gpt2()
@@ -196,8 +196,8 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
 def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
     """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on `texts`, with GPT-2's pattern.
 
-    Does not merge pairs that occur once. The same texts give the same tokenizer. Raises InputError if the texts have too few
-    merges.
+    Does not merge pairs that occur once. The same texts give the same tokenizer. Raises InputError if the texts have
+    too few merges.
     """
     if vocab_size < 257:
         raise InputError(f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}")
@@ -228,8 +228,8 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
 def word_tokenizer(words: Sequence[str]) -> TiktokenTokenizer:
     """Makes a tokenizer from a closed word list, with one id per word, and the 256 bytes, which spell all other pieces.
 
-    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, then `words` in order, then
-    `<|endoftext|>`. A word of a single byte, such as ".", has the byte's id. Raises InputError for a word of several pieces.
+    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, then `words` in
+    order, then `<|endoftext|>`. A single byte, such as ".", has the byte's id. Raises InputError for several pieces.
     """
     ranks = _byte_ranks()
     for word in words:

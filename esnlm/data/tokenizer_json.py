@@ -22,7 +22,7 @@ def byte_of_character() -> dict[str, int]:
 
 
 def ranks_of(tree: dict[str, Any]) -> dict[bytes, int] | None:
-    """Returns the bytes of all tokens if, as in GPT-2, they are in the order of ids with `<|endoftext|>` last; else None."""
+    """Returns the bytes of all tokens if, as in GPT-2, they are in order of ids with `<|endoftext|>` last; else None."""
     ids, byte_of = _ids(tree), byte_of_character()
     tokens, merged = sorted(ids, key=ids.__getitem__), ["".join(merge) for merge in tree["model"]["merges"]]
     if tree["normalizer"] or tree["pre_tokenizer"] != BYTE_LEVEL or tokens[256:] != [*merged, ENDOFTEXT]:
@@ -49,10 +49,10 @@ def check(path: Path, tree: dict[str, Any]) -> None:
 
 
 def read_files(path: Path, vocabulary: bytes, merges: bytes | None = None) -> tuple[dict[str, Any], int, int, int]:
-    """Reads a tokenizer.json, or a vocab.json with merges, with the tokenizer_config.json and special_tokens_map.json beside it.
+    """Reads a tokenizer.json, or a vocab.json and merges, with tokenizer_config.json and special_tokens_map.json.
 
-    Returns the tree of a tokenizer.json, the ids of BOS and EOS, and the size of the vocabulary. Raises InputError for other
-    files or another kind of model.
+    Returns the tree of a tokenizer.json, the ids of BOS and EOS, and the size of the vocabulary. Raises InputError for
+    other files or another kind of model.
     """
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):

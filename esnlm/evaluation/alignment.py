@@ -35,7 +35,7 @@ def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
 
     Args:
         text: any text.
-        punctuation: "attached" leaves punctuation in the word that it touches, as in the regions of reading-time studies.
+        punctuation: "attached" leaves punctuation in the word that it touches, as in regions of reading-time studies.
             "separate" makes the marks before and after a word words of their own; marks inside a word (don't) stay.
     """
     regions = [match.span() for match in re.finditer(r"\S+", text)]

@@ -12,8 +12,8 @@ from esnlm.evaluation.statistics import grouped
 def anchors(phenomenon_of: Mapping[str, str]) -> dict | None:
     """Returns BLiMP's published accuracies in percent, averaged over the scored paradigms.
 
-    None if a paradigm is not from BLiMP. The models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names
-    the source).
+    None if a paradigm is not from BLiMP. The models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv
+    names the source).
     """
     lines = resources.files("esnlm.evaluation").joinpath("anchors.csv").read_text("utf-8").splitlines()
     published = {row.pop("UID"): row for row in csv.DictReader(line for line in lines if not line.startswith("#"))}

@@ -1,7 +1,7 @@
 """The scoring conventions: how a sentence becomes a sequence of ids, and how a tie counts.
 
-A score means little without the name of its convention. To add a convention, add it to the list. The commands import this
-file for --help, so it imports neither JAX nor NumPy.
+A score means little without the name of its convention. To add a convention, add it to the list. The commands import
+this file for --help, so it imports neither JAX nor NumPy.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from esnlm.errors import InputError
 class Convention:
     """A way to turn a sentence into a log-probability.
 
-    In every convention, the first id of the sequence is only a condition. log p(s) is the sum over all later ids, in nats,
-    without normalization by length.
+    In every convention, the first id of the sequence is only a condition. log p(s) is the sum over all later ids, in
+    nats, without normalization by length.
     """
 
     name: str  # for --scoring
@@ -26,7 +26,7 @@ class Convention:
 
 
 _LIST = [
-    # The whole sentence with both ends. Ueda et al. 2025a only name BLiMP; scoring EOS and counting a tie as wrong are [ours].
+    # The whole sentence with both ends. Ueda et al. 2025a only name BLiMP; scoring EOS and the rule for ties are [ours].
     Convention(
         name="paper",
         description="BOS, the sentence, EOS; no leading space; every token after BOS is scored, EOS included; a tie is wrong",

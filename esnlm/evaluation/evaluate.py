@@ -50,9 +50,9 @@ def evaluate(
 ) -> Evaluation:
     """Scores pairs with a run and with baselines that use only length and word frequency.
 
-    Baselines count a tie as half, like a coin toss: `length` ties if both sentences have the same number of tokens. In a set,
-    a tie counts one over the number of sentences at the top. The run's `accuracy_ties_half` counts ties in the same way, and
-    `run_above` is the paired difference.
+    Baselines count a tie as half, like a coin toss: `length` ties if both sentences have the same number of tokens. In
+    a set, a tie counts one over the number of sentences at the top. The run's `accuracy_ties_half` counts ties in the
+    same way, and `run_above` is the paired difference.
 
     Args:
         run, pairs, scoring: the results of `esnlm.load` and `minimal_pairs.load`, and the name of the convention.
@@ -62,8 +62,8 @@ def evaluate(
         normalize: "tokens" or "bytes": adds `normalized`, the accuracies by log p per scored token or per UTF-8 byte.
 
     Returns:
-        The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`), the
-        accuracies are None, and `status` and `warnings` of the result explain why.
+        The evaluation. If log-probabilities are not numbers or the model has collapsed (`statistics.has_collapsed`),
+        the accuracies are None, and `status` and `warnings` of the result explain why.
     """
     convention = conventions.get(scoring)
     if not pairs:

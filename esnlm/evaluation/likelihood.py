@@ -71,8 +71,8 @@ def of_model(
 ) -> Likelihood | None:
     """Measures a model on a text, one window of features at a time.
 
-    `on_progress` is called after each window with the nats and tokens so far. If it returns True, measuring stops and the
-    result is None.
+    `on_progress` is called after each window with the nats and tokens so far. If it returns True, measuring stops and
+    the result is None.
     """
     nats, eos_nats, tokens = 0.0, 0.0, 0
     sizes = compute.window_tokens, compute.chunk_tokens

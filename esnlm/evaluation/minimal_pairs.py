@@ -1,8 +1,8 @@
 """Reads minimal pairs and sets of sentences from files, checks them, and groups them by paradigm.
 
 BLiMP (Warstadt et al. 2020) has 67 files of 1,000 pairs, one JSON object per line: `sentence_good`, `sentence_bad` and
-`UID`, the name of the paradigm. docs/minimal_pairs.md describes the other formats: tables, sets of more than two sentences,
-text files with a label before each sentence, and Zorro's text files.
+`UID`, the name of the paradigm. docs/minimal_pairs.md describes the other formats: tables, sets of more than two
+sentences, text files with a label before each sentence, and Zorro's text files.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
     bad: tuple[str, ...] = ("sentence_bad",)  # several columns, or a list in one: a set of more than two sentences
     group: str | None = None  # the paradigm; None: "UID", or the file's name if there is none
     phenomenon: str | None = None  # None: "linguistics_term", or "phenomenon" if there is none
-    # For tables with one sentence per row, in the column `good`: its grammaticality, and the number or name of its pair.
+    # For tables with one sentence per row, in the column `good`: its grammaticality, and its pair's number or name.
     label: str | None = None
     pair: str | None = None
 
@@ -59,9 +59,9 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
 
     Args:
         data: files, folders, and FOLDER/NAME for one paradigm, phenomenon (as BLiMP names it) or field in a folder. The
-            suffix of a file gives its format: .tsv and .csv are tables; .txt has pairs of lines, with a label and a tab before
-            each sentence or in Zorro's order; all others are JSON lines. A .txt file whose first line is a JSON object also
-            holds JSON lines.
+            suffix of a file gives its format: .tsv and .csv are tables; .txt has pairs of lines, with a label and a tab
+            before each sentence or in Zorro's order; all others are JSON lines. A .txt file whose first line is a JSON
+            object also holds JSON lines.
         columns: the names of columns and JSON fields; None: those of BLiMP.
 
     Raises:
@@ -238,7 +238,7 @@ def _text(value: object, field: str, where: str) -> str:
 
 
 def _require_alike(bad: str, good: str, where: str) -> None:
-    """Raises InputError if two sentences differ in outer white space, or only in Unicode form, which would decide the pair."""
+    """Raises InputError if outer white space or the Unicode form would decide between two sentences."""
     if bad != good and unicodedata.normalize("NFC", bad) == unicodedata.normalize("NFC", good):
         raise InputError(f"{where}: {bad!r} and {good!r} are the same text in two Unicode forms: write both in NFC")
     if len({(text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]) for text in (bad, good)}) > 1:
@@ -253,8 +253,8 @@ def _is_good(label: object) -> bool | None:
 def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pair]]:
     """Yields the pairs of a text file, two lines each.
 
-    A label and a tab before each sentence mark the grammatical one (Linzen's group, CLAMS). Without labels it is the second,
-    as in Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
+    A label and a tab before each sentence mark the grammatical one (Linzen's group, CLAMS). Without labels it is the
+    second, as in Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
     """
     lines = "\n".join(line.strip() for line in lines).rstrip("\n").split("\n")
     if len(lines) % 2 or not all(lines):

@@ -77,8 +77,8 @@ def token_log_probs(
         group: tokens, (V,) bool; if given, log p(w_{t+1} is in the group | w_1 .. w_t) is computed instead.
 
     Returns:
-        One float32 array (T - 1,) per sequence; with `with_likeliest` (T - 1, 2): the second column is 1 if the token is the
-        most probable one (the first of several), else 0.
+        One float32 array (T - 1,) per sequence; with `with_likeliest` (T - 1, 2): the second column is 1 if the token
+        is the most probable one (the first of several), else 0.
     """
     score = partial(_pair_log_probs, with_likeliest=with_likeliest)
     if group is not None:
@@ -138,8 +138,8 @@ def _launch(
 ) -> _Launched:
     """Starts the readout of the predictions of sequences (T,), without waiting for it.
 
-    The features before each predicted token are in the sequence's `rows` (T - 1,) of the buffer. Sequences that share rows and
-    predicted tokens share their computation. `score` computes one chunk.
+    The features before each predicted token are in the sequence's `rows` (T - 1,) of the buffer. Sequences that share
+    rows and predicted tokens share their computation. `score` computes one chunk.
     """
     # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 are 3 * 2**32 + 7,
     # from which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts the pairs by row.

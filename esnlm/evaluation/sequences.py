@@ -35,7 +35,7 @@ class ScorableRun(Protocol):
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:
-    """Returns a list of texts. Warns if one ends in a line end, as lines read from a file do, or holds invisible characters.
+    """Returns a list of texts. Warns if one ends in a line end, as lines of a file do, or holds invisible characters.
 
     Raises:
         InputError: the argument is a single text, or an element is not a text.
@@ -63,8 +63,8 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
 def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
     """Encodes n sentences under a convention, as one int32 array (T,) each. All ids after the first are scored.
 
-    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score: an empty
-    sentence under `no-eos`, and an empty sentence or one token under `without-bos`.
+    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score: an
+    empty sentence under `no-eos`, and an empty sentence or one token under `without-bos`.
 
     Raises:
         InputError: the convention is unknown, or `sentences` is not a list of texts.
@@ -90,10 +90,10 @@ def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | No
 
 
 def sum_log_probs(token_log_probs: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns log p of each sequence given its first id, (n,) float64 in nats, from that of its tokens, (T - 1,) in nats.
+    """Returns log p of each sequence given its first id, (n,) float64 in nats, from log p of its tokens, (T - 1,).
 
-    A sequence with nothing to score has log-probability 0, the empty product. math.fsum rounds once, at the end, so the sum
-    does not depend on the order of its terms: a unigram model ties on two orders of the same words, as it should.
+    A sequence with nothing to score has log-probability 0, the empty product. math.fsum rounds once, at the end, so the
+    sum does not depend on the order of terms: a unigram model ties on two orders of the same words, as it should.
     """
     return np.array([_sum(np.asarray(terms, np.float64)) for terms in token_log_probs], np.float64)
 

@@ -5,8 +5,8 @@ the mean over its pairs. A phenomenon's accuracy and the overall accuracy are me
 (Warstadt et al. 2020). All results are in percent, ready for JSON, with None for "not defined".
 
 Intervals cover 95 %. A paradigm has Wilson's interval, which remains valid near 0 and 100 %. A mean over several paradigms
-has a percentile bootstrap interval, stratified by paradigm: pairs are resampled within each paradigm. Intervals cover the
-choice of sentences from the same templates, not the seed of the run.
+has a percentile bootstrap interval, stratified by paradigm: pairs are resampled within each paradigm. Intervals cover
+the choice of sentences from the same templates, not the seed of the run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,8 +71,8 @@ def accuracies(
     Returns:
         {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has `accuracy`, its
         `interval`, `accuracy_ties_half`, `accuracy_without_identical`, and the counts `pairs` = `right` + `wrong` +
-        `ties` + `identical` + `undefined`; `ties` are between different sentences. A paradigm with an undefined pair, and
-        every mean that includes it, has no accuracy.
+        `ties` + `identical` + `undefined`; `ties` are between different sentences. A paradigm with an undefined pair,
+        and every mean that includes it, has no accuracy.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))  # (n,) (n,)
@@ -121,10 +121,10 @@ def compare(
         rows_of, phenomenon_of: as in `accuracies`.
 
     Returns:
-        The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, which resamples pairs with both
-        outcomes; the numbers of pairs that count more for this model, `only_this`, and for the other, `only_other`; and the
-        `p_value` of McNemar's exact test on these two counts (pairs pooled), with `p_value_holm` corrected for the number of
-        paradigms or phenomena.
+        The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, which resamples pairs with
+        both outcomes; the numbers of pairs that count more for this model, `only_this`, and for the other,
+        `only_other`; and the `p_value` of McNemar's exact test on these two counts (pairs pooled), with `p_value_holm`
+        corrected for the number of paradigms or phenomena.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
@@ -167,7 +167,7 @@ def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int
 
 
 def wilson(accuracy: float, n: int) -> list[float]:
-    """Returns Wilson's score interval of an accuracy over n pairs, both in percent. It is too wide if ties count half."""
+    """Returns Wilson's score interval of an accuracy over n pairs, in percent. It is too wide if ties count half."""
     p, z = accuracy / 100, ndtri(0.5 + LEVEL / 2)
     centre = p + z * z / (2 * n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

@@ -65,8 +65,8 @@ def surprisals(
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
-    Documents are lists of sentences, each a text or its words. The sentences of a document are read one after another. Sentence
-    numbers count across documents.
+    Documents are lists of sentences, each a text or its words. The sentences of a document are read one after another.
+    Sentence numbers count across documents.
     """
     options.check()
     given = [[_text_and_words(sentence, options.separator) for sentence in its] for its in documents if len(its)]
@@ -121,7 +121,7 @@ def word_ends(tokenizer: Any) -> np.ndarray:
 def _over_windows(
     streams: list[np.ndarray], longest: int | None, compute: Callable[[list[np.ndarray]], list[np.ndarray]]
 ) -> list[np.ndarray]:
-    """Applies `compute` to each stream (T,), window by window. Returns a value per id but the first, (T - 1,) float64."""
+    """Applies `compute` to each stream (T,), window by window. Returns values for all ids but the first, (T - 1,)."""
     windows = [_windows(len(stream), longest) for stream in streams]
     pieces = [stream[first:last] for stream, its in zip(streams, windows, strict=True) for first, last, _ in its]
     found = iter(compute(pieces))
@@ -131,8 +131,8 @@ def _over_windows(
 def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
     """Returns the windows of a sequence: (first id, end, number of predictions already made by the window before).
 
-    There is one window, or if the model reads at most `longest` ids, each begins half a window after the one before. So after
-    the first window, every token is predicted from at least half a window.
+    There is one window, or if the model reads at most `longest` ids, each begins half a window after the one before. So
+    after the first window, every token is predicted from at least half a window.
     """
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
@@ -159,7 +159,7 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
 
 
 def separator_of(words: Sequence[str]) -> str:
-    """Returns the text between words: none if at least half of the words with letters are in a script without spaces."""
+    """Returns the text between words: none if half or more of the words with letters are in a script without spaces."""
     lettered = [word for word in words if any(map(str.isalpha, word))]
     return "" if lettered and 2 * sum(map(bool, map(SPACELESS.search, lettered))) >= len(lettered) else " "
 

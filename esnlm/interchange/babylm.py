@@ -62,7 +62,7 @@ def evaluate_babylm(
     Args:
         run: the run directory.
         data: the folder full_eval or fast_eval of the pipeline.
-        out, model_name: the folder of results, and the model's folder in it; None: RUN/evaluation/babylm, and the run's name.
+        out, model_name: the folder of results, and the model's folder in it; None: RUN/evaluation/babylm, the run's name.
         sets: names of sets; None: all in the data.
         step: the checkpoint to score, named by its revision; None: the newest, as `main`.
         checkpoints: whether to score all kept checkpoints at BabyLM's word counts.
@@ -202,9 +202,9 @@ def _item(task: str, record: dict, stem: str) -> Item:
 def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dict, dict]:
     """Chooses the most probable sentence of each item, given log p of the completions of all items in order.
 
-    Returns the content of predictions.json, and the scores with the numbers of items and ties. The accuracy is the mean over
-    subsets (for entity tracking, over three splits), in percent. The WUG sets also have Spearman's rho between the probability
-    of the first of the two sentences and the share of people who chose it.
+    Returns the content of predictions.json, and the scores with the numbers of items and ties. The accuracy is the mean
+    over subsets (for entity tracking, over three splits), in percent. The WUG sets also have Spearman's rho between the
+    probability of the first of the two sentences and the share of people who chose it.
     """
     predictions: dict[str, dict[str, list[dict]]] = {}
     right: dict[str, list[bool]] = {}

@@ -23,7 +23,7 @@ from esnlm.evaluation.generation import generate_each
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
-# Task settings that would change the chosen tokens, with their neutral values. The second group matters in sampling only.
+# Task settings that would change the chosen tokens, with their neutral values. The second group is for sampling only.
 NEUTRAL = {"num_beams": 1, "repetition_penalty": 1, "no_repeat_ngram_size": 0, "min_length": 0}
 NEUTRAL_IN_SAMPLING = {"top_p": 1, "min_p": 0, "typical_p": 1}
 
@@ -32,7 +32,7 @@ NEUTRAL_IN_SAMPLING = {"top_p": 1, "min_p": 0, "typical_p": 1}
 class EsnLM(TemplateLM):
     """A run as a model of the harness, for its three kinds of requests.
 
-    Text is encoded as in the harness's model `hf` for GPT-2: an empty context becomes BOS, and other contexts have no BOS.
+    Text is encoded as in the harness's model `hf` for GPT-2: an empty context becomes BOS, and others have no BOS.
 
 
     Args:
@@ -110,7 +110,7 @@ class EsnLM(TemplateLM):
         return [(float(total), bool(tail[:, 1].all())) for total, tail in zip(sums, tails, strict=True)]
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[float]:
-        """Returns log p(text | BOS) of each request in nats. Long texts are split into windows; each token is scored once."""
+        """Returns log p(text | BOS) of each request in nats. Splits long texts into windows; scores each token once."""
         sequences, lengths, owners = [], [], []
         for number, request in enumerate(requests):
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
@@ -127,7 +127,7 @@ class EsnLM(TemplateLM):
         return sum_log_probs(map(np.concatenate, parts)).tolist()
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:
-        """Returns a continuation of each context, which ends at EOS, at one of the texts `until`, or at `max_gen_toks` tokens.
+        """Returns a continuation of each context, until EOS, one of the texts `until`, or `max_gen_toks` tokens.
 
         If a task samples, the choices of a request depend on the seed and on the request's index.
         """

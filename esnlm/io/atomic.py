@@ -1,6 +1,6 @@
 """Writes files and folders atomically: readers find the old version or the new one, never a part.
 
-A new version is written under a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and renamed when it is complete.
+A new version is written under a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and renamed when complete.
 
 """
 
@@ -49,8 +49,8 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
 class NewFolder:
     """A folder that is written under a hidden name and renamed by `commit`, completely or not at all.
 
-    Leaving the `with` block without `commit` removes it. Only one process at a time may write a folder, since it removes the
-    rests of earlier, unfinished writes.
+    Leaving the `with` block without `commit` removes it. Only one process at a time may write a folder, since it
+    removes the rests of earlier, unfinished writes.
 
     Example:
         with NewFolder(target) as new:

@@ -39,8 +39,8 @@ def full_name(place: str | Path) -> str:
 def run_copy(place: str | Path, step: int | None = None, every_step: bool = False, untrained: bool = False) -> Path:
     """Returns a run directory on this machine: `place` itself, or a current copy of the run at a URL.
 
-    The copy has the checkpoint of `step`, all checkpoints, or none (`untrained`). By default it has the newest that verifies,
-    with a warning for each damaged one.
+    The copy has the checkpoint of `step`, all checkpoints, or none (`untrained`). By default it has the newest that
+    verifies, with a warning for each damaged one.
     """
     if not is_url(place):
         return Path(place)
@@ -71,8 +71,8 @@ def store_copy(place: str | Path) -> Path:
 class Upload:
     """Copies a run directory to a URL; each call uploads the changes since the last one.
 
-    The manifest of a checkpoint is uploaded last, and a checkpoint without it is ignored, so the run at the URL is usable at
-    any moment.
+    The manifest of a checkpoint is uploaded last, and a checkpoint without it is ignored, so the run at the URL is
+    usable at any moment.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -111,7 +111,7 @@ class Upload:
 
 
 def _part(name: str) -> int:
-    """Returns the upload order of a file: metrics etc. (0), checkpoints, their manifests, the run's manifest and summary."""
+    """Returns the upload order of a file: metrics etc. (0), checkpoints, their manifests, the run's own files."""
     if name in (MANIFEST, "summary.json"):
         return 3
     return 0 if "/" not in name else 2 if name.endswith(f"/{MANIFEST}") else 1

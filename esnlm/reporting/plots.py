@@ -44,7 +44,7 @@ def png(figure: "Figure") -> bytes:
 
 
 def _choose_fonts(figure: "Figure") -> None:
-    """Adds system fonts for characters that the figure's fonts lack, such as Chinese. Reports those that no font has."""
+    """Adds system fonts for characters that the figure's fonts lack, such as Chinese. Reports those in no font."""
     from matplotlib import font_manager
     from matplotlib.text import Text
 

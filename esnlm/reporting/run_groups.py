@@ -18,10 +18,10 @@ def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
     """Reads the identity of a run, finished or not. `ended` is its summary if that is not written yet.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, parent_step, summary}: `settings` has
-        the sections of the configuration that determine the result, `data_sha256` the hashes of texts and tokenizer (empty
-        for an imported model), `own_text` is whether each seed has its own text, `parent` is the run that it continues, and
-        `summary` is None if the run is not finished.
+        {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, parent_step, summary}: `settings`
+        has the sections of the configuration that determine the result, `data_sha256` the hashes of texts and tokenizer
+        (empty for an imported model), `own_text` is whether each seed has its own text, `parent` is the run that it
+        continues, and `summary` is None if the run is not finished.
     """
     directory = RunDirectory(run)
     if not directory.config.exists():

@@ -201,8 +201,8 @@ def notes_on(groups: Sequence[Group], losses: bool = True) -> list[str]:
 def on_comparing(rows: Sequence[dict]) -> Iterator[str]:
     """Yields a note if the losses per token or the validation texts of runs (from `identify`) are not comparable.
 
-    Bits per byte and nats per word express the same loss, so their ratio gives the bytes per word, which differs between
-    texts. Text generated for each seed is exempt.
+    Bits per byte and nats per word express the same loss, so their ratio gives the bytes per word, which differs
+    between texts. Text generated for each seed is exempt.
     """
     if len({row["data_sha256"].get("tokenizer") for row in rows} - {None}) > 1:
         yield "the runs have different tokenizers: compare their losses by bits per byte or nats per word only"

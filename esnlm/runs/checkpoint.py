@@ -37,7 +37,7 @@ Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leav
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Saves a checkpoint completely or not at all, even if the process is killed. Replaces only a damaged checkpoint."""
+    """Saves a checkpoint completely or not at all, even if the process is killed. Replaces only a damaged one."""
     folder = Path(folder).absolute()
     arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # without sharding, so that any machine can restore
     named = _named(arrays)

@@ -59,7 +59,7 @@ def make_cells(grid: GridFile, file: Path) -> list[Cell]:
 
 
 def make_runs(grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = ()) -> list[Run]:
-    """Returns all runs, cell by cell. Raises InputError if a configuration or an override (`--key=value`) is invalid."""
+    """Returns all runs, cell by cell. Raises InputError if a configuration or override (`--key=value`) is invalid."""
     runs, cells = [], make_cells(grid, file)
     require_free(file, overrides, {"run", "seed"}.union(*(cell.settings for cell in cells)))
     for cell in cells:

@@ -66,7 +66,7 @@ class Pool:
     def run(
         self, name: str, commands: list[list[str]], slot: Slot, is_hopeless: Callable[[], bool] = lambda: False
     ) -> str:
-        """Runs `esnlm` commands one after another. Returns the outcome: done, stopped, given up (if hopeless) or failed."""
+        """Runs `esnlm` commands in order. Returns the outcome: done, stopped, given up (if hopeless) or failed."""
         say(f"{name}: starting, {self._done} of {self._total} done")
         for words in commands:
             with open(self._logs / f"{name}.log", "ab") as log:

@@ -41,8 +41,8 @@ def run_study(
         part: "I/N": train every N-th run only, from run I on, counted from 0.
 
     Returns:
-        0 if all runs are done; 75 if the study was stopped, and the same command resumes it; otherwise the largest status of
-        the failed runs. A failed run does not stop the others.
+        0 if all runs are done; 75 if the study was stopped, and the same command resumes it; otherwise the largest
+        status of the failed runs. A failed run does not stop the others.
     """
     grid, words = read_study(file), _with_equals(overrides)
     out, grid.blimp = out or grid.out or Path("studies") / file.stem, blimp or grid.blimp

@@ -28,7 +28,7 @@ Tree = dict[str, Any]  # table.json
 
 
 def row(name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: str, **more: Any) -> Tree:
-    """Returns the entry of a grid's cell: its runs, and {mean, se, interval, n} of each measure, None if n is too small."""
+    """Returns a grid cell's entry: its runs, and {mean, se, interval, n} of each measure, None if n is too small."""
     means = {}
     for measure in MEASURES:
         its = [run[measure] for run in runs if run[measure] is not None]
@@ -134,7 +134,7 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
 
 
 def _spell_mean(found: Figures | None, measure: str, runs: int) -> str:
-    """Formats a mean with its interval, and its number of runs if the row has more (collapsed models have no accuracy)."""
+    """Formats a mean with its interval, and its number of runs if the row has more, since collapsed ones do not count."""
     if found is None or found["mean"] is None:
         return ""
     low, high = found["interval"] or (0, 0)

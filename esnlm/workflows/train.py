@@ -55,8 +55,8 @@ def train_run(
         upload: a URL to which the run directory is copied after each checkpoint and at the end.
 
     Returns:
-        The exit status: 0 if the run is done, also if it was done before; 75 if it was interrupted, and the same call resumes
-        it.
+        The exit status: 0 if the run is done, also if it was done before; 75 if it was interrupted, and the same call
+        resumes it.
 
     Raises:
         InputError: the data, the configuration or the run directory is not usable.
@@ -84,7 +84,7 @@ def train_run(
 
 
 def _has_large_arrays(experiment: Experiment) -> bool:
-    """Returns whether updates allocate arrays of more than LARGE bytes, such as logits, or differentiate through time."""
+    """Returns whether updates allocate arrays above LARGE bytes, such as logits, or differentiate through time."""
     if not experiment.model.ahead_size:
         return True
     with contextlib.suppress(InputError):  # opening the data raises it again
@@ -104,8 +104,8 @@ def _train_run(
     if group.agree(group.writes() and _came_to_its_end(asked, directory, allowed)):
         return 0
 
-    # 2. Begin or resume. If bad input stops the beginning, its files are removed. With several processes, process 0 begins
-    # and writes, and the others resume from its files.
+    # 2. Begin or resume. If bad input stops the beginning, its files are removed. With several processes, process 0
+    # begins and writes, and the others resume from its files.
     chosen = {name: find_tracker(name) for name in asked.tracking}
     with directory.begin():
         with group.in_turn():

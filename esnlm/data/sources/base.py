@@ -50,14 +50,14 @@ class DataSource(ABC):
         return None
 
     def text_sha256(self) -> dict[str, str | None] | None:
-        """Returns the sha256 of the tokens of `train` and `validation`; None if settings and seed determine the text."""
+        """Returns the sha256 of the tokens of `train` and `validation`; None if settings and seed determine them."""
         if (stores := self.stores_there()) is None:
             return None
         train, validation = stores
         return {"train": train.tokens_sha256, "validation": validation.tokens_sha256 if validation else None}
 
     def size(self) -> CorpusSize:
-        """Returns the size of the training corpus without making or verifying it. Raises InputError if it is unusable."""
+        """Returns the size of the training corpus without making or verifying it. Raises InputError if unusable."""
         self._refuse()
 
     def tokenizer(self) -> Tokenizer:

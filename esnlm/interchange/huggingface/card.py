@@ -47,7 +47,7 @@ AT_END = ("epochs", "train_nll", "val_nll", "val_bits_per_byte", "status")  # fr
 def card(run: Run) -> str:
     """Returns the model card of a run at a step: how to load it, its data, losses, scores and settings.
 
-    Losses are from the end of training, and absent for earlier steps. Scores are from the reports in evaluation/ on this step.
+    Losses are from the end of training, and absent for earlier steps. Scores are from this step's reports in evaluation/.
 
     """
     family, tree = run.config.model.family, as_dict(run.config)

@@ -41,7 +41,7 @@ def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool 
 def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False) -> dict[str, int]:
     """Writes a folder for each kept checkpoint, named as BabyLM's branches, and `main` for the newest checkpoint.
 
-    Returns the step of each folder by name: `chck_1M`, ..., or `step_N` for a checkpoint at none of BabyLM's word counts.
+    Returns the step of each folder by name: `chck_1M`, ..., or `step_N` if a checkpoint is at none of BabyLM's counts.
     """
     with _new_folder(Path(out), overwrite) as folder:
         run = run_copy(run, every_step=True)

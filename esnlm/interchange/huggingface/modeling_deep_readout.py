@@ -192,7 +192,7 @@ class Trunk(nn.Module):
 class DeepReadout(Cell):
     """The cell: its state has the parts of all frozen cells, and its output is z.
 
-    With attention heads, two more parts follow: the keys of the last states, the newest first, and the number of tokens read.
+    With attention heads, two more parts follow: the keys of the last states, newest first, and the number of tokens.
     """
 
     def __init__(self, config: DeepReadoutConfig, readout: Any) -> None:

@@ -1,17 +1,17 @@
 """Models of esnlm in PyTorch, for transformers with `trust_remote_code=True`.
 
-`esnlm export` copies this file next to the weights. It only needs torch (2.5 or later) and transformers (4.51 or later). esnlm
-does not import it.
+`esnlm export` copies this file next to the weights. It only needs torch (2.5 or later) and transformers (4.51 or
+later). esnlm does not import it.
 
     esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several
             x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule leaky_membrane
     lstm    the equations of torch.nn.LSTM
     o = W_out h + b_out, or o = A B h + b_out                            the readout of all families
 
-W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is a parameter. The token
-`<|endoftext|>`, which precedes every sentence in training, resets the state, so text before it has no effect. A token whose
-`attention_mask` is 0 leaves the state unchanged. The vocabulary has V tokens of text and a last token for padding. Its logit,
-PAD_LOGIT, makes its probability 0; programs look up padding targets before they mask them.
+W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is a parameter. The
+token `<|endoftext|>`, which precedes every sentence in training, resets the state, so text before it has no effect. A
+token whose `attention_mask` is 0 leaves the state unchanged. The vocabulary has V tokens of text and a last token for
+padding. Its logit, PAD_LOGIT, makes its probability 0; programs look up padding targets before they mask them.
 """
 
 import warnings
@@ -287,10 +287,10 @@ class EsnlmModel(EsnlmPreTrainedModel):
     ) -> Any:
         """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState under transformers' name.
 
-        `attention_mask` is (B, T), or longer (the last T values count), with 0 for padding on either side; or a causal mask
-        (B, T, T). `past_key_values`, or `cache`, is the CarriedState returned by an earlier call. `hidden_states` has the
-        output of each layer, and if there are several, also their concatenation. `inputs_embeds` (B, T, K) replace the vectors
-        of the tokens; without `input_ids`, BOS is unknown and the state is never reset.
+        `attention_mask` is (B, T), or longer (the last T values count), with 0 for padding on either side; or a causal
+        mask (B, T, T). `past_key_values`, or `cache`, is the CarriedState returned by an earlier call. `hidden_states`
+        has the output of each layer, and if there are several, also their concatenation. `inputs_embeds` (B, T, K)
+        replace the vectors of the tokens; without `input_ids`, BOS is unknown and the state is never reset.
         """
         given: Any = inputs_embeds if input_ids is None else input_ids
         reads = self.mask_of(given, attention_mask)

@@ -13,8 +13,8 @@ PAD = "<|pad|>"
 def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     """Returns the content of tokenizer.json and of tokenizer_config.json, by name.
 
-    With special tokens, the tokenizer adds BOS only at the beginning: before the second text of a pair, BOS would reset the
-    state. It pads on the right, with EOS or with a padding token, whose id is the size of the run's vocabulary.
+    With special tokens, the tokenizer adds BOS only at the beginning: before the second text of a pair, BOS would reset
+    the state. It pads on the right, with EOS or with a padding token, whose id is the size of the run's vocabulary.
     """
     fast = open_library(tokenizer.content) if isinstance(tokenizer, HuggingFaceTokenizer) else _fast(tokenizer)
     bos, eos = (fast.id_to_token(i) for i in (tokenizer.bos, tokenizer.eos))
@@ -52,8 +52,8 @@ def _fast(tokenizer: Any) -> Any:
     fast = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=_merges(tokenizer.ranks, text), ignore_merges=True))
     fast.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            # Oniguruma's `$` also matches before a line end within the text. `+` is equivalent to tiktoken's possessive `++`
-            # here, since the rest of the pattern never needs backtracking.
+            # Oniguruma's `$` also matches before a line end within the text. `+` is equivalent to tiktoken's possessive
+            # `++` here, since the rest of the pattern never needs backtracking.
             pre_tokenizers.Split(Regex(tokenizer.pattern.replace("++", "+").replace("$", r"\z")), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -69,8 +69,8 @@ def _fast(tokenizer: Any) -> Any:
 def _merges(ranks: dict[bytes, int], text: dict[bytes, str]) -> list[tuple[str, str]]:
     """Returns the pairs to merge, in order.
 
-    tiktoken joins any two neighbours that form a token, in the order of the ranks. So every split of a token into two tokens is
-    a merge, not only the one from its training.
+    tiktoken joins any two neighbours that form a token, in the order of the ranks. So every split of a token into two
+    tokens is a merge, not only the one from its training.
     """
     found = []
     for token in sorted(ranks, key=ranks.__getitem__):

@@ -1,7 +1,7 @@
 """The blocks of plain data that make up a page. The macro `show` of page.html has a branch for each kind.
 
-Charts hold positions, which page.html draws as inline SVG. Positions are percentages, so that a chart fits any width while
-text and lines keep their size. Colours are the classes s0 to s7, which page.css defines for light and dark pages.
+Charts hold positions, which page.html draws as inline SVG. Positions are percentages, so that a chart fits any width
+while text and lines keep their size. Colours are the classes s0 to s7, which page.css defines for light and dark pages.
 """
 
 import math
@@ -36,7 +36,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "lr
     """Returns a table without its empty columns. With JavaScript, readers can sort it, and filter it if it is long.
 
     Args:
-        align: one letter per column, l (left) or r (right, for figures); the last letter applies to all further columns.
+        align: one letter per column, l (left) or r (right, for figures); the last letter applies to further columns.
         rows_are: the plural name of the rows, such as "paradigms".
     """
     kept = [i for i in range(len(header)) if any(row[i] for row in rows)]

@@ -1,7 +1,7 @@
 """`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, with its styles and its script.
 
-Sections are blocks of plain data (blocks.py), which the template `page.html` shows; Jinja escapes all text. `sections.py`
-has the sections of a run, and `several.py` the sections that compare runs or show a study.
+Sections are blocks of plain data (blocks.py), which the template `page.html` shows; Jinja escapes all text.
+`sections.py` has the sections of a run, and `several.py` the sections that compare runs or show a study.
 """
 
 from collections.abc import Sequence

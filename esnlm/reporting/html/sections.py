@@ -1,7 +1,7 @@
 """The sections about one run.
 
-A section is a function from a `RunFiles` to blocks, none if it has no content. SECTIONS lists them in the order of the page.
-If a result is missing, `note(text, command)` names the command that makes it.
+A section is a function from a `RunFiles` to blocks, none if it has no content. SECTIONS lists them in the order of the
+page. If a result is missing, `note(text, command)` names the command that makes it.
 """
 
 import json

@@ -29,7 +29,7 @@ class Tracker(Protocol):
         """Closes files and connections at the end of the process; another process may resume an interrupted run."""
 
 
-# Starts a tracker from the run directory, the settings of the run, and the step that the run resumes from (0: a new run).
+# Starts a tracker from the run directory, the settings of the run, and the step to resume from (0: a new run).
 StartTracker = Callable[[RunDirectory, dict[str, Any], int], Tracker]
 # The module and class of each tracker, or the class. Modules are imported when a tracker starts.
 TRACKERS: dict[str, str | StartTracker] = {

@@ -15,8 +15,8 @@ from esnlm.runs.trackers import numbers
 class MlflowTracker:
     """Logs the settings as parameters, all metrics by update, and the figures of the summary.
 
-    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run continues the same MLflow run,
-    which then has the metrics after the last checkpoint twice. pyproject.toml registers this class.
+    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run continues the same MLflow
+    run, which then has the metrics after the last checkpoint twice. pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:

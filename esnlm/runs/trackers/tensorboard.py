@@ -32,8 +32,8 @@ class TensorBoardTracker:
         self._add(file_version="brain.Event:2")
         # Tells viewers to discard the data of earlier files.
         self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
-        # The new file begins with the lines kept in metrics.jsonl and replaces earlier files: no point appears twice, and a
-        # resumed run can add this tracker.
+        # The new file begins with the lines kept in metrics.jsonl and replaces earlier files: no point appears twice,
+        # and a resumed run can add this tracker.
         for line in directory.metrics.read_text().splitlines():
             values = json.loads(line)
             self.log(values.pop("step"), values)

@@ -17,8 +17,8 @@ class WandbTracker:
     """Logs only the settings, all metrics by update, and the summary.
 
     W&B's variables (WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_DIR, WANDB_NAME, WANDB_RUN_ID) take precedence. By
-    default, the W&B run has the name of the run directory and an id stored there: a resumed run continues the same W&B run,
-    which ignores steps that it already has.
+    default, the W&B run has the name of the run directory and an id stored there: a resumed run continues the same W&B
+    run, which ignores steps that it already has.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
