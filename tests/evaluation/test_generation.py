@@ -49,7 +49,7 @@ def whole(name, ids):
     stream = built.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read([ids])
     readout = built.readout_arrays(built.params)
-    return np.asarray(buffer[rows[0][-1]]) @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
+    return np.asarray(buffer)[rows[0][-1]] @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
 
 
 def sample(name, **options):

@@ -109,7 +109,7 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     weights = [oracle.dense(readout.w[...]), oracle.dense(readout.bias[...])]
     recording = "echo-state-input-" + re.sub("[^a-z]+", "-", name.lower())
     expected = peer(recording, partial(torch_says, model.config.reservoir), layers, weights, inputs, targets)
-    found = peer.sample(features[np.concatenate(rows)])
+    found = peer.sample(np.asarray(features)[np.concatenate(rows)])
     np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=TOLERANCE)
     assert loss == pytest.approx(float(expected["loss"]), rel=TOLERANCE)
 
@@ -133,7 +133,7 @@ def test_features_ahead_are_those_inside_the_gradient():
     for prefix_tree in (False, True):
         buffer, precomputed = stream.read(texts, prefix_tree=prefix_tree)
         for row, other in zip(rows, precomputed, strict=True):
-            np.testing.assert_allclose(buffer[other], features[row], atol=TOLERANCE, rtol=TOLERANCE)
+            np.testing.assert_allclose(np.asarray(buffer)[other], np.asarray(features)[row], atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["half of W_in", "sparse W_in"])

@@ -87,7 +87,7 @@ def test_features_are_the_equations(reservoir, prefix_tree):
     stream = model.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read(sentences(), prefix_tree=prefix_tree)
     for sentence, row in zip(sentences(), rows, strict=True):
-        np.testing.assert_allclose(buffer[row], steps(model, sentence)[2], atol=TOLERANCE, rtol=TOLERANCE)
+        np.testing.assert_allclose(np.asarray(buffer)[row], steps(model, sentence)[2], atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def test_features_inside_the_gradient_and_token_by_token_are_the_same():
@@ -97,7 +97,7 @@ def test_features_inside_the_gradient_and_token_by_token_are_the_same():
     assert batch.tokens.shape[1] < len(texts)  # sentences follow each other in slots
     found = features_of(ready, batch)
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(found[row], steps(model, text)[2], atol=TOLERANCE, rtol=TOLERANCE)
+        np.testing.assert_allclose(np.asarray(found)[row], steps(model, text)[2], atol=TOLERANCE, rtol=TOLERANCE)
     read = ready.reader(2, LONGEST)
     for t, expected in enumerate(steps(model, texts[1])[2]):
         np.testing.assert_allclose(read(texts[1][[t, t]])[1], expected, atol=TOLERANCE, rtol=TOLERANCE)

@@ -211,7 +211,7 @@ def test_features_with_ngrams_are_the_equations(with_ngrams):
     params = deep_oracle.float64(with_ngrams.params)
     for text, row in zip(sentences(), rows, strict=True):
         expected = features_in_float64(params, text)
-        np.testing.assert_allclose(buffer[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
+        np.testing.assert_allclose(np.asarray(buffer)[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
 
 
 def test_features_with_ngrams_inside_the_gradient_are_the_equations(with_ngrams):
@@ -220,7 +220,7 @@ def test_features_with_ngrams_inside_the_gradient_are_the_equations(with_ngrams)
     found, params = features_of(with_ngrams, batch), deep_oracle.float64(with_ngrams.params)
     for text, row in zip(sentences(), rows, strict=True):
         expected = features_in_float64(params, text)
-        np.testing.assert_allclose(found[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
+        np.testing.assert_allclose(np.asarray(found)[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
 
 
 def test_the_gradient_with_ngrams_is_the_slope_of_the_loss_in_float64(with_ngrams):

@@ -102,7 +102,7 @@ def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     assert buffer.shape[1] == settings(name).layers * N
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
+        np.testing.assert_allclose(np.asarray(buffer)[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["membrane", "three layers with an embedding"])

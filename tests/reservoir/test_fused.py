@@ -42,7 +42,7 @@ def sentences(count=5, longest=12, seed=0):
 
 def read(ready, texts, slots=4):
     buffer, rows = FeatureStream(ready, slots, capacity=8).read(texts)
-    return [np.asarray(buffer[row], np.float64) for row in rows]
+    return [np.asarray(buffer, np.float64)[row] for row in rows]
 
 
 def states_and_bound(frozen, text, of_state=0.0, of_matrix=0.0):
