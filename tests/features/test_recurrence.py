@@ -71,7 +71,7 @@ def test_other_settings_agree_too(settings):
         np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kernel", sparse.KERNELS)
+@pytest.mark.parametrize("kernel", ["csr", "dense"])
 @pytest.mark.parametrize("count, longest", [(13, 40), (1, 40), (5, 1)], ids=["many", "one sentence", "nothing but BOS"])
 def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     frozen, rng = reservoir(), np.random.default_rng(5)

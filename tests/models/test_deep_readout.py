@@ -140,8 +140,8 @@ def assert_the_stream_gives_what_the_equations_say(model, frozen, prefix_tree):
 
 
 @pytest.mark.parametrize("prefix_tree", [False, True])
-def test_the_stream_gives_what_the_equations_say(whole, prefix_tree):
-    assert_the_stream_gives_what_the_equations_say(*whole, prefix_tree)
+def test_the_stream_gives_what_the_equations_say(untied, prefix_tree):
+    assert_the_stream_gives_what_the_equations_say(*untied, prefix_tree)
 
 
 def test_the_reservoirs_have_the_activation_the_rule_and_the_decay_that_are_set():

@@ -159,7 +159,7 @@ def test_expected_counts_are_those_of_a_draw():
 
 def test_a_run_trains_loads_scores_and_generates(tmp_path):
     family = "model: {family: jaeger, reservoir: {state_size: 16, mean_degree: 4}, rank: 4}\n"
-    run = esnlm.load(train(tmp_path, "run", "--training.epochs", "1", text=DATA + TRAINING + family))
+    run = esnlm.load(train(tmp_path, "run", "--training.batch_size", "96", text=DATA + TRAINING + family))
     before = esnlm.load(tmp_path / "run", untrained=True)
     text = "The cats sleep."
     ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])

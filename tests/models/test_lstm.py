@@ -165,7 +165,7 @@ def test_a_tied_embedding_is_the_readout():
     compute = ComputeConfig(batch_slots=16, window_tokens=64)
     (found, rows), (same, same_rows) = (model.stream(compute).read(sentences()) for model in (tied, untied_copy(tied)))
     for own, its in zip(rows, same_rows, strict=True):
-        np.testing.assert_allclose(found[own], same[its], atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(np.asarray(found)[own], np.asarray(same)[its], atol=TOLERANCE, rtol=0)
 
 
 def test_the_gradient_of_a_tied_embedding_is_that_of_both():
