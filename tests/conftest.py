@@ -21,6 +21,7 @@ from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 from esnlm import compilation_cache
 from esnlm.allocator import give_back_freed_memory
 from esnlm.reporting import plots
+from esnlm.training import batches
 from tests import peers
 from tests.golden import small
 
@@ -54,6 +55,14 @@ def own_compilation_cache(request, tmp_path_factory):
         jax.config.update("jax_compilation_cache_max_size", -1)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         cache_of_jax.reset_cache()  # JAX looks at the settings again where it has already compiled something.
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_size_of_updates():
+    """Pads all updates of a run to one size, as an accelerator does: a small run takes less time than another compilation."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setitem(batches.COMPILATION, "cpu", batches.COMPILATION["gpu"])
         yield
 
 
