@@ -58,7 +58,9 @@ def as_bcoo(matrix: Matrix) -> sparse.BCOO:
     """Returns the same matrix, sparse."""
     if isinstance(matrix, sparse.BCOO):
         return matrix
-    indices = np.argwhere(matrix := np.asarray(matrix)).astype(np.int32)  # BCOO.fromdense would compile dozens of programs
+    indices = np.argwhere(matrix := np.asarray(matrix)).astype(
+        np.int32
+    )  # BCOO.fromdense would compile dozens of programs
     return bcoo(matrix[tuple(indices.T)], indices, matrix.shape)
 
 

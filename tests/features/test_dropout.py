@@ -126,7 +126,9 @@ def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
         inputs, corpus_positions = zip(*[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True)
         buffer, rows = stream.read(list(inputs), corpus_positions=list(corpus_positions), key=key)
         for s, row in zip(chosen, rows, strict=True):
-            np.testing.assert_allclose(np.asarray(buffer)[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE)
+            np.testing.assert_allclose(
+                np.asarray(buffer)[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("name", ["dense"])

@@ -95,7 +95,10 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
     assert not np.asarray(dfeatures)[:, -1].any(), "an id has no gradient"
 
     whole = z @ w.T + bias + witten_bell(TEXT, V)[last]  # Scores leave out nothing.
-    pair_log_probs, logits_of = jax.jit(linear.pair_log_probs, static_argnums=4), jax.jit(linear.logits, static_argnums=2)
+    pair_log_probs, logits_of = (
+        jax.jit(linear.pair_log_probs, static_argnums=4),
+        jax.jit(linear.logits, static_argnums=2),
+    )
     pairs = pair_log_probs(trained | frozen, features, rows, targets, "float32")
     np.testing.assert_allclose(pairs, log_softmax(whole)[rows, targets], rtol=1e-6, atol=size)
     np.testing.assert_allclose(logits_of(trained | frozen, features, "float32"), whole, rtol=1e-6, atol=size)

@@ -86,12 +86,20 @@ def torch_says(settings, layers, readout, inputs, targets):
     return {"features": found.detach(), "loss": loss.item()} | {name: g.numpy() for name, g in gradient.items()}
 
 
-KERNELS = [("half of W_in", "csr"), ("continuous time", "csr"), ("membrane", "csr"), ("two layers", "csr"), ("sparse W_in", "ell")]
+KERNELS = [
+    ("half of W_in", "csr"),
+    ("continuous time", "csr"),
+    ("membrane", "csr"),
+    ("two layers", "csr"),
+    ("sparse W_in", "ell"),
+]
 KERNELS += [("sparse W_in, ReLU", "dense")]
 OTHERS = [("dense W_in", "csr"), ("sparse W_in", "csr"), ("sparse W_in, ReLU", "csr"), ("sparse W_in, ReLU", "bcoo")]
 
 
-@pytest.mark.parametrize("name, kernel", [*KERNELS, *(pytest.param(*each, marks=pytest.mark.nightly) for each in OTHERS)])
+@pytest.mark.parametrize(
+    "name, kernel", [*KERNELS, *(pytest.param(*each, marks=pytest.mark.nightly) for each in OTHERS)]
+)
 def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     model, texts = build(RESERVOIRS[name]), sentences()
     inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
@@ -135,7 +143,9 @@ def test_features_ahead_are_those_inside_the_gradient():
     for prefix_tree in (False, True):
         buffer, precomputed = stream.read(texts, prefix_tree=prefix_tree)
         for row, other in zip(rows, precomputed, strict=True):
-            np.testing.assert_allclose(np.asarray(buffer)[other], np.asarray(features)[row], atol=TOLERANCE, rtol=TOLERANCE)
+            np.testing.assert_allclose(
+                np.asarray(buffer)[other], np.asarray(features)[row], atol=TOLERANCE, rtol=TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("name", ["half of W_in", "sparse W_in"])

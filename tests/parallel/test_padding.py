@@ -91,7 +91,9 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
     np.testing.assert_array_equal(*(scores(tree["readout"])[1] for tree in (params, padded)))
 
 
-@pytest.mark.parametrize("config", [{"clip_norm": 0.1, "ema": 0.9, "optimizer": "sgd"}, {"epsilon": 1e-30, "weight_decay": 50.0}])
+@pytest.mark.parametrize(
+    "config", [{"clip_norm": 0.1, "ema": 0.9, "optimizer": "sgd"}, {"epsilon": 1e-30, "weight_decay": 50.0}]
+)
 def test_updates_are_those_without_padding(config):
     """With a decay of 50 and a tiny epsilon, a padded row that the optimizer moved would become a token, or no number."""
     params, *data = problem()

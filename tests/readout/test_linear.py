@@ -72,7 +72,9 @@ def test_a_weight_of_zero_takes_no_part(rank):
     garbage, padding = 1e3 * features[:5], np.zeros(5, np.float32)
     padded = np.vstack([features[ROWS], garbage]), np.append(targets, targets[:5]), np.append(weights, padding)
     loss, (gradient, of_features) = loss_and_gradients(params, *padded)
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves((loss, (gradient, np.asarray(of_features)[:-5]))), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(one), jax.tree.leaves((loss, (gradient, np.asarray(of_features)[:-5]))), strict=True
+    ):
         assert relative(b, np.asarray(a, np.float64)) < 20 * EPSILON
     assert not np.asarray(of_features)[-5:].any()
 
