@@ -19,65 +19,41 @@ pytestmark = pytest.mark.skipif(
 )
 
 TOLERANCE = 1e-4
-DENSE = ["--model.reservoir.connectivity", "0.5"]
-DEEP = [
-    *("--model.family", "deep_readout", "--model.reservoirs", "2", "--model.reservoir.state_size", "12"),
-    *("--model.reservoir.mean_degree", "4", "--model.diagonal.units", "5", "--model.diagonal.token_dependence", "0.5"),
-    *("--model.gru.units", "6", "--model.gru.mean_degree", "2", "--model.attention.heads", "2"),
-    *("--model.attention.window", "3", "--model.attention.width", "4", "--model.readout.rank", "6"),
-    *("--model.readout.normalize", "true", "--model.readout.recent_tokens.count", "2"),
-    *("--model.readout.recent_tokens.width", "4", "--model.readout.recent_tokens.decays", "[0.6, 0.9]"),
-    *("--model.readout.recent_tokens.window", "4", "--model.readout.ngrams.orders", "[2, 3]"),
-    *("--model.readout.ngrams.buckets", "50", "--model.readout.ngrams.width", "3"),
-    *("--model.readout.ngrams.multiplier", "3"),
-    *("--model.readout.gated_mlp.blocks", "2", "--model.readout.gated_mlp.width", "8"),
-]
-MODELS = {
-    "one layer": [],
-    "full rank, dense, ReLU": [
-        *("--model.readout.rank", "null", *DENSE),
-        *("--model.reservoir.activation", "relu", "--model.reservoir.leak_min", "0.8"),
-    ],
-    "two layers": ["--model.reservoir.layers", "2"],
-    "dense embedding, two layers, membrane": [
-        *(*DENSE, "--model.reservoir.embedding", "7", "--model.reservoir.layers", "2"),
-        *("--model.reservoir.update_rule", "leaky_membrane"),
-    ],
-    "continuous time, dense W_in": [
-        *("--model.reservoir.continuous", "{decay: 0.5, step: 0.8, time_constant: 2}"),
-        *("--model.reservoir.input_connectivity", "1"),
-    ],
-    "ESN+i": ["--model.train_input", "true"],
-    "ESN+i, half of W_in": ["--model.train_input", "true", "--model.reservoir.input_connectivity", "0.5"],
-    "ESN+i, dense, two layers": [
-        *(*DENSE, "--model.train_input", "true", "--model.reservoir.layers", "2"),
-        *("--model.reservoir.input_connectivity", "1"),
-    ],
-    "LSTM": ["--model.family", "lstm", "--model.width", "12"],
-    "tied LSTM": ["--model.family", "lstm", "--model.width", "12", "--model.tied", "true"],
+DENSE = "reservoir.connectivity 0.5"
+DEEP = (
+    "family deep_readout reservoirs 2 reservoir.state_size 12 reservoir.mean_degree 4 diagonal.units 5"
+    " diagonal.token_dependence 0.5 gru.units 6 gru.mean_degree 2 attention.heads 2 attention.window 3 attention.width 4"
+    " readout.rank 6 readout.normalize true readout.recent_tokens.count 2 readout.recent_tokens.width 4"
+    " readout.recent_tokens.decays [0.6,0.9] readout.recent_tokens.window 4 readout.ngrams.orders [2,3]"
+    " readout.ngrams.buckets 50 readout.ngrams.width 3 readout.ngrams.multiplier 3"
+    " readout.gated_mlp.blocks 2 readout.gated_mlp.width 8"
+)
+# Settings of the section `model`, each with its value behind it.
+SETTINGS = {
+    "one layer": "",
+    "full rank, dense, ReLU": f"readout.rank null {DENSE} reservoir.activation relu reservoir.leak_min 0.8",
+    "two layers": "reservoir.layers 2",
+    "dense embedding, two layers, membrane": f"{DENSE} reservoir.embedding 7 reservoir.layers 2"
+    " reservoir.update_rule leaky_membrane",
+    "continuous time, dense W_in": 'reservoir.continuous {"decay":0.5,"step":0.8,"time_constant":2}'
+    " reservoir.input_connectivity 1",
+    "ESN+i": "train_input true",
+    "ESN+i, half of W_in": "train_input true reservoir.input_connectivity 0.5",
+    "ESN+i, dense, two layers": f"{DENSE} train_input true reservoir.layers 2 reservoir.input_connectivity 1",
+    "LSTM": "family lstm width 12",
+    "tied LSTM": "family lstm width 12 tied true",
     "deep readout": DEEP,
-    "deep readout, tied": [
-        *(*DEEP, "--model.reservoirs", "1", "--model.gru.units", "0", "--model.attention.sharpness", "0"),
-        *("--model.readout.recent_tokens.tied", "true", "--model.readout.recent_tokens.width", "6"),
-    ],
-    "deep readout, members of two layers": [
-        *("--model.family", "deep_readout", "--model.reservoirs", "2", "--model.reservoir.layers", "2"),
-        *(
-            "--model.reservoir.state_size",
-            "12",
-            "--model.reservoir.mean_degree",
-            "4",
-            "--model.reservoir.embedding",
-            "7",
-        ),
-        *("--model.reservoir.update_rule", "leaky_membrane", "--model.readout.rank", "6"),
-    ],
-    "deep readout, n-grams over a GRU": [
-        *("--model.family", "deep_readout", "--model.reservoirs", "0", "--model.gru.units", "9"),
-        *("--model.gru.mean_degree", "3", "--model.readout.rank", "6"),
-        *("--model.readout.ngrams.orders", "[3]", "--model.readout.ngrams.width", "3"),
-    ],
-    "GPT-2": ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"],
+    "deep readout, tied": f"{DEEP} reservoirs 1 gru.units 0 attention.sharpness 0 readout.recent_tokens.tied true"
+    " readout.recent_tokens.width 6",
+    "deep readout, members of two layers": "family deep_readout reservoirs 2 reservoir.layers 2 reservoir.state_size 12"
+    " reservoir.mean_degree 4 reservoir.embedding 7 reservoir.update_rule leaky_membrane readout.rank 6",
+    "deep readout, n-grams over a GRU": "family deep_readout reservoirs 0 gru.units 9 gru.mean_degree 3 readout.rank 6"
+    " readout.ngrams.orders [3] readout.ngrams.width 3",
+    "GPT-2": "family gpt2 layers 2 heads 2 width 8",
+}
+MODELS = {
+    name: [word if i % 2 else f"--model.{word}" for i, word in enumerate(text.split())]
+    for name, text in SETTINGS.items()
 }
 
 

@@ -267,24 +267,6 @@ def as_tokenizer_json(folder):
     return json.loads(bpe.to_str())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"normalizer": {"type": "Lowercase"}},
-        {"pre_tokenizer": None},
-        {"model": {"type": "Unigram"}},
-        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
-    ],
-)
-def test_another_kind_of_tokenizer_is_refused(folder, change):
-    tree = as_tokenizer_json(folder)
-    (folder / "vocab.json").unlink()
-    (folder / "tokenizer.json").write_text(json.dumps(tree))
-    assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
-    (folder / "tokenizer.json").write_text(json.dumps(tree | change))
-    refused(folder, "tokenizer.json")
-
-
 def test_a_vocabulary_in_another_order_has_the_rows_of_its_ids(folder):
     """Special tokens first, other names of them, and rows behind the last token, as of a vocabulary that was padded."""
     before = huggingface.read_gpt2(folder)

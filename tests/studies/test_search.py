@@ -5,7 +5,6 @@ import json
 import pytest
 
 from esnlm import config_io
-from esnlm.errors import InputError
 from esnlm.studies import pool
 from esnlm.studies.measures import MEASURES
 from esnlm.studies.study import run_study
@@ -71,20 +70,3 @@ def test_the_trial_with_the_higher_losses_is_given_up(write, monkeypatch, tmp_pa
     text = SEARCH.replace("trials: 3", "trials: 7\npruner: median\nprune_by: train_nll")
     assert run_study(write(text, "find"), tmp_path / "out") == 0
     assert "| trial-0006 | given up after update 5 |" in (tmp_path / "out" / "table.md").read_text()
-
-
-@pytest.mark.parametrize(
-    "before, after, line",
-    [
-        ("trials: 3", "trials: 0", "trials: input should be greater than or equal to 1"),
-        ("trials: 3", "trials: 3\nobjective: blimps", "objective: input should be 'val_nll'"),
-        ("low: 8, high: 16", "low: 16, high: 8", "search.model.reservoir.state_size: low must be below high"),
-        ("low: 8, high: 16", "low: -8, high: 16", "find.yaml: .*state_size"),
-        ("model.reservoir.leak_min", "data.validation_sentences", "losses could not be compared"),
-        ("model.reservoir.leak_min", "model.reservoir.leaks", "find.yaml: .*leaks"),
-    ],
-)
-def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(before, after, line, write, asked, tmp_path):
-    with pytest.raises(InputError, match=line) as caught:
-        run_study(write(SEARCH.replace(before, after), "find"), tmp_path / "out")
-    assert "\n" not in str(caught.value) and asked == [] and not (tmp_path / "out").exists()

@@ -145,26 +145,6 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(wr
     assert runs[-1].experiment.model.family == "lstm"
 
 
-@pytest.mark.parametrize(
-    "text, line",
-    [
-        ("kind: table", "kind is 'table': choose grid or search"),
-        ("kind: [", "not a YAML file"),
-        (STUDY.replace("base: base.yaml", "base: none.yaml"), "base is none.yaml: name a configuration"),
-        (STUDY.replace("seeds:", "seed:"), "seed: extra inputs are not permitted"),
-        (STUDY.replace("[0.5, 0.9]", "0.5"), "runs.0.grid.model.reservoir.spectral_radius: input should be"),
-        (STUDY.replace("[0.5, 0.9]", "[0.5, -0.9]"), "spectral_radius=-0.9: model.reservoir.spectral_radius"),
-        (STUDY.replace("[0.5, 0.9]", "[0.5, 0.5]"), "two cells have the name spectral_radius=0.5"),
-        (STUDY.replace("model.reservoir.spectral_radius:", "seed:"), "seed=0.5: seed is for seeds and out"),
-        (STUDY.replace("val_nll: [5.25", "nll: [5.25"), "reference.cells.spectral_radius=0.9.nll.*val_nll"),
-    ],
-)
-def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, write, asked, tmp_path):
-    with pytest.raises(InputError, match=line) as caught:
-        run_study(write(text), tmp_path / "out")
-    assert "\n" not in str(caught.value) and asked == [] and not (tmp_path / "out").exists()
-
-
 @pytest.mark.nightly
 def test_jobs_that_are_stopped_go_on_to_the_table_of_an_undisturbed_study(write, tmp_path):
     """Runs in processes of their own, one by one and two at once, stopped by SIGTERM and gone on with: bit for bit the same."""

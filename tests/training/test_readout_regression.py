@@ -145,20 +145,6 @@ def test_sums_are_saved_every_so_many_windows(tmp_path, monkeypatch):
     assert saved == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize(
-    "name, overrides, named",
-    [
-        ("ridge", ["--model.train_input", "true"], "training.kind"),
-        ("rls", ["--model.dropout", "0.1"], "model.dropout"),
-        ("lms", ["--model.readout.rank", "4"], "model.readout.rank"),
-        ("ridge", ["--model.readout.rank", "17"], "model.readout.rank"),
-    ],
-)
-def test_what_a_regression_cannot_do(tmp_path, name, overrides, named):
-    with pytest.raises(InputError, match=f"{named} is "):
-        experiment(tmp_path, name, *overrides)
-
-
 @pytest.mark.parametrize("name", ["ridge", "rls"])
 def test_states_that_are_not_finite_are_refused_before_any_sum_is_made(tmp_path, name, monkeypatch):
     wild = ["--model.reservoir.activation", "relu", "--model.reservoir.spectral_radius", "1e30"]
