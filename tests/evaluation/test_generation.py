@@ -105,7 +105,7 @@ def test_the_k_most_probable_keep_their_proportions():
 
 
 def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
-    one, two, other = sample("esn", count=20), sample("esn", count=20), sample("esn", count=20, seed=1)
+    one, two, other = sample("esn", count=5), sample("esn", count=5), sample("esn", count=5, seed=1)
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert not any(EOS in ids for ids in one)
@@ -115,10 +115,9 @@ def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
 def test_how_many_continuations_there_are_changes_none_of_them(name):
     """Those of a smaller count are the first ones of a larger one, and no two come from the same random numbers."""
     five = sample(name, count=5, temperature=0.8)
-    for count in (1, 2):
-        fewer = sample(name, count=count, temperature=0.8)
-        assert all(np.array_equal(a, b) for a, b in zip(fewer, five, strict=False)) and len(fewer) == count
-    assert len({tuple(ids) for ids in sample(name, count=20)}) > 1
+    two = sample(name, count=2, temperature=0.8)
+    assert all(np.array_equal(a, b) for a, b in zip(two, five, strict=False)) and len(two) == 2
+    assert len({tuple(ids) for ids in five}) > 1
 
 
 @pytest.mark.parametrize("name", ["esn", "gpt2"])

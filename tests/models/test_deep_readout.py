@@ -119,7 +119,7 @@ def ready(model):
     return model.for_device(compute), compute
 
 
-@pytest.fixture(scope="module", params=[ALL, TIED], ids=["", "tied"])
+@pytest.fixture(scope="module", params=[ALL, pytest.param(TIED, marks=pytest.mark.nightly)], ids=["", "tied"])
 def whole(request):
     return model_of(request.param)
 

@@ -148,7 +148,7 @@ def test_features_ahead_are_those_inside_the_gradient():
             )
 
 
-@pytest.mark.parametrize("name", ["half of W_in", "sparse W_in"])
+@pytest.mark.parametrize("name", [pytest.param("half of W_in", marks=pytest.mark.nightly), "sparse W_in"])
 def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_reservoir(name):
     """Bit by bit, after five updates of AdamW, whose decay pulls on every trained number."""
     model, text = build(RESERVOIRS[name], rank=6), store([9, 12, 10, 13, 11] * 4)

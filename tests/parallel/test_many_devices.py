@@ -28,7 +28,7 @@ def on_eight_devices(program, *arguments):
 
 @pytest.mark.parametrize(
     "name, updates",
-    [("esn", 5), *(pytest.param(name, 50, marks=pytest.mark.nightly) for name in FAMILIES)],
+    [("esn", 10), *(pytest.param(name, 50, marks=pytest.mark.nightly) for name in FAMILIES)],
 )
 def test_runs_on_eight_devices_are_those_on_one(tmp_path, name, updates):
     """Losses, what is saved, and scores. The update gathers neither W nor its moments."""
