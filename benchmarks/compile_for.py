@@ -364,12 +364,13 @@ def count(text: str) -> dict:
     found = Counter(re.findall(r"^\s*(?:ROOT )?%?[\w.-]+ = .*? ([a-z][\w-]*)\(", text, re.MULTILINE))
     exchanges = {kind: found[kind] + found[f"{kind}-start"] for kind in EXCHANGES}
     told = ", ".join(f"{times} {kind}" for kind, times in exchanges.items() if times)
-    kernels = found["fusion"] + found["custom-call"]
+    gathered = re.findall(r" = (\(.*?\)|\S+) all-gather(?:-start)?\(", text)
     return {
-        "kernels": kernels,
+        "kernels": found["fusion"] + found["custom-call"],
         "while": found["while"],
         "conditional": found["conditional"],
         "exchanges": told or "none",
+        "largest gathered MB": max(map(size_of, gathered), default=0) / 1e6,
     }
 
 

@@ -1,8 +1,7 @@
-"""Runs lm-evaluation-harness with a trained run: all options are the harness's own.
+"""Runs lm-evaluation-harness with a trained run: all options are the harness's own, as `lm-eval run --help` lists them.
 
     esnlm lm-eval --model_args run=DIR --tasks blimp
     esnlm lm-eval --model_args run=DIR,step=500 --tasks mine --include_path tasks/ --output_path results/
-    esnlm lm-eval run --help
 
 model_args:
   run=DIR             the run directory

@@ -31,18 +31,18 @@ def run_all(python: str, out: Path, *arguments: str, **more: str) -> str:
 
 @pytest.mark.nightly
 def test_all_parts_on_what_the_machine_has(tmp_path):
-    """ESNLM_GPU_IMAGE_PYTHON names an interpreter with the packages of the machine (docs/gpu.md), and no others."""
+    """ESNLM_GPU_IMAGE_PYTHON names an interpreter with the packages of the machine (docs/machines.md), and no others."""
     python, wheels = os.environ.get("ESNLM_GPU_IMAGE_PYTHON"), ROOT / "build" / "gpu" / "wheels"
     if not python or not wheels.exists():
-        pytest.skip("no ESNLM_GPU_IMAGE_PYTHON, or nothing is carried in build/gpu (docs/gpu.md)")
+        pytest.skip("no ESNLM_GPU_IMAGE_PYTHON, or nothing is carried in build/gpu (docs/machines.md)")
     run_all(python, tmp_path)
     found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in PARTS}
-    without_torch = "PyTorch is not installed: its models were not measured"
+    without_torch = {f"PyTorch is not installed: {what} not measured" for what in ("its models were", "cuSPARSE was")}
     for name, part in found.items():
         expected = set(gpu_page.EXPECTED[name]) - {"made twice, deterministic operations"}  # a CPU's are all so
-        assert expected <= set(part) and set(part["failures"]) <= {without_torch}, part["failures"]
+        assert expected <= set(part) and set(part["failures"]) <= without_torch, part["failures"]
     assert [found["train"][name]["status"] for name in ("cold", "warm", "stopped", "blimp")] == [0, 0, 75, 0]
-    assert len(found["train"]["profile"]["kernels"]) > 1 and found["large"]["large"]["status"] == 75
+    assert len(found["train"]["profile"]["kernels"]) > 1 and found["large"]["large"]["status"] in (0, 75)
     assert found["same"]["made twice"]["differ"] == found["same"]["resumed"]["differ"] == {}
     page = (tmp_path / "gpu.md").read_text()
     assert "no figure of this page means anything" in page and "arrays are the same" in page
