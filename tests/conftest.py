@@ -20,8 +20,9 @@ from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
 from esnlm import compilation_cache
 from esnlm.allocator import give_back_freed_memory
+from esnlm.features import layout
 from esnlm.reporting import plots
-from esnlm.training import batches
+from esnlm.training import batches, end_to_end
 from tests import peers
 from tests.golden import small
 
@@ -60,9 +61,11 @@ def own_compilation_cache(request, tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def one_size_of_updates():
-    """Pads all updates of a run to one size, as an accelerator does: a small run takes less time than another compilation."""
+    """Pads the updates of a run to one size or two: a small run takes less time than another compilation."""
     with pytest.MonkeyPatch.context() as here:
         here.setitem(batches.COMPILATION, "cpu", batches.COMPILATION["gpu"])
+        here.setitem(end_to_end.ROW_SIZES_A_DOUBLING, "cpu", 1)
+        here.setattr(layout, "FEWEST_STEPS", 24)
         yield
 
 

@@ -12,6 +12,7 @@ import esnlm
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import open_store
+from esnlm.features import layout
 from esnlm.features.layout import packed_steps
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -77,7 +78,12 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
     updates._gradient = note
     # Biases and layer norms begin at values that show their decay.
     noise = np.random.default_rng(0)
-    begin = (jax.tree.map(lambda a: a + noise.normal(0, 0.3, a.shape).astype(np.float32), begin[0]), *begin[1:])
+    begin = (
+        jax.tree.map(
+            lambda a: jax.device_put(np.asarray(a) + noise.normal(0, 0.3, a.shape).astype(np.float32)), begin[0]
+        ),
+        *begin[1:],
+    )
     expected = {path: np.asarray(array, np.float64) for path, array in traverse_util.flatten_dict(begin[0]).items()}
     before = {path: array.copy() for path, array in expected.items()}
     params, _, losses, _ = run_all(updates, *begin, epochs)
@@ -122,6 +128,7 @@ def note_sizes(updates):
 
 def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
     """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks for 64."""
+    monkeypatch.setattr(layout, "FEWEST_STEPS", 12)
     updates, begin, epochs = prepare("LSTM", store([32, 32, 32, 6]), chunk_tokens=64)
     sizes = note_sizes(updates)
     run_all(updates, *begin, epochs)
