@@ -54,6 +54,7 @@ def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
     assert arrays_are_equal(esnlm.train(experiment(tmp_path), **GIVEN), undisturbed)
 
 
+@pytest.mark.nightly
 def test_a_function_that_stops_a_regression_is_told_that_there_is_no_readout(tmp_path):
     asked = experiment(tmp_path) | {"training": {"kind": "ridge"}, "model": {"reservoir": MODEL["reservoir"]}}
     asked["model"]["readout"] = {"rank": None}

@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
     assert not any(EOS in ids for ids in one)
 
 
-@pytest.mark.parametrize("name", ["esn", "gpt2"])
+@pytest.mark.parametrize("name", ["esn", pytest.param("gpt2", marks=pytest.mark.nightly)])
 def test_how_many_continuations_there_are_changes_none_of_them(name):
     """Those of a smaller count are the first ones of a larger one, and no two come from the same random numbers."""
     five = sample(name, count=5, temperature=0.8)

@@ -242,6 +242,7 @@ def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     assert json.loads((tmp_path / "part" / "alignment.json").read_bytes()) == json.loads(before)
 
 
+@pytest.mark.nightly
 def test_training_curves_are_written(tmp_path):
     settings = {
         "kind": "training_curves", "pairs": [["airplane", "automobile"]], "parametrizations": ["dynamic", "spectral"], "n": 40, "narrow": 8,

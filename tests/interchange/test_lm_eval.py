@@ -213,6 +213,7 @@ def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks):
         assert sample["acc"] == float(good[i] >= bad[i])
 
 
+@pytest.mark.nightly
 def test_chats_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
     """Of several tasks at once, with nothing to write to, and of a run whose name has the harness's own sign in it."""
     rows = [{"question": "the cats", "answer": answer} for answer in ("sleep", "see")]

@@ -43,6 +43,7 @@ def test_trials_are_ranked_and_the_best_settings_can_be_trained(write, asked, tm
     assert run_study(file, out) == 0 and asked[3:] == ["trial-0003"], "more trials are added"
 
 
+@pytest.mark.nightly
 def test_a_search_that_was_stopped_asks_for_the_same_trials(write, asked, tmp_path):
     file = write(SEARCH, "find")
     assert run_study(file, tmp_path / "whole") == 0

@@ -99,7 +99,8 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
         np.testing.assert_allclose(found, expected[path], atol=atol, rtol=0, err_msg=str(path))
 
 
-@pytest.mark.parametrize("name, chunk_tokens", [pytest.param("ESN+i", 20, marks=pytest.mark.nightly), ("LSTM", 1)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name, chunk_tokens", [("ESN+i", 20), ("LSTM", 1)])
 def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
     """Down to a sentence a part."""
     text = store(LENGTHS)

@@ -105,7 +105,8 @@ def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, monkeypatch,
     same_run(finished[name], tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["ridge", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("rls", "lms"))])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_stopped_run_may_go_on_with_other_windows(finished, tmp_path, monkeypatch, name):
     """Every sentence is taken in once, and the readout is what it would have been, up to rounding."""
     show = Progress.show
