@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All that a GPU must say, in one command of at most nine minutes, on a machine that needs no network (docs/gpu.md):
+# All that a GPU must say, in one command of at most nine minutes, on a machine that needs no network (docs/machines.md):
 #
 #     OUT=measured benchmarks/gpu_all.sh                            # on a GPU
 #     OUT=measured benchmarks/gpu_all.sh --small                    # tries all of it on a CPU, in five minutes on two cores
@@ -20,7 +20,7 @@ for part in "${parts[@]}"; do
     [[ -v "shares[$part]" ]] || { echo "error: $part: no such part; the parts are ${!shares[*]}" >&2; exit 2; }
 done
 [[ ${#small[@]} -gt 0 || -f $carried/data.tar.xz ]] ||
-    { echo "error: $carried/data.tar.xz is not there: docs/gpu.md says how to make it, or give --small" >&2; exit 2; }
+    { echo "error: $carried/data.tar.xz is not there: docs/machines.md says how to make it, or give --small" >&2; exit 2; }
 mkdir -p "${OUT:=measured}" && out=$(realpath "$OUT") || exit
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export PYTHONUNBUFFERED=1 PYTHONPATH=$work/packages:$PWD${PYTHONPATH:+:$PYTHONPATH}

@@ -29,7 +29,7 @@ class ComputeConfig:
     batch_slots: Count | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
     window_tokens: Count | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
     chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
-    # The devices as {data: D, vocabulary: M} (docs/many_devices.md); null: all, along vocabulary.
+    # The devices as {data: D, vocabulary: M} (docs/machines.md); null: all, along vocabulary.
     mesh: dict[Literal["data", "vocabulary"], Count] | None = None
 
 

@@ -353,7 +353,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     """Restores a run from its directory, on any machine.
 
     Args:
-        run: the run directory, or the URL of one (docs/cloud.md).
+        run: the run directory, or the URL of one (docs/machines.md).
         step: the update after which the checkpoint was saved; "best": that of the best validation, where training.stop_after
             kept it; None: the newest checkpoint that verifies.
         untrained: whether to give the model as it was before the first update, which needs no checkpoint and has no `step`.

@@ -24,7 +24,7 @@ def test_a_window_fits_its_memory_and_fills_its_slots(backend, size):
 
 @pytest.mark.parametrize("backend", ["gpu", "tpu"])
 def test_accelerators_have_as_many_slots_as_the_longest_window_fills(backend):
-    assert choose_compute(ComputeConfig(), experiment(512).model, backend).batch_slots == 512  # docs/gpu.md
+    assert choose_compute(ComputeConfig(), experiment(512).model, backend).batch_slots == 512  # docs/machines.md
 
 
 def test_what_is_set_stays():

@@ -83,7 +83,7 @@ class TokenStore:
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
-    """Opens the token store in `folder`, or at a URL, from where it is fetched first (docs/cloud.md).
+    """Opens the token store in `folder`, or at a URL, from where it is fetched first (docs/machines.md).
 
     Sizes are always checked against the manifest; with `verify` so is the sha256 of every file (about a second for
     100 million words). Raises InputError naming the file that is missing, truncated or changed.

@@ -36,7 +36,7 @@ _at_abort: Any = None  # The system calls it, so it must not be collected.
 
 
 def join(coordinator: str | None, processes: int | None, process: int | None, wait: int, stops_together: bool) -> None:
-    """Makes this process one of a run's, as the options of a command say (docs/cluster.md), before JAX is used.
+    """Makes this process one of a run's, as the options of a command say (docs/machines.md), before JAX is used.
 
     If `stops_together`, SIGTERM to one process stops all (`any_asked_to_stop`) instead of ending it.
     """

@@ -1,6 +1,6 @@
 """Runs and token stores in the cloud (s3://, gs://): copied into a cache to be read, and run directories uploaded.
 
-fsspec speaks to the services, and s3fs and gcsfs find credentials, region and endpoint by themselves (docs/cloud.md).
+fsspec speaks to the services, and s3fs and gcsfs find credentials, region and endpoint by themselves (docs/machines.md).
 """
 
 import hashlib
@@ -167,5 +167,5 @@ class _Bucket:
             raise InputError(f"{self.url}: {error}: pip install 'esnlm[s3]', or 'esnlm[gcs]' for gs://") from None
         except Exception as error:
             what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            advice = "check the address, the credentials (docs/cloud.md) and the network"
+            advice = "check the address, the credentials (docs/machines.md) and the network"
             raise InputError(f"{self.url}: {what}; {advice}") from error

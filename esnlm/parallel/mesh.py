@@ -1,6 +1,6 @@
 """The devices of a run as a mesh, and how arrays get onto them and back.
 
-There are D devices along `data` and M along `vocabulary` (docs/many_devices.md). If they belong to several processes, every
+There are D devices along `data` and M along `vocabulary` (docs/machines.md). If they belong to several processes, every
 process makes the same calls.
 """
 

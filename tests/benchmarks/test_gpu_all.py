@@ -31,10 +31,10 @@ def run_all(python: str, out: Path, *arguments: str, **more: str) -> str:
 
 @pytest.mark.nightly
 def test_all_parts_on_what_the_machine_has(tmp_path):
-    """ESNLM_GPU_IMAGE_PYTHON names an interpreter with the packages of the machine (docs/gpu.md), and no others."""
+    """ESNLM_GPU_IMAGE_PYTHON names an interpreter with the packages of the machine (docs/machines.md), and no others."""
     python, wheels = os.environ.get("ESNLM_GPU_IMAGE_PYTHON"), ROOT / "build" / "gpu" / "wheels"
     if not python or not wheels.exists():
-        pytest.skip("no ESNLM_GPU_IMAGE_PYTHON, or nothing is carried in build/gpu (docs/gpu.md)")
+        pytest.skip("no ESNLM_GPU_IMAGE_PYTHON, or nothing is carried in build/gpu (docs/machines.md)")
     run_all(python, tmp_path)
     found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in PARTS}
     without_torch = {f"PyTorch is not installed: {what} not measured" for what in ("its models were", "cuSPARSE was")}
