@@ -6,6 +6,7 @@ It holds the reservoir that training runs (reservoir/cell.py) and the settings t
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -352,7 +353,7 @@ class Reservoir:
         blank = np.zeros((self.state_size, inputs.shape[2]))
         states = [blank] * self.settings.layers if start is None else list(start)
         outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
-        with jax.enable_x64(True):  # for functions of one's own
+        with nullcontext() if self._is_built_in else jax.enable_x64(True):
             seen = [output(state) for (_, output, _, _), state in zip(self._on_host, states, strict=True)]
             for t, below in enumerate(inputs):
                 for i, (step, output, w_rec, w_in) in enumerate(self._on_host):
@@ -373,12 +374,15 @@ class Reservoir:
 
         return nnx.merge(graphdef, jax.tree.map(double, state))
 
+    @property
+    def _is_built_in(self) -> bool:
+        return functions.is_built_in(self.settings.activation) and functions.is_built_in(self.settings.update_rule)
+
     @cached_property
     def _on_host(self) -> list[tuple]:
         """Step, output, W_rec and W_in of each layer for `_drive`: by NumPy, or compiled if a function is one's own, in float64."""
-        found = []
+        found, built_in = [], self._is_built_in
         for layer in self.cell.layers:
-            built_in = functions.is_built_in(layer.activation) and functions.is_built_in(layer.update_rule)
             f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
             leak = np.asarray(layer.leak[...], np.float64)[:, None]
             step = partial(layer.rule.step, leak=leak, f=f, decay=layer.decay)

@@ -1,18 +1,43 @@
-"""The commands that the pages name are there, with these options and settings."""
+"""The commands that the pages name are there, with these options and settings. By night those of each page are run, on less text."""
 
 import importlib
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from esnlm import commands
 from esnlm.commands.base import Parser
+from esnlm.data import grammar
+from esnlm.data.tokenizer import word_tokenizer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {file.stem: file for file in PAGES}
+# What is not run: installations, what needs the network or other data, other machines, and forms.
+NOT_RUN = re.compile(
+    r"^pip|^python3? -m (venv|pip|pytest)|nltk.download|^python benchmarks|^mkdocs|^esnlm (babylm|lm-eval|import) "
+    r"|number_prep|claims|complet|CODE|FILE|DIR\b|\.\.\.|\$|[a-z0-9]+://|vocabulary: 4|^nvidia|^echo|^export|^OUT|^tar|^ESNLM|^XLA|--processes"
+)
+SMALLER = [
+    (r"train:8192", "train:300"),
+    (r"--tokenizer gpt2", "--tokenizer tokenizer"),
+    (r"\[1?00000, 2?00000, 4?00000\]|\[1000000, 2000000, 3000000\]", "[1000, 2000, 3000]"),
+    (r"(esnlm study.*?)(?: --plan)?$", r"\1 --plan"),
+]
+# The quickstart's settings, and those of runs that take them as they are.
+QUICKSTART = "--data.sentences 200 --data.validation_sentences 50 --data.pairs 2 --model.reservoir.state_size 32"
+PARADIGMS = {
+    "wh_island": "island_effects",
+    "npi_present_1": "npi_licensing",
+    "irregular_plural_subject_verb_agreement_1": "subject_verb_agreement",
+}
 
 
 def named(page: Path) -> list[str]:
@@ -65,3 +90,69 @@ def is_setting(word: str) -> bool:
         "model.reservoir.continuous",
     )
     return key in kinds or f"\n| `{key}` |" in NAMES["settings"].read_text()
+
+
+def make_world(folder: Path) -> Path:
+    """Fills a folder with a corpus, minimal pairs, a text, and a tokenizer in place of GPT-2's."""
+    sentences = list(grammar.sentences(700, seed=1))
+    train, dev = "\n".join(sentences[100:]) + "\n", "\n".join(sentences[:100]) + "\n"
+    texts = {f"corpus/{part}": dev if part == "dev" else train for part in ("train", "dev", "more")}
+    texts |= {f"babylm_data/babylm_{part}": dev if part == "dev" else train for part in ("10M", "100M", "dev")}
+    for name, text in texts.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "book.txt").write_text(text)
+    (folder / "text.txt").write_text("The cats sleep.\n")
+    (folder / "blimp").mkdir()
+    for paradigm, phenomenon in PARADIGMS.items():
+        pair = {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps."}
+        lines = json.dumps(pair | {"UID": paradigm, "linguistics_term": phenomenon, "field": "syntax"}) + "\n"
+        (folder / "blimp" / f"{paradigm}.jsonl").write_text(3 * lines)
+    (folder / "tokenizer").mkdir()
+    word_tokenizer(grammar.words()).save(folder / "tokenizer")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """A folder in which the first two pages were followed, with a second run."""
+    folder = make_world(tmp_path_factory.mktemp("pages"))
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        for page in ("start", "own_text"):
+            run_commands(page)
+        run_command("esnlm train --config configs/esn_at_scale/esn.yaml --run runs/second --seed 1")
+    return folder
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", sorted(NAMES.keys() - {"start", "own_text", "settings"}))
+def test_the_commands_of_a_page_run(page, request, tmp_path, monkeypatch):
+    prepares = page in ("README", "reproduce")
+    monkeypatch.chdir(make_world(tmp_path) if prepares else request.getfixturevalue("world"))
+    run_commands(page)
+
+
+def run_commands(page: str) -> None:
+    """Runs the commands in the indented blocks of a page."""
+    text = NAMES[page].read_text()
+    for lines, file in re.findall(r"((?:^ {4}.*\n)+)\nSave these lines as `(\S+)`", text, re.MULTILINE):
+        Path(file).write_text(textwrap.dedent(lines).replace("100000", "200"))
+    for line in re.findall(r"^ {4}((?:esnlm|printf|python) .*)$", text, re.MULTILINE):
+        if not NOT_RUN.search(line):
+            run_command(line)
+
+
+def run_command(line: str) -> None:
+    for pattern, replacement in SMALLER:
+        line = re.sub(pattern, replacement, line)
+    words = words_of(line)
+    if words is None:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        line = re.sub("^python ", f"{sys.executable} ", line)
+        subprocess.run(["bash", "-c", line], check=True, env=environment, stdout=subprocess.DEVNULL)
+        return
+    if words[0] == "train" and not {"--config", "--from"} & {*words}:
+        given = QUICKSTART.split()
+        pairs = zip(given[::2], given[1::2], strict=True)
+        words += [word for key, value in pairs if key not in words for word in (key, value)]
+    assert commands.main(words) == 0, line
