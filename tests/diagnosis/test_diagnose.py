@@ -28,6 +28,7 @@ def result(folder):
     return diagnose(folder / "trained", command="python -m esnlm diagnose --run trained")
 
 
+@pytest.mark.nightly
 def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, capsys):
     """The same seed draws the same reservoir, so all figures agree."""
     side_by_side = diagnose(folder / "trained", folder / "trained.yaml", out=folder / "both")["reservoirs"]

@@ -224,6 +224,7 @@ def test_expected_slopes_where_the_bottleneck_narrows():
     assert change["mup"] == [None] * 6, "it is stated for hidden layers of one width"
 
 
+@pytest.mark.nightly
 def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert capsys.readouterr().out == (tmp_path / "whole" / "alignment.md").read_text()

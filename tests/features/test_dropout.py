@@ -148,7 +148,7 @@ def test_nothing_is_dropped_without_corpus_positions(name):
             )
 
 
-@pytest.mark.parametrize("name", ["ESN+i", "LSTM, n-grams"])
+@pytest.mark.parametrize("name", ["ESN+i", pytest.param("LSTM, n-grams", marks=pytest.mark.nightly)])
 def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     """The loss of an update with dropout, and the readout's gradient, from the oracle's features with both masks."""
     model, update = build(name), batches.read_sentences(TEXT, np.arange(11))

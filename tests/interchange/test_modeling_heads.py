@@ -139,7 +139,9 @@ def test_without_tokens_nothing_sets_the_state_back(folders):
     assert torch.equal(both, model(ids).logits) and not torch.allclose(alone, both, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["two layers", "LSTM", pytest.param("deep readout", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "name", ["LSTM", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("two layers", "deep readout"))]
+)
 def test_a_model_can_be_traced(name, folders):
     import torch
 

@@ -139,7 +139,7 @@ def assert_the_stream_gives_what_the_equations_say(model, frozen, prefix_tree):
         )
 
 
-@pytest.mark.parametrize("prefix_tree", [False, True])
+@pytest.mark.parametrize("prefix_tree", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_the_stream_gives_what_the_equations_say(untied, prefix_tree):
     assert_the_stream_gives_what_the_equations_say(*untied, prefix_tree)
 

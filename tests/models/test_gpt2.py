@@ -152,7 +152,9 @@ def oracle_drops(dropped):
 # ---- features ----
 
 
-@pytest.mark.parametrize("dropped", [False, True], ids=["evaluation", "dropout"])
+@pytest.mark.parametrize(
+    "dropped", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["evaluation", "dropout"]
+)
 def test_features_are_the_definition_s(dropped):
     for sentence, drop, found in zip(SENTENCES, oracle_drops(dropped), features_of(dropped), strict=True):
         expected = oracle_features(MODEL.params, sentence, drop)

@@ -71,7 +71,9 @@ def steps(model, sentence):
     return np.array(xs), np.array(ps), np.array(zs)
 
 
-@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
+@pytest.mark.parametrize(
+    "prefix_tree", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["in_sequence", "as_prefix_tree"]
+)
 @pytest.mark.parametrize(
     "reservoir",
     [

@@ -28,6 +28,7 @@ def trials_of(out):
     return {trial["number"]: trial["values"] for trial in json.loads((out / "table.json").read_text())["trials"]}
 
 
+@pytest.mark.nightly
 def test_trials_are_ranked_and_the_best_settings_can_be_trained(write, asked, tmp_path, capsys):
     file, out = write(SEARCH, "find"), tmp_path / "out"
     assert run_study(file, out, command="the command") == 0 and asked == ["trial-0000", "trial-0001", "trial-0002"]

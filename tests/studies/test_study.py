@@ -97,6 +97,7 @@ def test_the_processes_of_an_array_share_the_runs_and_the_plan_trains_nothing(wr
         run_study(file, tmp_path / "out", overrides=["--model.reservoir.spectral_radius", "[0.9]"])
 
 
+@pytest.mark.nightly
 def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp_path):
     run_study(write(TWO), tmp_path / "out")
     made = tmp_path / "out" / "runs" / "spectral_radius=0.5-seed0"

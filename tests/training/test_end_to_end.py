@@ -145,7 +145,10 @@ def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
         assert packed_steps(longest) * max(fewest, multiple) <= 1024
 
 
-@pytest.mark.parametrize("name, on_nonfinite, chunk_tokens", [("LSTM", "skip", 1024), ("ESN+i", "stop", 20)])
+@pytest.mark.parametrize(
+    "name, on_nonfinite, chunk_tokens",
+    [pytest.param("LSTM", "skip", 1024, marks=pytest.mark.nightly), ("ESN+i", "stop", 20)],
+)
 def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     """It is left out, or the last one that is looked at; the bits are those of a run without it."""
     settings = {"poisoned": True, "chunk_tokens": chunk_tokens, "on_nonfinite": on_nonfinite}

@@ -109,6 +109,7 @@ def test_what_a_run_counts_of_its_text(finished):
     assert list(store.bytes) == [len(text.encode()) for text in texts]
 
 
+@pytest.mark.nightly
 def test_a_diverged_run_finishes_and_says_so(tmp_path):
     """It reports its losses, as in Ueda et al. 2025b, however large or undefined, and is marked."""
     summary = summary_of(train(tmp_path, "diverged", "--training.learning_rate", "1e30"))
