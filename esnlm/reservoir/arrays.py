@@ -58,9 +58,8 @@ def as_bcoo(matrix: Matrix) -> sparse.BCOO:
     """Returns the same matrix, sparse."""
     if isinstance(matrix, sparse.BCOO):
         return matrix
-    indices = np.argwhere(matrix := np.asarray(matrix)).astype(
-        np.int32
-    )  # BCOO.fromdense would compile dozens of programs
+    matrix = np.asarray(matrix)  # BCOO.fromdense would compile dozens of programs.
+    indices = np.argwhere(matrix).astype(np.int32)
     return bcoo(matrix[tuple(indices.T)], indices, matrix.shape)
 
 
