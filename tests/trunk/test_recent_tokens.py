@@ -7,7 +7,7 @@ import pytest
 
 from esnlm.cells.token_history import ids_of
 from esnlm.reservoir.arrays import arrays_by_name
-from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
+from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig, sums_of_products
 from tests import deep_oracle
 
 V, RANK, SENTENCE = 20, 6, [3, 7, 7, 0, 19, 3, 5]
@@ -39,3 +39,11 @@ def test_what_is_added_is_that_of_the_equations(config, heads):
     )  # of a sum, of numbers of order 1
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * terms * EPS)
     assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(V, RANK, heads)
+
+
+def test_a_gpu_s_sums_are_the_product_of_matrices():
+    rng = np.random.default_rng(0)
+    weights, vectors = rng.random((2, 5)), rng.normal(size=(7, 5, 3))
+    expected = np.einsum("jm,cme->cje", weights, vectors)
+    found = sums_of_products(*(jnp.asarray(x, jnp.float32) for x in (weights, vectors)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2 * 5 * EPS * np.abs(vectors).max())
