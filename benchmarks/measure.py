@@ -39,6 +39,7 @@ try:
     import torch
 except ImportError:
     torch = None
+TORCH_DEVICE = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
 
 SHORTEST = 0.01  # seconds: a shorter contender repeats within its turn
 SETTLE = 0.03  # seconds between turns: thread pools spin for a while after their last work, on the next one's cores
@@ -67,28 +68,38 @@ def begin() -> dict:
 
 
 def interleave(
-    contenders: dict[str, Contender], rounds: int, tell: Callable[[dict, dict], None] = lambda seconds, failures: None
+    contenders: dict[str, Contender],
+    rounds: int,
+    tell: Callable[[dict, dict], None] = lambda seconds, failures: None,
+    last: dict | None = None,
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Measures the seconds of every contender, round by round, after one round that is not counted.
 
     Args:
         tell: is called after each round with what is returned at the end.
+        last: keeps what each contender returned last.
 
     Returns:
         (seconds, failures): one list of `rounds` a contender; the error of one that failed in its first, uncounted
         turn (no memory, say), which then takes part no further.
     """
     seconds, failures = {}, {}
-    for name, run in contenders.items():
+
+    def run(name: str, i: int) -> None:
+        result = contenders[name](i)
+        if last is not None:
+            last[name] = result
+
+    for name in contenders:
         try:
-            run(0)
+            run(name, 0)
             seconds[name] = []
         except Exception as error:  # a peer may fail in any way; that is a result, and the others go on
             failures[name] = one_line(error)
     for i in range(rounds):
         for name in seconds:
             time.sleep(SETTLE)
-            seconds[name].append(time_of(partial(contenders[name], i)))
+            seconds[name].append(time_of(partial(run, name, i)))
         tell(seconds, failures)
     return seconds, failures
 
@@ -221,8 +232,7 @@ def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
 
     contenders = {"jax, in place": run_in_place, "jax": lambda _: fresh(held["fresh"]).block_until_ready()}
     if torch is not None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        source, target = torch.rand(size, device=device), torch.empty(size, device=device)
+        source, target = torch.rand(size, device=TORCH_DEVICE), torch.empty(size, device=TORCH_DEVICE)
         contenders["torch"] = lambda _: (target.copy_(source), torch_wait())
     seconds, _ = interleave(contenders, rounds)
     return {name: 8 * size / min(own) for name, own in seconds.items()}
@@ -235,8 +245,7 @@ def best_peak(peaks: dict) -> float:
 
 def _torch_gemm(m, k, n, precision):
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    x, y = (torch.randn(shape, device=device).to(dtype) for shape in ((m, k), (k, n)))
+    x, y = (torch.randn(shape, device=TORCH_DEVICE).to(dtype) for shape in ((m, k), (k, n)))
 
     def run(_):
         torch_precision(precision)
@@ -254,7 +263,7 @@ def torch_precision(precision: str) -> None:
 
 def torch_wait() -> None:
     """Waits until torch's device has done its work."""
-    if torch.cuda.is_available():
+    if TORCH_DEVICE == "cuda":
         torch.cuda.synchronize()
 
 
@@ -331,10 +340,7 @@ def _version(package):
 
 def command() -> str:
     """Returns the command that is running, as it can be given again from the repository's root."""
-    file = Path(sys.argv[0]).resolve()
-    if file.parent.parent.name == "tests":
-        return shlex.join(["python", "-m", f"tests.{file.parent.name}.{file.stem}", *sys.argv[1:]])
-    return shlex.join(["python", f"benchmarks/{file.name}", *sys.argv[1:]])
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -> None:

@@ -121,8 +121,8 @@ class Reservoir(nnx.Module):
         self.decay = decay
         self.recurrent: Frozen = FrozenMatrix(w_rec)
         self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
-        self.leak = Frozen(jnp.asarray(leak))  # (N,)
-        self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V)
+        self.leak = Frozen(jax.device_put(leak))  # (N,)
+        self.embedding = None if embedding is None else Frozen(jax.device_put(embedding))  # (D, V)
 
     # ---- the arrays: not of what `for_device` returns ----
 

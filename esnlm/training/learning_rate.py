@@ -19,6 +19,8 @@ def learning_rates(config: TrainingConfig, updates: int, words: np.ndarray | Non
     if config.schedule_by == "words":
         assert words is not None, "the words of each update decide the rate"
         return rates_by_words(config, words).astype(np.float32)
+    if config.schedule == "constant" and not config.warmup_updates:
+        return np.full(updates, config.learning_rate, np.float32)  # optax would compile a dozen programs
     rates = _by_updates(config, updates)(jnp.arange(updates))
     return np.broadcast_to(np.asarray(rates, np.float32), updates)
 

@@ -73,5 +73,5 @@ def test_tokens_layers_and_a_washout_that_is_too_long():
     reservoir = esnlm.Reservoir.draw(30, vocabulary=11, layers=2, spectral_radius=0.6, leak=1.0)
     ids = np.random.default_rng(0).integers(0, 11, 200)
     assert -3 < reservoir.lyapunov_exponent(ids) < np.log(0.7)
-    with pytest.raises(InputError, match="^washout is 200: it must leave a time step of 200"):
+    with pytest.raises(InputError, match="^washout is 200: it must be below the 200 time steps"):
         reservoir.lyapunov_exponent(ids, washout=200)
