@@ -15,7 +15,7 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
         "topology": " ".join(topology),
         "update rule": settings["update_rule"].replace("_", " "),
         "units": f"{settings['state_size']:,}{layers}",
-        "connections": f"{figures['connections']:,}, at most {figures['longest_row']:,} a unit",
+        "connections": f"{figures['connections']:,}, at most {figures['longest_row']:,} per unit",
         "spectral radius of W_rec": f"{known['radius']:.3f}",
         "largest singular value of W_rec": f"{known['sigma_max']:.4g}",
         "radius of the linearisation at 0": "not known" if linear is None else f"{linear:.3f}",
@@ -23,14 +23,14 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
     }
     for name in ("state contraction", "input forgetting"):
         curve = figures[name.replace(" ", "_")]
-        rate, left = f"{name}, nats a token", f"{name}, distance left"
+        rate, left = f"{name}, nats per token", f"{name}, distance left"
         if isinstance(curve, str):
             rows[rate] = rows[left] = curve
         else:
             first, last = curve["fitted"]
             rows[rate] = f"{curve['rate']:+.3g} (tokens {first} to {last}), {curve['rate_before']:+.3g} before"
             rows[left] = f"{curve['left']:.2g} after {len(curve['distance']) - 1} tokens"
-    rows["largest Lyapunov exponent"] = f"{figures['lyapunov_exponent']:+.3g} nats a token"
+    rows["largest Lyapunov exponent"] = f"{figures['lyapunov_exponent']:+.3g} nats per token"
     rows["saturated, |tanh| > 0.99"] = "no tanh" if saturated is None else f"{100 * saturated:.2g} %"
     rows["effective rank"] = rank if isinstance(rank, str) else f"{rank:,.1f} of {figures['sampled_states']:,} states"
     if isinstance(memory, str):
