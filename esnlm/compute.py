@@ -41,8 +41,8 @@ class ResolvedCompute(ComputeConfig):
     window_tokens: Count = field(kw_only=True)
 
 
-# For functions whose caller may have set jax_enable_x64. A run computes in float32, and with this its arrays never mix with
-# float64 ones: it computes the same bits as without jax_enable_x64.
+# For functions whose caller may have set jax_enable_x64. A run computes in float32, and with this its arrays never mix
+# with float64 ones: it computes the same bits as without jax_enable_x64.
 in_float32 = jax.enable_x64(False)
 
 

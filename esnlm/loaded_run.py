@@ -168,14 +168,14 @@ class Run:
         sum to its -log p. docs/surprisal.md describes the treatment of white space, punctuation and documents.
 
         Args:
-            sentences: n texts, or lists of words. The words of a list are joined, and each has a row. If words share a token,
-                the first has the surprisal of all, and the others None.
+            sentences: n texts, or lists of words. The words of a list are joined, and each has a row. If words share a
+                token, the first has the surprisal of all, and the others None.
             by: "word" (in a text, separated by white space) or "token".
             unit: "bits" or "nats".
-            context: "sentence" resets the state at each sentence; "document" carries the state from one sentence of a document
-                to the next.
-            documents: for context "document", the document of each sentence, n values: neighbours with the same value form one
-                document. None: all n form one.
+            context: "sentence" resets the state at each sentence; "document" carries the state from one sentence of a
+                document to the next.
+            documents: for context "document", the document of each sentence, n values: neighbours with the same value
+                form one document. None: all n form one.
             punctuation: "attached" leaves punctuation in the word that it touches, "separate" makes it a word.
             whitespace: "leading" counts a space with the word after it, "trailing" with the word before it.
             separator: text between the words of a list; None: a space, or nothing in a script without spaces.
@@ -354,8 +354,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
 
     Args:
         run: the run directory, or the URL of one (docs/machines.md).
-        step: the update after which the checkpoint was saved; "best": the best validation, if training.stop_after kept it;
-            None: the newest checkpoint that verifies.
+        step: the update after which the checkpoint was saved; "best": the best validation, if training.stop_after kept
+            it; None: the newest checkpoint that verifies.
         untrained: whether to return the model before its first update, which needs no checkpoint and accepts no `step`.
         averaged: whether to use the averaged weights of a run with training.ema instead of those of the last update.
 

@@ -65,10 +65,10 @@ class Readout:
     def fit(self, states: Any, targets: Any) -> "Readout":
         """Fits the readout from scratch, and returns it.
 
-        For ids, about a tenth (rows of an array, or whole sequences of a list) is held out to calibrate log-probabilities
-        and to choose ridge's penalty. Neighbouring rows of a series are similar, which makes this penalty too small: give
-        several series as a list, or one penalty, regularizations=(1e-4,). For numbers, 4-fold cross-validation over whole
-        sequences of a list, or quarters of an array, chooses the penalty, and the fit uses all rows.
+        For ids, about a tenth (rows of an array, or sequences of a list) is held out to calibrate log-probabilities and
+        to choose ridge's penalty. Neighbouring rows of a series are similar, which makes this penalty too small: give
+        several series as a list, or one penalty, regularizations=(1e-4,). For numbers, 4-fold cross-validation (over
+        sequences of a list, or quarters of an array) chooses the penalty, and the fit uses all rows.
 
         Args:
             states: features (n, F), or a list of sequences (T, F).

@@ -138,8 +138,8 @@ def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[l
         rows.sort(key=position.__getitem__)
         if twice := [row for before, row in pairwise(rows) if position[before] == position[row]]:
             raise InputError(
-                f"{table.name}:{table.lines[twice[0]]}: {name} {position[twice[0]]} occurs twice in a sentence: name all columns that"
-                " identify sentences and documents (readers, too), or another --position, or --position none"
+                f"{table.name}:{table.lines[twice[0]]}: {name} {position[twice[0]]} occurs twice in a"
+                " sentence: name all columns that identify sentences and documents (readers, too), or another --position, or --position none"
             )
     if moved := sum(any(row > other for row, other in pairwise(rows)) for rows in found):
         say(f"{counted(moved, 'sentence')} not in the order of {name}: scored in that order; rows keep their places")

@@ -44,8 +44,8 @@ def chunk_encoder(
 ) -> Callable[[str], Encoded]:
     """Returns a function from a chunk of text to its encoded sentences.
 
-    Without Punkt's parameters, each line is a sentence; with `across_lines`, Punkt splits the chunk as one text, so that sentences
-    may contain line ends. Lengths count BOS and EOS: shorter sentences have no ids in the result, longer ones are cut.
+    Without Punkt's parameters, each line is a sentence; with `across_lines`, sentences may contain line ends.
+    Lengths count BOS and EOS: shorter sentences have no ids in the result, longer ones are cut.
     """
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
     no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
@@ -77,7 +77,7 @@ _encode: Callable[[str], Encoded]  # of a worker process
 def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: Any) -> Iterator[tuple[int, Encoded]]:
     """Encodes (source, chunk) pairs with `count` processes, and yields (source, encoded chunk) in order.
 
-    `arguments` are those of `chunk_encoder`. Spawns processes: forking is unsafe with threads. Raises InputError if one died.
+    `arguments` are for `chunk_encoder`. Spawns processes, as forks are unsafe with threads. Raises InputError if one died.
     """
     if count == 1:
         encode = chunk_encoder(*arguments)
@@ -119,7 +119,6 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file with one sentence per line as a token store in memory. Reads the file once.
 
     Strips white space at both ends of lines and skips blank lines. Keeps all sentences whole, whatever their length.
-
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
     chunks = [encode(text) for text in read_chunks(file)]

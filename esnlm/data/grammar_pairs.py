@@ -11,7 +11,6 @@ B a are not. Each square gives two mirrored pairs:
 
 A and B end in at least three common words. So for any n-gram model (n <= 4), the differences in log-probability of the
 two pairs are equal with opposite signs. It gets one pair right and one wrong: 50 % on every paradigm, by construction.
-
 """
 
 import json

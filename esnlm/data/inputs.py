@@ -46,9 +46,9 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
     """Returns the texts of the given inputs, in the given order.
 
     Args:
-        given: one or more inputs: a file; a folder, for all its files except hidden ones, sorted by path; a pattern such as
-            "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the
-            Hugging Face Hub or in a folder (default split: train).
+        given: one or more inputs: a file; a folder, for all its files except hidden ones, sorted by path; a pattern
+            such as "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a dataset of
+            the Hugging Face Hub or in a folder (default split: train).
         text_field: the field with the text in JSON lines, Parquet and datasets.
     """
     inputs: list[TextInput] = []

@@ -49,20 +49,20 @@ def prepare(
     """Makes the token store `out` from raw text in UTF-8. A sentence never crosses the end of a document.
 
     Args:
-        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes identify compressed files,
-            JSON lines and Parquet (see text_files.py).
+        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes identify compressed
+            files, JSON lines and Parquet (see text_files.py).
         out: the folder of the store.
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
-        sentences: "punkt" splits each line with NLTK's Punkt [ours]; "line" takes each line as a sentence; "file" lets Punkt
-            split plain text across line ends, as NLTK's `sent_tokenize` does, about a megabyte at a time.
+        sentences: "punkt" splits each line with NLTK's Punkt [ours]; "line" takes each line as a sentence; "file" lets
+            Punkt split plain text across line ends, as NLTK's `sent_tokenize` does, about a megabyte at a time.
         language: language of the Punkt model; None: English. Without a model on this machine, Punkt is trained on the
             beginning of each input file, 2 MB in all; the output and the manifest report this.
         punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
-        min_length, max_length: tokens, counting BOS and EOS. Shorter sentences are dropped; longer ones are cut to BOS, the
-            first max_length - 2 tokens, and EOS.
-        max_words: keep about this many words, the same share of each file, from its beginning. A file stops at the sentence
-            that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model trained on
-            the input is also trained on this share of each file.
+        min_length, max_length: tokens, counting BOS and EOS. Shorter sentences are dropped; longer ones are cut to BOS,
+            the first max_length - 2 tokens, and EOS.
+        max_words: keep about this many words, the same share of each file, from its beginning. A file stops at the
+            sentence that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model
+            trained on the input is also trained on this share of each file.
         field: the field with the text in JSON lines, Parquet and datasets.
         workers: number of processes; default: one per core, fewer for little text. The store does not depend on it.
         overwrite: replace an existing token store.

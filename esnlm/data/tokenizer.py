@@ -36,7 +36,7 @@ WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
 
 
 class Tokenizer(ABC):
-    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary text, not `bos` or `eos`."""
+    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary text."""
 
     name: str
     bos: int
@@ -77,7 +77,7 @@ class Tokenizer(ABC):
 
 @dataclass(frozen=True, eq=False)
 class TiktokenTokenizer(Tokenizer):
-    """A vocabulary with an id for each of `ranks` (token bytes -> id, in order of merging) and a last for `<|endoftext|>`.
+    """A vocabulary with an id for each of `ranks` (token bytes -> id, in merging order) and a last for `<|endoftext|>`.
 
     The last id is both `bos` and `eos`. The bytes of a text's tokens are those of the text.
     """
@@ -168,8 +168,8 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
 
     - "gpt2": GPT-2's, from tiktoken, which downloads it on first use and caches it;
     - a folder written by `Tokenizer.save`, or a token store or run;
-    - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json and merges.txt (called
-      encoder.json and vocab.bpe in GPT-2). This needs `tokenizers`, from the extra `text`, except for GPT-2's own.
+    - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json and merges.txt
+      (GPT-2: encoder.json and vocab.bpe). This needs `tokenizers`, from the extra `text`, except for GPT-2's own.
 
     `vocab_size` is the size of a model with Hugging Face's files; ids after the last token pad the vocabulary and have
     no text. Raises InputError if the tokenizer does not exist, cannot be downloaded, or cannot be read.

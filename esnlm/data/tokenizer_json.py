@@ -22,7 +22,7 @@ def byte_of_character() -> dict[str, int]:
 
 
 def ranks_of(tree: dict[str, Any]) -> dict[bytes, int] | None:
-    """Returns the bytes of all tokens if, as in GPT-2, they are in order of ids with `<|endoftext|>` last; else None."""
+    """Returns the bytes of all tokens if, as in GPT-2, they are sorted by id with `<|endoftext|>` last; else None."""
     ids, byte_of = _ids(tree), byte_of_character()
     tokens, merged = sorted(ids, key=ids.__getitem__), ["".join(merge) for merge in tree["model"]["merges"]]
     if tree["normalizer"] or tree["pre_tokenizer"] != BYTE_LEVEL or tokens[256:] != [*merged, ENDOFTEXT]:

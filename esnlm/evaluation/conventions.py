@@ -26,7 +26,7 @@ class Convention:
 
 
 _LIST = [
-    # The whole sentence with both ends. Ueda et al. 2025a only name BLiMP; scoring EOS and the rule for ties are [ours].
+    # The whole sentence with both ends. Ueda et al. 2025a only name BLiMP; scoring EOS and the rule of ties are [ours].
     Convention(
         name="paper",
         description="BOS, the sentence, EOS; no leading space; every token after BOS is scored, EOS included; a tie is wrong",

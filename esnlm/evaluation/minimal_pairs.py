@@ -183,7 +183,7 @@ def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Colum
         bad = [record.get(columns.good) for _, is_good, record in its if not is_good]
         if len(good) != 1 or not bad:
             raise InputError(
-                f"{its[0][0]}: {pair} {name} has {len(good)} good and {len(bad)} bad: give one good sentence and one or more bad"
+                f"{its[0][0]}: {pair} {name} has {len(good)} good and {len(bad)} bad: give one good, one or more bad"
             )
         ((where, record),) = good
         yield where, _pair(record | {"bad": bad, "pairID": name}, where, file, columns._replace(bad=("bad",)))

@@ -141,8 +141,8 @@ def _launch(
     The features before each predicted token are in the sequence's `rows` (T - 1,) of the buffer. Sequences that share
     rows and predicted tokens share their computation. `score` computes one chunk.
     """
-    # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 are 3 * 2**32 + 7,
-    # from which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts the pairs by row.
+    # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 become
+    # 3 * 2**32 + 7; `>> 32` gives 3, `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts pairs by row.
     packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate([sequence[1:] for sequence in sequences])
     pairs, place = np.unique(packed, return_inverse=True)
     targets = pairs & 0xFFFFFFFF

@@ -54,8 +54,8 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     if unseen := [(i, match[0]) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]:
         first, character = unseen[0]
         warn_caller(
-            f"{len(unseen):,} sentences, first {first}, hold an invisible character, {code_point(character)}, which the model"
-            " reads as separate tokens; remove it"
+            f"{len(unseen):,} sentences, first {first}, hold an invisible character, {code_point(character)},"
+            " which the model reads as separate tokens; remove it"
         )
     return texts
 
@@ -84,8 +84,8 @@ def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | No
         return None
     what = "empty" if conventions.get(scoring).bos else "empty or one token"
     return (
-        f"{unscored} of {len(sequences)} sentences are {what}, which {scoring} does not score: their log-probability is 0, the highest"
-        " possible; choose another scoring"
+        f"{unscored} of {len(sequences)} sentences are {what}, which {scoring} does not score: their"
+        " log-probability is 0, the highest possible; choose another scoring"
     )
 
 

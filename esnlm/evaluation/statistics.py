@@ -4,8 +4,8 @@ An outcome is 1 (right), 0.5 (a tie), 0 (wrong) or NaN (a log-probability was no
 the mean over its pairs. A phenomenon's accuracy and the overall accuracy are means over paradigms with equal weights
 (Warstadt et al. 2020). All results are in percent, ready for JSON, with None for "not defined".
 
-Intervals cover 95 %. A paradigm has Wilson's interval, which remains valid near 0 and 100 %. A mean over several paradigms
-has a percentile bootstrap interval, stratified by paradigm: pairs are resampled within each paradigm. Intervals cover
+Intervals cover 95 %. A paradigm has Wilson's interval, which remains valid near 0 and 100 %. A mean over paradigms has
+a percentile bootstrap interval, stratified by paradigm: pairs are resampled within each paradigm. Intervals cover
 the choice of sentences from the same templates, not the seed of the run.
 """
 

@@ -49,7 +49,7 @@ class Options:
                 raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
         if not conventions.get(self.scoring).bos:
             raise InputError(
-                f"scoring {self.scoring} does not score the first token, so the first word has no surprisal: choose paper"
+                f"scoring {self.scoring} scores no first token, so the first word has no surprisal: choose paper"
             )
 
     def columns(self) -> list[str]:
@@ -144,9 +144,9 @@ def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
 def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, tokenizer: Any) -> np.ndarray:
     """Moves the surprisal of each word's end from the next word to the word itself; (n,) or (n + 1,).
 
-    Let E be the set of tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E) p(next token | E). The
-    factor p(E) moves from the token after the word to the word's last token (Oh and Schuler 2024, Pimentel and Meister 2024).
-    The sum is unchanged, and the first word keeps its surprisal. `log_ends` is log p(E) before each token.
+    Let E be the tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E) p(next token | E).
+    The factor p(E) moves from the token after the word to the word's last token (Oh and Schuler 2024, Pimentel and
+    Meister 2024). The sum and the first word's surprisal stay. `log_ends` is log p(E) before each token.
     """
     tokens = [tokenizer.decode_bytes([int(i)]) for i in ids]
     moved = nats.copy()
@@ -181,8 +181,8 @@ def _parts(
 ) -> list[tuple[Span, float | None]]:
     """Returns the span and the surprisal in nats of each token or word of a sentence, without EOS.
 
-    `nats` are the surprisals of the tokens, perhaps with EOS. Without `words`, words are split at white space, and words that
-    share a token are merged. If given words share a token, the first has the surprisal of all, and the others None.
+    `nats` are the surprisals of the tokens, perhaps with EOS. Without `words`, words are split at white space and merged
+    if they share a token. If given words share a token, the first has the surprisal of all, and the others None.
     """
     nats = nats[: len(tokens)]
     if options.by == "token" or not tokens:

@@ -1,9 +1,9 @@
 """BabyLM's zero-shot evaluation of a run: writes the pipeline's prediction files with esnlm's scorer.
 
 Formats and rules follow sentence_zero_shot of babylm-org/babylm-eval, folder strict/ (the same as
-babylm/evaluation-pipeline-2025). For reading times and ages of acquisition, run the pipeline itself on an `esnlm export`. BOS
-precedes each text, as with the tokenizer of an exported run (convention `babylm`). Without `bos`, the first token is only a
-condition (`without-bos`). If sums are equal, the pipeline chooses the first sentence, which is the right one.
+babylm/evaluation-pipeline-2025). For reading times and ages of acquisition, run the pipeline on an `esnlm export`.
+BOS precedes each text, as with an exported run's tokenizer (convention `babylm`). Without `bos`, the first token is only
+a condition (`without-bos`). If sums are equal, the pipeline chooses the first sentence, which is the right one.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ def evaluate_babylm(
     Args:
         run: the run directory.
         data: the folder full_eval or fast_eval of the pipeline.
-        out, model_name: the folder of results, and the model's folder in it; None: RUN/evaluation/babylm, the run's name.
+        out, model_name: the folder of results, the model's folder in it; None: RUN/evaluation/babylm, the run's name.
         sets: names of sets; None: all in the data.
         step: the checkpoint to score, named by its revision; None: the newest, as `main`.
         checkpoints: whether to score all kept checkpoints at BabyLM's word counts.

@@ -34,13 +34,12 @@ class EsnLM(TemplateLM):
 
     Text is encoded as in the harness's model `hf` for GPT-2: an empty context becomes BOS, and others have no BOS.
 
-
     Args:
         run: a run directory, or the result of `esnlm.load`.
         step, untrained: the weights to load, as in `esnlm.load`.
         add_bos_token: whether BOS precedes all contexts, as it precedes all sentences in training.
-        max_length: maximum number of tokens to read; longer contexts are cut at the beginning. None: as many as the model, or
-            the memory for its states, allows.
+        max_length: maximum number of tokens to read; longer contexts are cut at the beginning. None: as many as the
+            model, or the memory for its states, allows.
         max_gen_toks: maximum number of generated tokens, unless the task sets it.
         seed: seed for tasks that sample.
         batch_size, max_batch_size, device: accepted for the harness, without effect: one call on JAX's device scores all.

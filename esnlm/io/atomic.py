@@ -1,7 +1,6 @@
 """Writes files and folders atomically: readers find the old version or the new one, never a part.
 
 A new version is written under a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and renamed when complete.
-
 """
 
 import contextlib

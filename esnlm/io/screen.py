@@ -50,8 +50,8 @@ class Screen:
         """Prints a table; an empty header is left out.
 
         Args:
-            align: one letter per column, l (text, wrapped if needed) or r (figures, never wrapped); the last letter applies to
-                all further columns.
+            align: one letter per column, l (text, wrapped if needed) or r (figures, never wrapped); the last letter
+                applies to all further columns.
             bold: rows whose first cell is one of these are bold.
         """
         lines = [list(row) for row in rows]

@@ -70,8 +70,8 @@ def markdown(result: dict) -> str:
         "",
         "## Words after which the run stays ahead",
         "",
-        "Ahead at this checkpoint and at every later one. In NLL: a lower value, of one run on one text. In accuracy: the 95 %"
-        " interval of the paired difference, over the choice of pairs, lies above zero. No interval here is over seeds.",
+        "Ahead at this checkpoint and at every later one. In NLL: a lower value, of one run on one text. In accuracy:"
+        " the 95 % interval of the paired difference, over the choice of pairs, lies above zero. No interval here is over seeds.",
         "",
         *markdown_table(*_ahead(result), align="lr"),
     ]

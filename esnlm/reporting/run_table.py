@@ -22,7 +22,7 @@ LEVELS = {name: level for level, name in blimp_text.LEVELS.items()}
 SUFFIXES = (".md", ".csv")
 SEEDS_NOTE = (
     "a ± b: mean and standard deviation (n - 1) over runs that differ only in their seed, diverged ones included;"
-    f" {LEVEL:.0%}: for one run, over other sentences of the same kind; for several runs, over other seeds (Student's t)"
+    f" {LEVEL:.0%}: for one run, over other sentences of the same kind; for several, over other seeds (Student's t)"
 )
 DIVERGED = "an NLL is not finite or above 10 ln V, or training.on_nonfinite stopped it"
 FIGURES = {  # title and decimals of the numbers in a summary and its references

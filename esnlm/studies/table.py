@@ -16,9 +16,9 @@ from esnlm.studies.measures import BASELINES, MEASURES
 from esnlm.studies.study_file import StudyFile
 
 LEGEND = (
-    "Mean over runs that differ only in their seed [95 % interval over seeds by Student's t, for three or more seeds]; published\n"
-    "values as printed (standard error). NLL is in nats per token; train NLL is the mean over the updates of the last epoch.\n"
-    "Diverged runs (an NLL that is not finite or above 10 ln V) are included."
+    "Mean over runs that differ only in their seed [95 % interval over seeds by Student's t, for three or more seeds];\n"
+    "published values as printed (standard error). NLL is in nats per token; train NLL is the mean over the updates of\n"
+    "the last epoch. Diverged runs (an NLL that is not finite or above 10 ln V) are included."
 )
 MADE_FROM = {"words": "words", "vocab_size": "vocabulary", "epochs": "epochs", "learning_rate": "learning rate"}
 MADE_FROM |= {"seed": "seeds"}
@@ -134,7 +134,7 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
 
 
 def _spell_mean(found: Figures | None, measure: str, runs: int) -> str:
-    """Formats a mean with its interval, and its number of runs if the row has more, since collapsed ones do not count."""
+    """Formats a mean with its interval, and its number of runs if the row has more (collapsed runs have none)."""
     if found is None or found["mean"] is None:
         return ""
     low, high = found["interval"] or (0, 0)

@@ -50,8 +50,8 @@ def train_run(
         allowed: settings that may differ from those of the existing run (training/settings.py).
         traced: the updates to profile; profiling does not change the result.
         listeners: called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
-        ends_process: whether the process exists for this run only, as in a command. Then a second SIGINT ends it at once, and
-            the run may configure the process's memory.
+        ends_process: whether the process exists for this run only, as in a command. Then a second SIGINT ends it at
+            once, and the run may configure the process's memory.
         upload: a URL to which the run directory is copied after each checkpoint and at the end.
 
     Returns:

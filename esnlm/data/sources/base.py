@@ -25,8 +25,8 @@ class CorpusSize(NamedTuple):
 class DataSource(ABC):
     """The source of an experiment's sentences: the section `data` of its configuration.
 
-    Subclasses use the decorator `settings` (esnlm/settings.py); their fields are the settings of the section. The first field is
-    `kind`, whose default is the name of the source. To make it available, list it in esnlm/data/sources/__init__.py.
+    Subclasses use the decorator `settings` (esnlm/settings.py); their fields are the settings of the section. The first is
+    `kind`; its default is the name of the source. To make it available, list it in esnlm/data/sources/__init__.py.
     """
 
     kind: str

@@ -358,9 +358,9 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
     ) -> Any:
         """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels` the mean loss in nats.
 
-        The labels are the tokens again. Labels of -100, padding, and tokens whose `attention_mask`, or that of the token before
-        them, is 0 are not targets. With `num_items_in_batch`, from a Trainer, the loss is the sum divided by it, so that
-        gradients add up over the parts of a batch. `logits_to_keep` limits the logits to the last tokens.
+        The labels are the tokens again. Labels of -100, padding, and tokens whose `attention_mask`, or that of the token
+        before, is 0 are not targets. With `num_items_in_batch`, from a Trainer, the loss is the sum divided by it, so
+        that gradients add up over the parts of a batch. `logits_to_keep` limits the logits to the last tokens.
         """
         given = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
         read = self.model(input_ids, attention_mask, past_key_values, **kwargs | given)

@@ -114,8 +114,8 @@ def differences(runs: Sequence[RunFiles]) -> list[Block]:
     for entry, p_value in zip(overall.values(), corrected, strict=True):
         entry["p_value_holm"] = p_value
     text = f"Accuracy minus that of {runs[0].name}, in points, paired over the same pairs ({name}, {scoring} scoring)."
-    text += " Intervals are bootstrapped over pairs; p-values are from McNemar’s exact test with the pairs pooled, and Holm’s"
-    text += " correction is over the rows of each table."
+    text += " Intervals are bootstrapped over pairs; p-values are from McNemar’s exact test with the pairs pooled, and"
+    text += " Holm’s correction is over the rows of each table."
     shown = [note(text), table(*difference_table(overall), rows_are="comparisons")]
     for other, its in found.items():
         inner = difference_table({readable(name): entry for name, entry in its["phenomena"].items()})
