@@ -26,10 +26,10 @@ TINY = 1e-12  # added to the square of |P h|, so that a state of zeros has keys 
 class AttentionConfig:
     """Attention over past states with frozen random keys."""
 
-    heads: Natural = 0  # each with a projection of its own; 0: none
-    window: Count = 16  # L, the states that a head looks back on
-    width: Count = 32  # d, numbers of a key
-    sharpness: NonNegative = 8.0  # beta; 0: all past states weigh alike
+    heads: Natural = 0  # number of heads, each with its own projection; 0: none
+    window: Count = 16  # L, number of past states that a head attends to
+    width: Count = 32  # d, size of a key
+    sharpness: NonNegative = 8.0  # beta, factor of the scores in the softmax; 0: equal weights
 
     @property
     def history(self) -> int:

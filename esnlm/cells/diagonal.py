@@ -19,12 +19,12 @@ from esnlm.settings import Natural, NonNegative, Positive, settings
 
 @settings
 class DiagonalConfig:
-    """Linear units without connections among each other, of many time scales."""
+    """Linear units on many time scales, not connected to each other."""
 
-    units: Natural = 0  # how many; 0: none
+    units: Natural = 0  # number of units; 0: none
     shortest: Positive = 1.0  # time scale of the fastest unit, in tokens
-    longest: Positive = 64.0  # of the slowest
-    # Standard deviation of the logarithm of f(u); 0: rates do not depend on the token.
+    longest: Positive = 64.0  # time scale of the slowest unit, in tokens
+    # Standard deviation of log f(u), a factor of the token u on a unit's rate; 0: the rates do not depend on the token.
     token_dependence: NonNegative = 0.0
 
     def __post_init__(self) -> None:

@@ -29,11 +29,11 @@ SHORTEST = 1.5  # tokens; a gate of exactly 1 would need an infinite bias
 class GruConfig:
     """Units with frozen random gates."""
 
-    units: Natural = 0  # how many; 0: none
-    mean_degree: Positive = 32.0  # mean nonzeros in a row of each U, and in a column of each W
-    recurrent_scale: NonNegative = 1.0  # multiplies U: what the spectral radius is to a reservoir
+    units: Natural = 0  # number of units; 0: none
+    mean_degree: Positive = 32.0  # mean nonzeros per row of the recurrent matrices U and per column of the input matrices W
+    recurrent_scale: NonNegative = 1.0  # factor on U; it plays the part of the spectral radius
     input_scale: NonNegative = 1.0  # standard deviation of W's nonzeros
-    longest: Annotated[float, Field(gt=SHORTEST)] = 16.0  # time scale, in tokens, of the slowest gate at rest
+    longest: Annotated[float, Field(gt=SHORTEST)] = 16.0  # time scale, in tokens, of the slowest gate without input
 
     def __post_init__(self) -> None:
         if self.units and self.mean_degree > self.units:

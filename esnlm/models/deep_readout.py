@@ -48,7 +48,7 @@ class DeepReadoutConfig(ModelConfig):
 
     family: str = "deep_readout"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    reservoirs: Natural = 1  # echo state networks side by side, alike but for their weights; 0: none
+    reservoirs: Natural = 1  # number of reservoirs side by side, with the same settings and different weights; 0: none
     diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
     gru: GruConfig = field(default_factory=GruConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)

@@ -27,8 +27,8 @@ class EchoStateConfig(ModelConfig):
     family: str = "esn"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
-    train_input: bool = False  # train W_in too, all but its zeros: ESN+i (Ueda et al. 2025b)
-    # Rate of dropout on W_in u, and on the copy of h that the readout sees (Ueda et al. 2025b).
+    train_input: bool = False  # train the nonzeros of W_in, too: ESN+i (Ueda et al. 2025b)
+    # Dropout rate, applied to W_in u and to the copy of the states that the readout reads (Ueda et al. 2025b).
     dropout: Rate = 0.0
 
     def __post_init__(self) -> None:

@@ -38,14 +38,14 @@ CACHE_STEP = 64  # the cache's positions are a multiple of it: every size is com
 
 @settings
 class GPT2Config(ModelConfig):
-    """GPT-2; the defaults are the released model of 124M parameters, and Hugging Face's."""
+    """GPT-2; the defaults are those of the released model with 124M parameters, and of Hugging Face."""
 
     family: str = "gpt2"
-    layers: Count = 12  # blocks of attention and MLP
-    heads: Count = 12  # heads of attention in each layer
-    width: Count = 768  # units of the embedding and of the residual stream; four times that inside the MLP
-    positions: Count = 1024  # longest sentence, in tokens read
-    dropout: Rate = 0.1  # rate, on the embedding, on the attention weights and on what each branch adds
+    layers: Count = 12  # number of blocks of attention and MLP
+    heads: Count = 12  # attention heads per block
+    width: Count = 768  # size of the embedding and of the residual stream; the MLP is four times as wide
+    positions: Count = 1024  # maximum sentence length in tokens, BOS included and EOS not
+    dropout: Rate = 0.1  # dropout rate, applied to the embedding, the attention weights and the output of each branch
     layer_norm_epsilon: Positive = 1e-5  # added to the variance in a layer norm
     initializer_range: Positive = 0.02  # standard deviation of the initial weights
 

@@ -48,8 +48,8 @@ class JaegerConfig(ModelConfig):
 
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    rank: Count = 512  # of W_out = A (B_u B B_y) [r]
-    feedback_scale: Positive = 1.0  # standard deviation of W_back's nonzeros, of which there are as many as in W_in
+    rank: Count = 512  # rank of W_out = A (B_u B B_y) [r]
+    feedback_scale: Positive = 1.0  # standard deviation of W_back's nonzeros; W_back is as sparse as W_in
 
     dropout = 0.0
 

@@ -26,12 +26,12 @@ State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
 
 @settings
 class LstmConfig(ModelConfig):
-    """An LSTM of one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
+    """An LSTM with one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
 
     family: str = "lstm"
-    width: Count = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
-    dropout: Rate = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
-    # Whether a token's embedding is its row of the readout (Press and Wolf 2017), times the root of width. In the papers it is not.
+    width: Count = 512  # size of the embedding and of the hidden state (Ueda et al. 2025a)
+    dropout: Rate = 0.1  # dropout rate, applied after the embedding and before the readout (Ueda et al. 2025a)
+    # Use the readout matrix, times sqrt(width), as the embedding (Press and Wolf 2017). The papers do not.
     tied: bool = False
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
 

@@ -27,13 +27,13 @@ ROWS_AT_ONCE = 64  # rows that are initialized at once; the numbers are the same
 class ReadoutConfig:
     """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
 
-    rank: Count | None = 512  # of W_out = A B; null: one matrix of full rank [r_out]
-    # Of initial weights and learning rates with the widths (Utsunomiya 2025).
+    rank: Count | None = 512  # rank of W_out = A B; null: one matrix of full rank [r_out]
+    # Rule that scales initial weights and learning rates with the layer widths (Utsunomiya 2025); none: no scaling.
     scaling: Literal["none", "ntp", "spectral", "dynamic"] = "none"
 
     def __post_init__(self) -> None:
         if self.rank is None and self.scaling != "none":
-            raise ValueError(f"scaling is {self.scaling}, which is for W_out = A B: give rank, or scaling none")
+            raise ValueError(f"scaling is {self.scaling}, which needs W_out = A B: give rank, or scaling none")
 
 
 class LowRankReadout(nnx.Module):

@@ -28,12 +28,12 @@ class LeastMeanSquares(Fitter):
 
     kind: str = "lms"
     epochs: Count = 1  # passes over the training text
-    batch_size: Count = 32  # sentences side by side [B]
-    learning_rate: Positive = 0.01  # size of a step [mu]
-    intercept: bool = True  # learn one for each token, beside W_out r; the slides have none
-    # How scores become log-probabilities, which the slides do not say [ours]: calibrated or softmax.
+    batch_size: Count = 32  # sentences read side by side [B]
+    learning_rate: Positive = 0.01  # step size [mu]
+    intercept: bool = True  # learn an intercept for each token, too; the slides have none
+    # Rule that turns linear scores into log-probabilities [ours]; the slides do not give one.
     log_probs: LogProbs = "calibrated"
-    # Tokens of training text, left out of the fit under either rule [ours], that calibrate.
+    # Tokens of training text kept out of the fit under either rule [ours], to calibrate.
     held_out_tokens: Count = 4096
     checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 

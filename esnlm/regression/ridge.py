@@ -22,13 +22,13 @@ from esnlm.settings import Count, NonNegative, settings
 
 @settings
 class Ridge(Fitter):
-    """Ridge regression, in one pass over the text; with readout.rank the best of that rank [ours]."""
+    """Ridge regression in one pass over the text; with readout.rank the best readout of that rank [ours]."""
 
     kind: str = "ridge"
-    # Tried on the text held out, in mean eigenvalues of the Gram matrix [lambda].
+    # Values to try, relative to the mean eigenvalue of the Gram matrix; held-out text chooses the best one [lambda].
     regularizations: tuple[NonNegative, ...] = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-    log_probs: LogProbs = "calibrated"  # how scores become log-probabilities: calibrated or softmax
-    held_out_tokens: Count = 4096  # tokens of training text, left out of the fit, that choose lambda and calibrate
+    log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
+    held_out_tokens: Count = 4096  # tokens of training text kept out of the fit, to choose lambda and to calibrate
     checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "in closed form"

@@ -30,15 +30,15 @@ SMALLEST_FADED = 1e-100  # of what float64 holds, which goes down to 1e-308
 
 @settings
 class RecursiveLeastSquares(Fitter):
-    """Recursive least squares, in one pass over the text."""
+    """Recursive least squares in one pass over the text."""
 
     kind: str = "rls"
-    # Tokens that P is updated with at once, or as many as halve what was before; the result is that of one by one.
+    # Tokens per update of P, fewer if forgetting would otherwise lose digits; the result does not depend on it.
     block: Count = 256
-    forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0  # what a token weighs beside the next one; 1: all alike
-    delta: Positive = 1.0  # the regularisation at the start, P(0) = I / delta
-    log_probs: LogProbs = "calibrated"  # how scores become log-probabilities: calibrated or softmax
-    held_out_tokens: Count = 4096  # tokens of training text, left out of the fit, that calibrate
+    forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0  # weight of a token relative to the next one; 1: equal weights
+    delta: Positive = 1.0  # initial regularisation, P(0) = I / delta
+    log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
+    held_out_tokens: Count = 4096  # tokens of training text kept out of the fit, to calibrate
     checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by recursive least squares"

@@ -34,49 +34,49 @@ Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
 
 @settings
 class ContinuousTime:
-    """Continuous time in steps of delta (Ueda et al. 2025b), where every unit has the leak delta / gamma.
+    """Continuous time in steps of delta (Ueda et al. 2025b); every unit has the leak delta / gamma.
 
     dh/dt = (1 / gamma) (-alpha h + f(.)) becomes h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.).
     """
 
-    decay: Scale = 1.0  # how fast a state fades by itself [alpha]
+    decay: Scale = 1.0  # rate at which a state decays without input [alpha]
     step: Scale = 0.8  # time from one token to the next [delta]
-    time_constant: Scale = 1.0  # of the units [gamma]
+    time_constant: Scale = 1.0  # time constant of the units [gamma]
 
 
 @settings
 class ReservoirConfig:
     """The reservoir of Ueda et al. 2025a, section 2.1. The paper's symbols stand in brackets."""
 
-    state_size: Count = 4096  # units of a layer [N_state]
-    # Who feeds whom in W_rec, by its kind; most kinds decide the density, too.
+    state_size: Count = 4096  # number of units per layer [N_state]
+    # The graph of W_rec's connections; most kinds set the density, too.
     topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "erdos_renyi")] = ErdosRenyi()
     mean_degree: Positive = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
-    connectivity: Connectivity | None = None  # share of nonzeros; given, it replaces mean_degree / state_size [gamma]
-    input_connectivity: Connectivity | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
-    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99  # of W_rec, after it is scaled [rho_rec]
+    connectivity: Connectivity | None = None  # share of nonzeros in W_rec and W_in; null: mean_degree / state_size [gamma]
+    input_connectivity: Connectivity | None = None  # share of nonzeros of W_in; 1: dense; null: gamma
+    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99  # spectral radius of W_rec after scaling [rho_rec]
     input_scale: Scale = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
-    # random, or counted: by the tokens that each token stands among in the training text, so that tokens that are used alike
-    # drive the units alike (reservoir/counted_input.py). A counted W_in is dense where input_connectivity is null.
+    # Values of W_in: random, or counted from the neighbours of each token in the training text, so that tokens used alike drive
+    # the units alike (reservoir/counted_input.py). A counted W_in is dense if input_connectivity is null.
     input_weights: Literal["random", "counted"] = "random"
-    leak_min: Fraction = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
-    leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # upper end of that interval [alpha_max]
-    # How the leaks lie in that interval: uniform, or log, where their logarithms are uniform, so that there are as many units of
-    # leaks from 0.01 to 0.1 as from 0.1 to 1. Leaks of many scales are those of Tanaka et al. 2022.
+    leak_min: Fraction = 0.0  # smallest leak; each unit draws its own from leak_min to leak_max [alpha_min]
+    leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # largest leak [alpha_max]
+    # Distribution of the leaks between these bounds: uniform, or log, which draws their logarithms uniformly, so that as many
+    # leaks lie between 0.01 and 0.1 as between 0.1 and 1. Tanaka et al. 2022 study leaks on many scales.
     leak_spacing: Literal["uniform", "log"] = "uniform"
-    # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
+    # Continuous time (Ueda et al. 2025b); if given, the leak of every unit is step / time_constant.
     continuous: ContinuousTime | None = None
-    activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
-    # What the leak fades: in leaky_output h, in leaky_membrane x, the argument of f (Fujimaki 2026). euler_state is Gallicchio 2024's
-    # step of Euler's method, as long as the leak; residual_shift is Ceni and Gallicchio 2024's: leaky_output, but what a unit keeps
-    # moves on to the next one. Or a name registered by esnlm.update_rule.
+    activation: str = "tanh"  # activation of the units: tanh, relu, or a name registered by esnlm.activation [f]
+    # Equation of a time step. leaky_output applies the leak to the state h, and leaky_membrane to x, the argument of f (Fujimaki 2026).
+    # euler_state is a step of Euler's method with the leak as its size (Gallicchio 2024). residual_shift is leaky_output with the old
+    # state moved on by one unit (Ceni and Gallicchio 2024). Or a name registered by esnlm.update_rule.
     update_rule: str = "leaky_output"
-    # How fast a state fades under update_rule euler_state, which alone reads it (Gallicchio 2024) [gamma]
+    # Rate at which a state decays under update_rule euler_state (Gallicchio 2024); other rules do not use it [gamma]
     diffusion: Annotated[float, Field(ge=0, le=1e30)] = 0.001
-    # Width of a frozen random embedding in front of W_in, which has as many columns then: set input_connectivity to 1 with it; null:
-    # W_in reads tokens (Fujimaki 2026) [D_emb].
+    # Width of a frozen random embedding between the tokens and W_in; use it with input_connectivity 1. null: W_in reads tokens
+    # directly (Fujimaki 2026) [D_emb].
     embedding: Count | None = None
-    layers: Count = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
+    layers: Count = 1  # number of stacked reservoirs; each reads the states below it, and the readout reads all states
 
     @property
     def gamma(self) -> float:
@@ -119,14 +119,14 @@ class ReservoirConfig:
 
     @property
     def decay(self) -> float:
-        """Factor of the leak where it fades the state [alpha], 1 except in continuous time; under euler_state the diffusion."""
+        """Factor of the leak on the old state [alpha]: 1 except in continuous time; under euler_state the diffusion."""
         if self.update_rule == "euler_state":
             return self.diffusion
         return 1.0 if self.continuous is None else self.continuous.decay
 
     @property
     def dynamics(self) -> dict[str, Any]:
-        """What decides a time step beside the weights: the settings of a `Reservoir`."""
+        """The settings of a time step, as `Reservoir` takes them."""
         return {"activation": self.activation, "decay": self.decay, "update_rule": self.update_rule}
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class ReservoirConfig:
         if self.spectral_radius == 0 and self.topology.kind != "given":
             raise ValueError("spectral_radius is 0: it must be above 0")
         if self.input_weights == "counted" and self.embedding is not None:
-            raise ValueError("input_weights is counted: W_in reads no tokens behind an embedding; leave embedding out")
+            raise ValueError("input_weights is counted: with an embedding W_in reads no tokens; leave embedding out")
         require_registered("activation", self.activation)
         require_registered("update_rule", self.update_rule)
 

@@ -22,8 +22,8 @@ EPSILON = 1e-6  # added to the mean square, so that a z of zeros stays one
 class GatedMlpConfig:
     """Gated networks between B and A."""
 
-    blocks: Natural = 0  # one above the other; 0: none
-    width: Count = 1024  # of the hidden layer of a block
+    blocks: Natural = 0  # number of stacked blocks; 0: none
+    width: Count = 1024  # width of the hidden layer in each block
 
     def parameters(self, rank: int) -> int:
         """Returns the trained numbers."""

@@ -30,12 +30,12 @@ FIRST_FACTOR, LAST_FACTOR = 0x9E3779B1, 0x85EBCA6B  # odd numbers whose bits are
 class HashedNgramsConfig:
     """Trained embeddings of n-grams."""
 
-    orders: tuple[Order, ...] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
-    buckets: Count = 65536  # rows of a table
-    width: Count = 64  # numbers of a row
-    # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing.
+    orders: tuple[Order, ...] = ()  # values of n, each with its own table; []: no n-grams
+    buckets: Count = 65536  # rows per table
+    width: Count = 64  # size of an embedding
+    # Initial standard deviation of the embeddings; 0: an n-gram with an untrained row adds nothing.
     initial_scale: NonNegative = 1.0
-    # What a row is multiplied with, what it began with included; above 1, what AdamW teaches it counts for more by that factor.
+    # Factor on each embedding, initial value included; above 1 it enlarges the effect of an AdamW step on a row.
     multiplier: Positive = 1.0
 
     @property

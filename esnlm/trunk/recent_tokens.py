@@ -32,12 +32,12 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 class RecentTokensConfig:
     """Trained embeddings of the last tokens."""
 
-    count: Natural = 0  # K, the last tokens that the readout sees, the newest among them; 0: none
-    width: Count = 256  # e, numbers of a token's embedding
-    # Whether a token's embedding is its row of the last matrix A (Press and Wolf 2017); width must then be the rank.
+    count: Natural = 0  # K, number of last tokens that the readout reads, the current one included; 0: none
+    width: Count = 256  # e, size of a token's embedding
+    # Use the rows of the last matrix A as embeddings (Press and Wolf 2017); width must then equal the rank.
     tied: bool = False
-    decays: tuple[Decay, ...] = ()  # d_j of fading sums of embeddings; none: there are no such sums
-    window: Count = 16  # M, the last tokens that a fading sum adds up
+    decays: tuple[Decay, ...] = ()  # d_j, the decay per token of each fading sum of embeddings; []: no sums
+    window: Count = 16  # M, number of last tokens in a fading sum
 
     def vectors(self, heads: int) -> int:
         """Returns how many vectors of an embedding's width the readout sees: last tokens, fading sums, and heads of attention."""

@@ -27,11 +27,11 @@ TINY = 1e-6  # added to the variance, so that an h of equal numbers is normed to
 
 @settings
 class TrunkConfig:
-    """A deep readout. Without any of its sections it is W_out = A B (Ueda et al. 2025a)."""
+    """A deep readout. Without its optional sections it is W_out = A B (Ueda et al. 2025a)."""
 
-    rank: Count = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
-    normalize: bool = False  # less its mean and divided by its standard deviation, h of each token
-    counted: Literal["none", "bigram"] = "none"  # a counted model of the text whose log p is added to the logits [ours]
+    rank: Count = 512  # r, width of the input of the last matrix A (Ueda et al. 2025a) [r_out]
+    normalize: bool = False  # standardize h for each token: subtract its mean, divide by its standard deviation
+    counted: Literal["none", "bigram"] = "none"  # add log p of a bigram model, counted in the text [ours], to the logits
     recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
     gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)

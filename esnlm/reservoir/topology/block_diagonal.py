@@ -12,7 +12,7 @@ class BlockDiagonal(Topology):
     """Equal blocks along the diagonal, each of them Erdos-Renyi."""
 
     kind: str = "block_diagonal"
-    blocks: Count = 8  # groups, all of one size, so that they divide the state size
+    blocks: Count = 8  # number of blocks of equal size; it must divide the state size
     mean_degree: Positive = 32.0  # mean nonzeros per row and column of a block
 
     def check(self, state_size: int) -> None:

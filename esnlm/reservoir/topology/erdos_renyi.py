@@ -11,9 +11,9 @@ from esnlm.settings import settings
 
 @settings
 class ErdosRenyi(Topology):
-    """Every connection is there with the same probability, independently (Ueda et al. 2025a, section 2.1).
+    """Each connection exists with the same probability, independently of the others (Ueda et al. 2025a, section 2.1).
 
-    The probability is the reservoir's own connectivity.
+    The probability is the connectivity of the reservoir.
     """
 
     kind: str = "erdos_renyi"

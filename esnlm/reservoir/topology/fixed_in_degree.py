@@ -9,10 +9,10 @@ from esnlm.settings import Count, settings
 
 @settings
 class FixedInDegree(Topology):
-    """Every unit is fed by exactly `degree` units. Every set of that many is equally likely."""
+    """Every unit receives input from exactly `degree` units, a set drawn uniformly at random."""
 
     kind: str = "fixed_in_degree"
-    degree: Count = 32  # nonzeros a row
+    degree: Count = 32  # nonzeros per row
 
     def check(self, state_size: int) -> None:
         if self.degree > state_size:

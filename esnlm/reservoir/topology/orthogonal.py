@@ -14,7 +14,7 @@ class Orthogonal(Topology):
     """A sparse matrix with W W^T = I; degree 1 is a permutation with random signs."""
 
     kind: str = "orthogonal"
-    degree: Count = 32  # nonzeros a row, a power of 2
+    degree: Count = 32  # nonzeros per row, a power of 2
 
     spectral_radius: ClassVar[float | None] = 1.0
 

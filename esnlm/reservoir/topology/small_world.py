@@ -11,10 +11,10 @@ from esnlm.settings import Count, Fraction, settings
 
 @settings
 class SmallWorld(Topology):
-    """A ring lattice with some of its edges rewired (Watts and Strogatz 1998). An edge goes both ways."""
+    """A ring lattice with some of its edges rewired (Watts and Strogatz 1998). Edges go both ways."""
 
     kind: str = "small_world"
-    degree: Count = 32  # neighbours on the lattice, an even number [k]
+    degree: Count = 32  # neighbours of each unit on the lattice, an even number [k]
     rewiring: Fraction = 0.1  # probability that an edge is rewired [beta]
 
     def check(self, state_size: int) -> None:
