@@ -50,7 +50,7 @@ PAPER = rf"\(({CITED})\)"  # in the comment beside a setting
 OWN_TOPOLOGIES = {
     kind: of for kind, of in sorted(TOPOLOGIES.items()) if hasattr(sys.modules[of.__module__], of.__name__)
 }
-TYPES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "a mapping of names to integers"}
+TYPES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "names with integers"}
 BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
@@ -82,7 +82,7 @@ def sections() -> Iterator[Section]:
 
 
 def inner_sections(of: type, key: str, where: str) -> Iterator[Section]:
-    """Yields the sections within a section, except sections with a kind and the reservoir, which several families have."""
+    """Yields the sections within a section, except those with a kind and the reservoir, which several families have."""
     for name, hint in typing.get_type_hints(of, include_extras=True).items():
         inner = section_of(hint)
         if inner is not None and choice_of(hint) is None and inner is not ReservoirConfig:
@@ -144,7 +144,7 @@ def comments_of(kind: type) -> dict[str, str]:
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         if not found.get(field.name) and field.name not in ("kind", "family") and not is_section(hints[field.name]):
-            raise ValueError(f"{kind.__module__}.{kind.__name__}.{field.name}: add a comment that describes the setting")
+            raise ValueError(f"{kind.__module__}.{kind.__name__}.{field.name}: describe the setting in a comment")
     return found
 
 

@@ -35,7 +35,7 @@ class RecursiveLeastSquares(Fitter):
     kind: str = "rls"
     # Tokens per update of P, fewer if forgetting would otherwise lose digits; the result does not depend on it.
     block: Count = 256
-    forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0  # weight of a token relative to the next one; 1: equal weights
+    forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0  # weight of a token relative to the next; 1: equal weights
     delta: Positive = 1.0  # initial regularisation, P(0) = I / delta
     log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
     held_out_tokens: Count = 4096  # tokens of training text kept out of the fit, to calibrate

@@ -31,7 +31,7 @@ class TrunkConfig:
 
     rank: Count = 512  # r, width of the input of the last matrix A (Ueda et al. 2025a) [r_out]
     normalize: bool = False  # standardize h for each token: subtract its mean, divide by its standard deviation
-    counted: Literal["none", "bigram"] = "none"  # add log p of a bigram model, counted in the text [ours], to the logits
+    counted: Literal["none", "bigram"] = "none"  # add log p of a bigram model counted in the text [ours] to the logits
     recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
     gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)

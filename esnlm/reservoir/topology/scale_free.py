@@ -12,7 +12,7 @@ from esnlm.settings import Count, settings
 
 @settings
 class ScaleFree(Topology):
-    """Units join one by one and link preferably to units with many edges (Barabasi and Albert 1999). Edges go both ways."""
+    """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). Edges go both ways."""
 
     kind: str = "scale_free"
     edges: Count = 16  # edges added with each joining unit; the mean degree is about twice this number [m]
