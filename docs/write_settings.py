@@ -2,9 +2,9 @@
 
 python docs/write_settings.py > docs/settings.md
 
-A setting is a field of a dataclass. The comment beside or above the field gives its meaning. A paper's symbol stands there in
-brackets, [rho_rec], and the paper in parentheses, (Ueda et al. 2025b). A symbol without a paper belongs to the paper named in
-the docstring of the class. The annotation gives the values that a setting may have.
+A setting is a field of a dataclass. The comment beside or above the field gives its meaning. A paper's symbol stands
+there in brackets, [rho_rec], and the paper in parentheses, (Ueda et al. 2025b). A symbol without a paper belongs to the
+paper named in the docstring of the class. The annotation gives the values that a setting may have.
 """
 
 import dataclasses
@@ -31,9 +31,9 @@ A configuration is a YAML file of these settings, in sections. `--section.key va
 `--model.reservoir.state_size 2048`. A setting left out has its default.
 
 Some sections come in several kinds, each with its own settings: `data.kind` ({data}), `model.family` ({model}),
-`model.reservoir.topology.kind` ({topology}) and `training.kind` ({training}). The first kind is the default. Papers are cited as in
-the [references](references.md); a symbol in brackets is the paper's. `python docs/write_settings.py > docs/settings.md` writes
-this page.
+`model.reservoir.topology.kind` ({topology}) and `training.kind` ({training}). The first kind is the default. Papers are
+cited as in the [references](references.md); a symbol in brackets is the paper's. `python docs/write_settings.py >
+docs/settings.md` writes this page.
 
     run: runs/mine
     seed: 1

@@ -30,7 +30,7 @@ class GruConfig:
     """Units with frozen random gates."""
 
     units: Natural = 0  # number of units; 0: none
-    mean_degree: Positive = 32.0  # mean nonzeros per row of the recurrent matrices U, and per column of the inputs' W
+    mean_degree: Positive = 32.0  # mean nonzeros per row of each recurrent matrix U and column of each input matrix W
     recurrent_scale: NonNegative = 1.0  # factor on U; it plays the part of the spectral radius
     input_scale: NonNegative = 1.0  # standard deviation of W's nonzeros
     longest: Annotated[float, Field(gt=SHORTEST)] = 16.0  # time scale, in tokens, of the slowest gate without input

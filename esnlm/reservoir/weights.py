@@ -56,20 +56,20 @@ class ReservoirConfig:
     input_connectivity: Connectivity | None = None  # share of nonzeros of W_in; 1: dense; null: gamma
     spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99  # spectral radius of W_rec after scaling [rho_rec]
     input_scale: Scale = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
-    # Values of W_in: random, or counted from each token's neighbours in the training text, so that tokens used alike drive
-    # the units alike (reservoir/counted_input.py). A counted W_in is dense if input_connectivity is null.
+    # Values of W_in: random, or counted from each token's neighbours in the training text, so that tokens used alike
+    # drive the units alike (reservoir/counted_input.py). A counted W_in is dense if input_connectivity is null.
     input_weights: Literal["random", "counted"] = "random"
     leak_min: Fraction = 0.0  # smallest leak; each unit draws its own from leak_min to leak_max [alpha_min]
     leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # largest leak [alpha_max]
-    # Distribution of the leaks between these bounds: uniform, or log, which draws their logarithms uniformly, so that as
-    # many leaks lie between 0.01 and 0.1 as between 0.1 and 1. Tanaka et al. 2022 study leaks on many scales.
+    # Distribution of the leaks between these bounds: uniform, or log, which draws their logarithms uniformly, so that
+    # as many leaks lie between 0.01 and 0.1 as between 0.1 and 1. Tanaka et al. 2022 study leaks on many scales.
     leak_spacing: Literal["uniform", "log"] = "uniform"
     # Continuous time (Ueda et al. 2025b); if given, the leak of every unit is step / time_constant.
     continuous: ContinuousTime | None = None
     activation: str = "tanh"  # activation of the units: tanh, relu, or a name registered by esnlm.activation [f]
-    # Equation of a time step. leaky_output leaks the state h, leaky_membrane x, the argument of f (Fujimaki 2026). euler_state
-    # is a step of Euler's method of the leak's size (Gallicchio 2024). residual_shift is leaky_output with the old state
-    # moved on by one unit (Ceni and Gallicchio 2024). Or a name registered by esnlm.update_rule.
+    # Equation of a time step. The leak acts on the state h in leaky_output, on x, the argument of f, in leaky_membrane
+    # (Fujimaki 2026), and is the size of an Euler step in euler_state (Gallicchio 2024). residual_shift is leaky_output
+    # with the old state moved on by one unit (Ceni and Gallicchio 2024). Or a name registered by esnlm.update_rule.
     update_rule: str = "leaky_output"
     # Rate at which a state decays under update_rule euler_state (Gallicchio 2024); other rules do not use it [gamma]
     diffusion: Annotated[float, Field(ge=0, le=1e30)] = 0.001

@@ -9,7 +9,7 @@ from esnlm.settings import Natural, settings
 
 @settings
 class Given(Topology):
-    """W_rec was given as a matrix in Python (docs/library.md). The run stores it in `frozen/`; no seed can redraw it."""
+    """W_rec was given as a matrix in Python (docs/library.md). The run stores it in `frozen/`; no seed redraws it."""
 
     kind: str = "given"
     nonzeros: Natural = 0  # number of nonzeros of W_rec
