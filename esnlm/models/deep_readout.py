@@ -122,7 +122,7 @@ class DeepReadoutConfig(ModelConfig):
         trained = self.readout.parameters(frozen_size(self), self.attention.heads, vocab_size)
         nonzeros, entries = reservoir_numbers(self.reservoir, vocab_size)
         dense = self._dense_numbers(vocab_size)
-        counted = vocab_size**2 * self.readout.is_counted  # An upper bound: the pairs are not counted yet.
+        counted = vocab_size**2 * self.readout.is_counted  # How many are nonzero is unknown before the text is read.
         return Counts(
             trained,
             trained + round(self.reservoirs * nonzeros) + dense + self.gru.nonzeros(vocab_size),
