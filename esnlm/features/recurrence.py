@@ -106,8 +106,8 @@ def run(
         cell: ready for the device. Cells with the same structure share one compiled program.
         steps: the tokens that the slots read.
         buffer: (rows + B, F) float32, overwritten.
-        first_token: () int32, the first token of all sentences, left out of `steps`. It is read once, its output is row 0,
-            and sentences start from the state after it. It needs `starts`, and no dropout.
+        first_token: () int32, the first token of all sentences, left out of `steps`. It is read once, its output is row
+            0, and sentences start from the state after it. It needs `starts`, and no dropout.
         key: dropout key of the epoch; see features/dropout.py.
         rate: dropout rate; 0: no dropout.
     """
@@ -154,7 +154,7 @@ def run_on_mesh(
 
 
 def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-    """Returns all outputs of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays."""
+    """Returns all outputs of sentences that follow each other in slots, (T, B, F), with gradients for the cell."""
     # All tokens at once, since jax.vmap would make a gradient of the cell's matrix for each time step (ops/matmul.py).
     every = cell.embed(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (units, T B)
 

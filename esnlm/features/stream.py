@@ -129,7 +129,7 @@ class FeatureStream:
         Args:
             laid_out: from `lay_out`.
             key: dropout key of the epoch.
-            reuse: overwrite the buffer of the last such call, if it has the right size. The caller must be done with it.
+            reuse: overwrite the buffer of the last such call, if it has the right size and is no longer in use.
         """
         steps, first_token, rate, size, _ = laid_out
         kept = self._buffer if reuse else None
@@ -161,14 +161,12 @@ class FeatureStream:
         return _zeros_on(shape, NamedSharding(self.mesh, BY_DEVICE))
 
     def _shares(self, lengths: list[int], in_order: bool) -> list[np.ndarray]:
-        """Assigns sentences to devices: neighbours together, or about equal numbers of tokens. Returns their indices."""
+        """Returns the indices of each device's sentences: neighbours, or about equal numbers of tokens."""
         if self.devices == 1 or in_order:
             return np.array_split(np.arange(len(lengths)), self.devices)
         queue = [(0, device) for device in range(self.devices)]
         shares: list[list[int]] = [[] for _ in range(self.devices)]
-        for s in np.argsort(
-            [-length for length in lengths], kind="stable"
-        ):  # longest first, to the device with the fewest tokens
+        for s in np.argsort([-length for length in lengths], kind="stable"):  # longest first, to the shortest share
             load, device = queue[0]
             shares[device].append(int(s))
             heapq.heapreplace(queue, (load + lengths[s], device))

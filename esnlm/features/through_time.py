@@ -31,8 +31,8 @@ def outputs(
     """Returns all outputs of sentences that follow each other in slots, (T, H, B), differentiable once, in w and x.
 
     Args:
-        advance: (product with W, state, input (G, B)) -> (next state, its output h' (H, B)). It must use the input only as
-            x + W h, where h is the last output, or zeros at the start of a sentence, and must read no other trained array.
+        advance: (product with W, state, input (G, B)) -> (next state, its output h' (H, B)). It must use the input only
+            as x + W h, h being the last output, or zeros at the start of a sentence, and read no other trained array.
         w: (G, H), the matrix W.
         start: the state before the first token: zeros.
         x: (T, G, B).
