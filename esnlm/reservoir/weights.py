@@ -24,10 +24,10 @@ from esnlm.rng import Stream, generator, seed_sequence
 from esnlm.settings import Choice, Count, Fraction, Positive, settings
 from esnlm.warning import warn_caller
 
-# From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
+# Above this connectivity a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
-MOST_REDRAWS = 10  # of a W_rec whose radius is 0
-# Of a scale: what it is multiplied with stays far from the largest float32, 3.4e38.
+MOST_REDRAWS = 10  # maximum redraws of a W_rec whose radius is 0
+# The bounds keep scaled values far below the largest float32, 3.4e38.
 Scale = Annotated[float, Field(gt=0, le=1e30)]
 Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
 
@@ -80,7 +80,7 @@ class ReservoirConfig:
 
     @property
     def gamma(self) -> float:
-        """Share of nonzeros that these settings ask for."""
+        """Share of nonzeros from `connectivity` or `mean_degree`."""
         return self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
 
     @property
@@ -97,7 +97,7 @@ class ReservoirConfig:
 
     @property
     def input_gamma(self) -> float:
-        """Share of nonzeros of W_in. A counted one is dense, or has a whole number of them for each token."""
+        """Share of nonzeros of W_in. A counted W_in is dense, or has an integer number of nonzeros per token."""
         if self.input_weights == "random":
             return self.gamma if self.input_connectivity is None else self.input_connectivity
         share = 1.0 if self.input_connectivity is None else self.input_connectivity
@@ -112,7 +112,7 @@ class ReservoirConfig:
 
     @property
     def leaks(self) -> tuple[float, float]:
-        """Interval that the leaks are drawn from."""
+        """Interval from which the leaks are drawn."""
         if self.continuous is None:
             return self.leak_min, self.leak_max
         return (self.continuous.step / self.continuous.time_constant,) * 2
@@ -167,11 +167,11 @@ class ReservoirConfig:
 
 @dataclass(frozen=True)
 class InitializedReservoir:
-    """A new reservoir, and what is worth recording of its initialization."""
+    """A new reservoir and the record of its initialization."""
 
     reservoir: Reservoir | Stack
-    radii: tuple[SpectralRadius, ...]  # of W_rec of each layer, before it was scaled
-    redraws: int  # draws of a W_rec thrown away because their radius was 0
+    radii: tuple[SpectralRadius, ...]  # spectral radius of each layer's W_rec before scaling
+    redraws: int  # number of W_rec draws discarded because their radius was 0
 
 
 def initialize_reservoir(
@@ -180,11 +180,11 @@ def initialize_reservoir(
     """Initializes W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives the same arrays.
 
     W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki 2026) is N(0, 1).
-    Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours]. There d outputs
-    of size 1 drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
+    Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours], so that d outputs
+    of size 1 drive a unit as hard as a token drives its units in the first layer, with variance sigma_in^2.
 
-    `text` is the training text, which `input_weights: counted` counts. Raises InputError if every draw of a W_rec had radius 0,
-    there is no text to count, or a function of a program's own cannot be traced.
+    `text` is the training text for `input_weights: counted`. Raises InputError if every draw of a W_rec had radius 0, a
+    counted W_in has no text, or JAX cannot trace a registered function.
     """
     size, width = config.state_size, config.embedding
     check_own_functions(config.activation, config.update_rule, size)
@@ -214,10 +214,10 @@ def initialize_reservoir(
 
 
 def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts the draws thrown away.
+    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts discarded draws.
 
-    Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
-    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream.
+    A topology with a known radius (ring, orthogonal) needs no search for it. A W with radius 0 cannot be scaled (at a
+    mean degree of 1 about one draw in 20 is nilpotent) and is drawn again from the next stream.
     """
     size = config.state_size
     for redraws in range(MOST_REDRAWS):
@@ -230,7 +230,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             indices = np.stack([connections.row, connections.column], axis=1)
             w = bcoo(connections.values(rng), indices, (size, size))
         if config.topology.spectral_radius is None:
-            real = w if isinstance(w, np.ndarray) else as_scipy(w)  # A dense one need not be copied to float64 twice.
+            real = w if isinstance(w, np.ndarray) else as_scipy(w)  # avoids a second float64 copy of a dense W
             radius = spectral_radius(real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
         else:
             radius = SpectralRadius(config.topology.spectral_radius, "topology", size)
@@ -243,8 +243,8 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
         raise InputError(
-            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
-            " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
+            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, so it cannot"
+            " be scaled; add a cycle to the graph, or give the matrix itself to esnlm.Reservoir.from_matrices"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
     scaled = w * scale if isinstance(w, np.ndarray) else bcoo(np.asarray(w.data) * scale, w.indices, w.shape)
@@ -252,7 +252,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
 
 
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:
-    """Returns the leaks of a layer, (N,) float32, drawn independently, so that they have nothing to do with who feeds whom."""
+    """Returns the leaks of a layer, (N,) float32, drawn independently of W_rec."""
     low, high = config.leaks
     if config.leak_spacing == "uniform":
         return rng.uniform(low, high, config.state_size).astype(np.float32)

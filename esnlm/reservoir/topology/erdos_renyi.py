@@ -24,7 +24,7 @@ class ErdosRenyi(Topology):
         return Connections(*bernoulli_positions(state_size, state_size, density, rng))
 
     def dense(self, state_size: int, density: float, rng: np.random.Generator) -> np.ndarray:
-        # Positions of a dense matrix would take twice its memory.
+        # Drawing positions would take twice the memory of the dense matrix.
         return dense_bernoulli_gaussian(state_size, state_size, density, rng)
 
     def entries(self, state_size: int, density: float) -> float:

@@ -16,8 +16,8 @@ class Given(Topology):
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         raise InputError(
-            "model.reservoir.topology.kind is given: W_rec was given in Python and no seed draws it again; choose another"
-            " kind, or restore the run with its folder frozen/"
+            "model.reservoir.topology.kind is given: W_rec was given in Python and cannot be drawn from a seed; choose"
+            " another kind, or restore the run with its folder frozen/"
         )
 
     def entries(self, state_size: int, density: float) -> float:

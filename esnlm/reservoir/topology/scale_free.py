@@ -24,10 +24,10 @@ class ScaleFree(Topology):
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.
 
-        A unit draws the others by their degree until so many differ. This is the graph of networkx.barabasi_albert_graph.
+        A unit draws units by degree until `edges` of them differ, as in networkx.barabasi_albert_graph.
         """
         coin = random.Random(int(rng.integers(2**63)))
-        # The ends of all edges: a unit stands here as often as its degree says.
+        # The ends of all edges: each unit occurs as often as its degree.
         ends = [0] * self.edges + list(range(1, self.edges + 1))
         for unit in range(self.edges + 1, state_size):
             chosen: set[int] = set()
