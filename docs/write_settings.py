@@ -32,8 +32,8 @@ A configuration is a YAML file of these settings, in sections. `--section.key va
 
 Some sections come in several kinds, each with its own settings: `data.kind` ({data}), `model.family` ({model}),
 `model.reservoir.topology.kind` ({topology}) and `training.kind` ({training}). The first kind is the default. Papers are
-cited as in the [references](references.md); a symbol in brackets is the paper's. `python docs/write_settings.py >
-docs/settings.md` writes this page.
+cited as in the [references](references.md); a symbol in brackets is the paper's. This command writes the page:
+`python docs/write_settings.py > docs/settings.md`.
 
     run: runs/mine
     seed: 1

@@ -164,7 +164,7 @@ def finish() -> None:
 
 
 def fail(line: str) -> None:
-    """Ends all processes: the others raise InputError(line) at their next agreement, or lose this one after PATIENCE."""
+    """Ends all processes: the others raise InputError(line) when they next agree, or lose this one after PATIENCE."""
     if _count > 1:
         with contextlib.suppress(Exception):
             if not _failed:

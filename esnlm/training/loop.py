@@ -40,9 +40,9 @@ from esnlm.training.update import Updates, make_optimizer
 def open_training(
     experiment: ResolvedExperiment, corpus: Corpus, directory: RunDirectory
 ) -> tuple[LanguageModel, State]:
-    """Returns the model before its first update, and the state that the run goes on from: a checkpoint's, or a fresh one.
+    """Returns the model before its first update, and the state to continue from: a checkpoint's, or a new one.
 
-    Raises InputError if the machine has too little memory or disk, or what was saved is damaged.
+    Raises InputError if the machine has too little memory or disk, or saved files are damaged.
     """
     training, config, vocab_size = experiment.training, experiment.model, corpus.tokenizer.vocab_size
     require_memory(experiment, vocab_size)
@@ -55,7 +55,7 @@ def open_training(
         initial, _ = checkpoint.restore(directory.initial)
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
         if experiment.parent.keep_optimizer:
-            moments = initial.get("optimizer", {})  # An imported model has none.
+            moments = initial.get("optimizer", {})  # An imported model has no moments.
     optimizer = optimizer_of(config, training, vocab_size)
     placement = placement_of(config, experiment.compute, vocab_size)
     return model, open_state(model.params, optimizer, directory, training, placement, moments)
@@ -63,19 +63,19 @@ def open_training(
 
 @dataclass(frozen=True)
 class Training:
-    """What is left of the training of a run, by gradients or by one of the regressions. `run` does it."""
+    """The remaining training of a run, by gradients or by a regression. `run` does it."""
 
     experiment: ResolvedExperiment
     corpus: Corpus
     model: LanguageModel
-    state: State  # It changes as training goes on.
+    state: State  # updated during training
     metrics: Metrics
     directory: RunDirectory
-    interruption: Interruption  # The state is saved when the process is asked to stop.
-    profile: Profile  # A regression has none.
+    interruption: Interruption  # asks the run to save its state and stop
+    profile: Profile  # for training by gradients only
 
     def run(self) -> tuple[Likelihood | None, bool]:
-        """Returns the last validation (None: there was none, or it was interrupted), and whether the run came to its end with it."""
+        """Returns the last validation (None: none, or an interrupted one), and whether the run is finished."""
         compute = self.experiment.compute
         chosen = ", ".join(f"{name} {value}" for name, value in vars(compute).items() if value is not None)
         detail(f"computing on {jax.devices()[0].device_kind}: {chosen}")
@@ -88,7 +88,7 @@ class Training:
         experiment, corpus, compute = self.experiment, self.corpus, self.experiment.compute
         placement = placement_of(experiment.model, compute, corpus.tokenizer.vocab_size)
         if placement.mesh is None:
-            placement = dataclasses.replace(placement, rows=placement.vocab_size)  # It does not pad its readout.
+            placement = dataclasses.replace(placement, rows=placement.vocab_size)  # A regression pads nothing.
         stream = model.stream(compute, placement)
         assert isinstance(stream, FeatureStream), "`Experiment` accepts regressions on frozen features only"
         counts, rank = unigram_counts(corpus.train, corpus.tokenizer), experiment.model.linear_readout.rank
@@ -106,7 +106,7 @@ class Training:
         text, compute, vocab_size = corpus.train, experiment.compute, corpus.tokenizer.vocab_size
         stops = training.on_nonfinite == "stop"
 
-        # 1. Resume. The seed alone decides the sentences of every update, so the state's step says where the run stands.
+        # 1. Resume. The seed decides the sentences of every update, so the state's step gives the position in the run.
         given = training.batch_size, compute.window_tokens, training.order
         epochs = [batches.plan_epoch(text.lengths, experiment.seed, epoch, *given) for epoch in range(training.epochs)]
         words = np.concatenate([_words_of_updates(text, epoch) for epoch in epochs])
