@@ -18,7 +18,7 @@ from esnlm.training import batches, update
 from esnlm.training.batches import PackedTargets, Sentences
 from esnlm.training.update import Outcome, Updates
 
-# Of a batch, where so many fit: the last ones of an epoch, which are smaller, are padded to this and compiled once.
+# Minimum slots of a batch, if they fit: smaller batches at the end of an epoch are padded to this and compiled once.
 FEWEST_SLOTS = 8
 # Compiling one size of a batch takes a GPU or TPU as long as hundreds of updates. So batches have few sizes there: the
 # slots are a multiple of 8, since more slots cost little, and the rows for the readout have two sizes per power of two.

@@ -11,7 +11,7 @@ from types import FrameType
 from esnlm.distributed import group
 from esnlm.io.console import tell
 
-# What a closed terminal sends, and SLURM before a job's time is over (sbatch --signal=USR1@60).
+# Signals of a closed terminal, and of SLURM before a job's time is over (sbatch --signal=USR1@60).
 OTHERS = (signal.SIGHUP, signal.SIGUSR1)
 
 

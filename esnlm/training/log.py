@@ -15,7 +15,7 @@ from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
 from esnlm.training.update import Outcome
 
-# So many seconds of updates are handed to the device ahead of it. A stop or a checkpoint waits for them.
+# Seconds of updates that are dispatched ahead of the device. A stop or a checkpoint waits for them.
 SECONDS_AHEAD, FEWEST_AHEAD, MOST_AHEAD = 1.0, 2, 32
 
 
@@ -24,8 +24,8 @@ class Pushed(NamedTuple):
 
     outcome: Outcome
     step: int
-    tokens: int  # seen by then
-    words: int  # seen by then
+    tokens: int  # seen up to this update
+    words: int  # seen up to this update
     log: bool  # a line of metrics is due
 
 
