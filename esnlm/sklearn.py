@@ -193,7 +193,7 @@ class _ReservoirEstimator(BaseEstimator):
         return cut(y), cut(found), None if sample_weight is None else cut(sample_weight)
 
     def _read(self, X: Any, reset: bool = False, y: Any = None, **checks: Any) -> tuple[list[np.ndarray], bool, Any]:
-        """Returns the sequences (T, D) of X, whether X has several, and y. A fit sets `reset`, for scikit-learn's checks."""
+        """Returns the sequences (T, D) of X, whether X has several, and y; a fit sets `reset`, for checks."""
         if self._is_several(X):
             sequences = [check_array(each, dtype=np.float64) for each in X]
             if reset:
@@ -228,19 +228,19 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         state_size: N, number of units of the reservoir.
         spectral_radius: spectral radius of W_rec.
         leak: a, one number, or the interval from which each unit draws its leak.
-        mean_degree: mean nonzeros per row of an erdos_renyi W_rec; None: 32. Other topologies have their own settings, as
+        mean_degree: mean nonzeros per row of an erdos_renyi W_rec; None: 32. Other topologies have other settings, as
             in {"kind": "fixed_in_degree", "degree": 10}.
         topology, activation, update_rule: as in `esnlm.Reservoir.draw`. Pickling needs registered functions.
         input_scale: standard deviation of W_in. Scale the inputs to a size near 1 first (StandardScaler).
         bias_scale: standard deviation of the weights of a constant input 1.
-        ridge: penalty, relative to the mean eigenvalue of the covariance of the readout's inputs; None: the best of 1e-9,
-            1e-8, .., 1 by 4-fold cross-validation over whole sequences, or over the quarters of a single one.
+        ridge: penalty, relative to the mean eigenvalue of the covariance of the readout's inputs; None: the best of
+            1e-9, 1e-8, .., 1 by 4-fold cross-validation over whole sequences, or over the quarters of a single one.
         washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`.
             `predict` returns all steps.
-        predicts: "steps" (the default of a regressor): each step has a target. X (n, D) is one sequence of n time steps.
-            "sequences": each sequence has a target, predicted from its last and its mean state. X (n, T) is n sequences
-            of T steps of one number. In both cases y is (n,) or (n, L). X may also be (n, T, D) or a list of n arrays or
-            tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
+        predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence of n time steps.
+            "sequences": each sequence has a target, predicted from its last and its mean state. X (n, T) is n
+            sequences of T steps of one number. In both cases y is (n,) or (n, L). X may also be (n, T, D) or a list of
+            n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
         carry_state: for "steps", whether predictions continue from the final state of the last sequence in the fit, as
             when a series is cut into a training and a test part; otherwise each sequence begins with the state 0.
         random_state: seed of the reservoir; an int gives the same reservoir each time.
@@ -336,7 +336,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         self.coef_, self.intercept_ = a @ self.coef_, a @ self.intercept_ + constant
 
     def decision_function(self, X: Any) -> Any:
-        """Returns log p up to a common term, (n, classes) float64, or for two classes the difference, (n,); or a list."""
+        """Returns log p up to a common term, (n, classes) float64, for two classes the difference, (n,); or a list."""
         found = self._outputs(X)
         return _each(found, lambda scores: scores[:, 1] - scores[:, 0]) if len(self.classes_) == 2 else found
 
