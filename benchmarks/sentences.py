@@ -1,4 +1,4 @@
-"""Sentences to measure with: random ones like the corpus's, or those of a token store."""
+"""Sentences for measurements: random ones similar to the corpus, or those of a token store."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,13 @@ from esnlm.training import batches
 from esnlm.training.batches import EpochPlan
 
 SHORTEST, LONGEST = 6, 512  # tokens with BOS and EOS, as in Ueda et al. 2025a
-MEAN_LENGTH = 21  # tokens of a sentence of the corpus, with BOS and EOS
+MEAN_LENGTH = 21  # mean tokens of a sentence in the corpus, with BOS and EOS
 LENGTH_SPREAD = 0.66  # standard deviation of ln(length): the corpus has 0.64, and 29 to 33 % real in a padded batch
 
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences, the plans of some epochs of them, and the prefetch windows of these that are measured."""
+    """Sentences, the plans of some epochs of them, and the prefetch windows to measure."""
 
     store: TokenStore
     epochs: list[EpochPlan]
@@ -29,15 +29,15 @@ class Text:
 
 
 def plan(store: Path | None, vocab_size: int, batch_size: int, window_tokens: int, count: int, seed: int) -> Text:
-    """Returns text with the prefetch windows that a training would make of it.
+    """Returns text with its prefetch windows, as in training.
 
     Args:
         store: a token store; None: random sentences.
-        vocab_size: of random sentences.
-        batch_size: sentences of an update.
-        window_tokens: rows of features that may exist at once.
-        count: how many windows. A store that holds fewer is gone through again, in another order.
-        seed: of the random sentences, and of the order.
+        vocab_size: vocabulary size of random sentences.
+        batch_size: sentences per update.
+        window_tokens: maximum rows of features at once.
+        count: number of windows. A store with fewer is read again, in another order.
+        seed: seed of the random sentences and of the order.
     """
     if store is None:
         text = as_store(draw(count * (window_tokens // (MEAN_LENGTH - 1) + 4 * batch_size), vocab_size, seed))
@@ -68,7 +68,7 @@ def draw(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
 
 
 def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
-    """Returns minimal pairs, good and bad in turn, that are like BLiMP's.
+    """Returns minimal pairs similar to BLiMP's, good and bad in turn.
 
     They have 12 tokens with a standard deviation of 3, and differ in one token. Beginnings recur, so that about 60 % of
     the prefixes are distinct.
@@ -88,18 +88,18 @@ def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
 
 
 def as_store(sentences: list[np.ndarray]) -> TokenStore:
-    """Returns a token store in memory. Its counts of words and bytes are not those of a text."""
+    """Returns a token store in memory, with arbitrary counts of words and bytes."""
     lengths = np.array([len(sentence) for sentence in sentences])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return TokenStore(Path(), {}, np.concatenate(sentences), offsets, words=lengths, bytes=lengths)
 
 
 def predictions(sentences: list[np.ndarray]) -> int:
-    """Returns how many tokens are predicted."""
+    """Returns the number of predicted tokens."""
     return sum(len(sentence) - 1 for sentence in sentences)
 
 
 def real_share(padded_batches: list[list[np.ndarray]]) -> float:
-    """Returns the share of the positions of padded batches that hold a real prediction."""
+    """Returns the share of positions in padded batches with a real prediction."""
     padded = sum(len(batch) * (max(map(len, batch)) - 1) for batch in padded_batches)
     return sum(map(predictions, padded_batches)) / padded
