@@ -137,7 +137,7 @@ def sine_generator(seed: int, noise: float) -> dict[str, float]:
 
 
 def mackey(seed: int, trials: int = 20) -> dict[str, float]:
-    """The Mackey-Glass sequence 84 steps ahead: after each of `trials` stretches of 1000 steps the network generates."""
+    """The Mackey-Glass sequence 84 steps ahead: after each of `trials` stretches of 1000 steps it generates."""
     raw = mackey_glass(3000 + trials * 1084)
     y, variance = np.tanh(raw - 1), float(raw.var())
     leaky = {"leak": 0.44, "decay": 0.9, "spectral_radius": 0.79, "mean_degree": 5}
@@ -194,7 +194,7 @@ def main() -> None:
             lines.append(f"| {title} | {name} | {published[name]:.2g} ({source}) | {np.median(own):.2g} | {spread} |")
             print(lines[-1], flush=True)
     if args.out:
-        page = f"# Real-valued sequences\n\nJaeger's network and published errors, over {args.seeds} seeds, in float64.\n\n"
+        page = f"# Real-valued sequences\n\nJaeger's network beside published errors, {args.seeds} seeds, in float64.\n\n"
         command = f"\n\nCommand: `python -m examples.output_feedback --seeds {args.seeds} --out {args.out}`\n"
         args.out.write_text(page + "\n".join(lines) + command)
 
