@@ -22,8 +22,9 @@ GFLOP and GB are XLA's own count (`cost_analysis`). For a GPU XLA gives none, an
 kernels in the compiled text; of the operand of a gather or scatter only the rows count; the body of a loop counts once.
 "least" is the minimum for a program that keeps its logits in memory: in an update the products read the parameters, and
 A once more, and write the gradient; the optimizer reads both and its state, and writes parameters and state; logits are
-written and read, and probabilities twice. Kernels, loops, conditionals and exchanges are counted in the compiled text.
-For several devices all values are per device. Writes compile_for.TARGET.json and .md under --out.
+written and read, and probabilities twice. Kernels, loops, conditionals and exchanges are counted in the compiled text,
+which XLA_FLAGS=--xla_dump_to=FOLDER keeps. On several devices all figures are of one of them. Writes
+compile_for.TARGET.json and .md under --out.
 """
 
 import contextlib
@@ -102,7 +103,6 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--configs", type=Path, nargs="+", help="compile these models instead")
     parser.add_argument("--set", nargs="+", default=[], metavar="SECTION.KEY=VALUE", help="settings of all models")
     parser.add_argument("--only", default="", help="a regular expression: the models to compile (default: all)")
-    parser.add_argument("--text", type=Path, help="a folder for the compiled texts")
     args = parser.parse_args(arguments)
     platform, devices = find(args.target)
     sizes = dict(zip(("data", "vocabulary"), map(int, args.mesh.split("x")), strict=True)) if args.mesh else None
@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None) -> dict:
         with contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             for what, traced, least in model.programs():
                 label = f"{name}, {what}"
-                record["programs"][label] = found = compile_it(traced, platform, least, label, args.text)
+                record["programs"][label] = found = compile_it(traced, platform, least)
                 print(label, found, flush=True)
         file, title = f"compile_for.{args.target.replace(':', '.')}", f"Compiled for {args.target}, {args.precision}"
         measure.write(args.out, file, title, markdown(record), record)
@@ -272,7 +272,7 @@ def own_bytes(tree: Any) -> int:
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
 
-def compile_it(traced: Any, platform: str, least: float, name: str, folder: Path | None) -> dict:
+def compile_it(traced: Any, platform: str, least: float) -> dict:
     """Compiles a program and returns its analysis for one device, or {"failed": reason}."""
     began = time.perf_counter()
     try:
@@ -280,9 +280,6 @@ def compile_it(traced: Any, platform: str, least: float, name: str, folder: Path
     except Exception as error:  # if one program does not fit, the others may
         return {"failed": measure.one_line(error)}
     seconds, memory, text = time.perf_counter() - began, compiled.memory_analysis(), compiled.as_text()
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / (re.sub(r"\W+", "_", name) + ".txt")).write_text(text, encoding="utf-8")
     cost = compiled.cost_analysis() or {}
     flops, moved = cost.get("flops", math.nan), cost.get("bytes accessed", moved_bytes(text))
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes

@@ -67,12 +67,6 @@ def main(arguments: list[str] | None = None) -> dict:
     args = parser.parse_args(arguments)
     record = measure.begin()
     experiments = {file.stem: config_io.read(file) for file in args.configs}
-    if args.precisions:
-        experiments = {
-            f"{name}, {precision}": in_precision(experiment, precision)
-            for name, experiment in experiments.items()
-            for precision in args.precisions
-        }
 
     def write(found: dict) -> None:
         record.update(found)
@@ -82,15 +76,16 @@ def main(arguments: list[str] | None = None) -> dict:
     return record
 
 
-def in_precision(experiment: Experiment, precision: str) -> Experiment:
-    """Returns the experiment with another precision of its products."""
-    return dataclasses.replace(experiment, compute=dataclasses.replace(experiment.compute, precision=precision))
-
-
 def measure_families(
     experiments: dict[str, Experiment], args: argparse.Namespace, write: Callable[[dict], None]
 ) -> None:
     """Calls `write` with the results of all contenders after each round."""
+    if args.precisions:
+        experiments = {
+            f"{name}, {p}": dataclasses.replace(own, compute=dataclasses.replace(own.compute, precision=p))
+            for name, own in experiments.items()
+            for p in args.precisions
+        }
     text, window, batch_size = plan(experiments, args)
     vocab_size = text.store.manifest["tokenizer"]["vocab_size"]
     given = text, window, vocab_size
@@ -145,18 +140,14 @@ def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list
         count: updates per round.
     """
     loads = {name for name in about if about[name]["ahead"] is not None}  # all but PyTorch's
-    compiled = [name for name in loads if (name, "ahead") in seconds and (name, "updates") in seconds]
-    whole = {
-        name: np.array(seconds[name, part])
-        for name, part in seconds
-        if part == "updates" and (name in compiled or name not in loads)
-    }
-    if not (len(whole) > 0):
+    timed = [name for name, part in seconds if part == "updates" and (name not in loads or (name, "ahead") in seconds)]
+    whole = {name: np.array(seconds[name, "updates"]) for name in timed}
+    if not whole:
         raise InputError("no model could be measured: " + "; ".join(failures.values()))
     rounds = min(map(len, whole.values()))
     share = count / np.array([len(window) for window in windows[:rounds]])  # of a window, whose updates a round makes
-    ahead = {name: np.array(seconds[name, "ahead"]) * share * about[name]["ahead"] for name in compiled}
-    whole |= {name: whole[name] + ahead[name] for name in compiled}
+    ahead = {name: np.array(seconds[name, "ahead"]) * share * about[name]["ahead"] for name in loads & whole.keys()}
+    whole |= {name: whole[name] + ahead[name] for name in ahead}
     compared = measure.compare({name: list(own) for name, own in whole.items()}, next(iter(whole)))
     tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows[:rounds]])
     for name, result in compared.items():
@@ -184,7 +175,7 @@ def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[
     ready = [choose_compute(e.compute, e.model, jax.default_backend()) for e in experiments.values()]
     window = min(compute.window_tokens for compute in ready)
     (batch_size,) = sizes
-    return sentences.plan(args.store, 0, batch_size, window, args.rounds, seed=0), window, batch_size
+    return sentences.plan(args.store, batch_size, window, args.rounds), window, batch_size
 
 
 class Family:
@@ -211,40 +202,36 @@ class Family:
         placement = placement_of(config, compute, vocab_size)
         optimizer = optimizer_of(config, training, vocab_size)
         self.text, self.params = text, placement.place(model.params)
-        self.state, self.rows = optimizer.init(self.params), placement.rows
-        self.ahead, self.title, self.trained = config.ahead_size > 0, config.title, model.counts().trainable
-        needed = {
-            "model": model.for_device(compute),
-            "compute": compute,
-            "seed": 0,
-            "store": text.store,
-            "epochs": text.epochs,
-            "optimizer": optimizer,
-            "rates": learning_rates(training, len(words), words),
-            "on_nonfinite": training.on_nonfinite,
-            "placement": placement,
-        }
-        self.made_by: Updates
-        if self.ahead:
-            self.made_by = PrecomputedUpdates(reads_ahead=False, **needed)
-        else:
-            self.made_by = EndToEndUpdates(**needed)
+        self.state = optimizer.init(self.params)
+        self.ahead = config.ahead_size > 0
+        make = partial(PrecomputedUpdates, reads_ahead=False) if self.ahead else EndToEndUpdates
+        self.made_by: Updates = make(
+            model=model.for_device(compute),
+            compute=compute,
+            seed=0,
+            store=text.store,
+            epochs=text.epochs,
+            optimizer=optimizer,
+            rates=learning_rates(training, len(words), words),
+            on_nonfinite=training.on_nonfinite,
+            placement=placement,
+        )
         self.load(0)
-        self.first_loss = self.run(1)
+        self.said = {"ahead": self.ahead, "title": config.title, "trained": model.counts().trainable}
+        self.said |= {"rows": placement.rows, "first_loss": self.run(1)}
         for i in reversed(range(len(text.windows))):
             self.load(i)
             self.run(count)
 
     def about(self) -> dict:
         """Returns title, trained entries, rows, first loss, and whether features are computed ahead."""
-        said = {"title": self.title, "trained": self.trained, "rows": self.rows, "first_loss": self.first_loss}
-        return {"ahead": self.ahead} | said
+        return self.said
 
     def load(self, i: int) -> None:
         """Loads window i: computes the features ahead, if any, and packs the targets."""
         epoch, window = self.text.windows[i]
         self.made_by.load(epoch, window)
-        if isinstance(self.made_by, PrecomputedUpdates):
+        if self.ahead:
             self.made_by.features.block_until_ready()
 
     def run(self, count: int, _: int = 0) -> float:
@@ -272,19 +259,18 @@ class Torch:
     ):
         measure.set_up(one_heap=True)
         self.windows = [window[:count] for window in windows]
-        device = "cuda" if measure.torch.cuda.is_available() else "cpu"
         if experiment is None:
-            given = precision, peers.fastest_adamw({"a": np.empty((vocab_size, 512))}, device)
-            onednn = peers.onednn_is_faster(device, precision, (640, 512, vocab_size))
-            self.model, title = peers.Lstm(vocab_size, *given, device, onednn=onednn), "LSTM 512"
+            given = precision, peers.fastest_adamw({"a": np.empty((vocab_size, 512))})
+            onednn = peers.onednn_is_faster(precision, (640, 512, vocab_size))
+            self.model, title = peers.Lstm(vocab_size, *given, onednn=onednn), "LSTM 512"
         else:
             config = experiment.model
             model = config.initialize(vocab_size, 0, config.initialize_frozen(vocab_size, 0, store)[0])
             params = model.params["readout"]
-            layout, title = peers.fastest_layout(model.reservoir.w_rec, device, slots=512)
-            given = params, precision, peers.fastest_adamw(params, device), compiled
-            onednn = peers.onednn_is_faster(device, precision, (640, params["b"].shape[0], vocab_size))
-            self.model = peers.PackedWay(peers.TorchReservoir(model.reservoir, device, layout), *given, onednn=onednn)
+            layout, title = peers.fastest_layout(model.reservoir.w_rec, slots=512)
+            given = params, precision, peers.fastest_adamw(params), compiled
+            onednn = peers.onednn_is_faster(precision, (640, params["b"].shape[0], vocab_size))
+            self.model = peers.PackedWay(peers.TorchReservoir(model.reservoir, layout), *given, onednn=onednn)
         self.said = {"ahead": None, "title": title, "first_loss": float(self.model.update(windows[0][0]))}
         self.updates(0)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import measure
 
-PARTS = ("train", "speed", "families", "step", "large", "same")
 AHEAD_OF_ROWS = 31  # the 32 sentences of an update share one row after BOS
 
 
@@ -23,7 +22,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.measured.is_dir():
         parser.error(f"{args.measured}: no such folder")
-    found = {name: read(args.measured / f"{name}.json") for name in PARTS}
+    found = {name: read(args.measured / f"{name}.json") for name in EXPECTED}
     log = args.measured / "log.txt"
     ends = re.findall(r"^(\w+): status (\d+), (\d+) of (\d+) s$", log.read_text() if log.exists() else "", re.M)
     for name, status, seconds, share in ends:

@@ -185,12 +185,8 @@ def score(part: Part) -> dict:
     given = ["--run", part.work / "runs" / "warm", "--data", pairs, "--out", report]
     found = esnlm_command(part, "blimp", *given, seconds=max(part.left() - 5, 1))
     whole = json.loads(report.read_text()) if report.exists() else {}
-    return found | {"files": len(list(pairs.glob("*.jsonl"))), "report": shorten(whole)}
-
-
-def shorten(report: dict) -> dict:
-    """Returns the numbers and strings of a report, without tables."""
-    return {key: value for key, value in report.items() if isinstance(value, int | float | str)}
+    short = {key: value for key, value in whole.items() if isinstance(value, int | float | str)}  # all but tables
+    return found | {"files": len(list(pairs.glob("*.jsonl"))), "report": short}
 
 
 def profile(part: Part) -> dict:
@@ -245,42 +241,34 @@ def longest_kernels(events: list[dict]) -> dict:
 # ---- benchmarks
 
 
-def measure_models(part: Part, configs: list[str], store: str, **options: object) -> None:
+def measure_models(part: Part, configs: list[str], store: str, precisions: tuple[str, ...]) -> None:
     """Times models in turns by benchmarks/families.py, each in its own process."""
     import families
     import measure
 
     from esnlm import config_io
 
-    given = argparse.Namespace(
-        store=part.work / "stores" / store, precisions=list(options.pop("precisions")), **options
-    )
-    given.torch_esn, given.compiled, given.patience = (
-        store == "gpt2",
-        not part.small and store == "gpt2",
-        0.7 * part.left(),
-    )
+    given = argparse.Namespace(store=part.work / "stores" / store, precisions=precisions, patience=0.7 * part.left())
+    given.torch_esn, given.compiled = store == "gpt2", store == "gpt2" and not part.small
     given.updates, given.rounds = (3, 2) if part.small else (40, 5)
     experiments = {}
     for name in configs:
         settings = ["--run=unused"]
         if name == "esn_at_scale/esn":
             settings += [f"--model.reservoir.state_size={units(part)}"] + ["--model.readout.rank=32"] * part.small
-        experiment = config_io.read(ROOT / "configs" / f"{name}.yaml", settings)
-        for precision in given.precisions:
-            experiments[f"{Path(name).name}, {precision}"] = families.in_precision(experiment, precision)
+        experiments[Path(name).name] = config_io.read(ROOT / "configs" / f"{name}.yaml", settings)
     if measure.torch is None:
         part.found["failures"].append("PyTorch is not installed: its models were not measured")
     families.measure_families(experiments, given, lambda found: part.add("models", found))
 
 
 def speed(part: Part) -> None:
-    measure_models(part, ["esn_at_scale/esn"], "gpt2", precisions=precisions(part))
+    measure_models(part, ["esn_at_scale/esn"], "gpt2", precisions(part))
 
 
 def deep_readouts(part: Part) -> None:
     names = ("light_twice_the_bigrams", "wide_bigrams", "lstm_without_dropout")
-    measure_models(part, [f"frontier/{name}" for name in names], "bpe8k", precisions=precisions(part)[:1])
+    measure_models(part, [f"frontier/{name}" for name in names], "bpe8k", precisions(part)[:1])
 
 
 def step(part: Part) -> None:

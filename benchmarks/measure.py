@@ -39,6 +39,7 @@ try:
     import torch
 except ImportError:
     torch = None
+TORCH_DEVICE = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
 
 SHORTEST = 0.01  # seconds: a shorter contender repeats within its turn
 SETTLE = 0.03  # seconds between turns: thread pools spin for a while after their last work, on the next one's cores
@@ -67,28 +68,38 @@ def begin() -> dict:
 
 
 def interleave(
-    contenders: dict[str, Contender], rounds: int, tell: Callable[[dict, dict], None] = lambda seconds, failures: None
+    contenders: dict[str, Contender],
+    rounds: int,
+    tell: Callable[[dict, dict], None] = lambda seconds, failures: None,
+    last: dict | None = None,
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Measures the seconds of each contender, round by round, after one uncounted round.
 
     Args:
         tell: called after each round with the results so far.
+        last: keeps what each contender returned last.
 
     Returns:
         (seconds, failures): a list of `rounds` per contender; the error of each contender that failed in its first,
         uncounted turn (for lack of memory, for example) and was dropped.
     """
     seconds, failures = {}, {}
-    for name, run in contenders.items():
+
+    def run(name: str, i: int) -> None:
+        result = contenders[name](i)
+        if last is not None:
+            last[name] = result
+
+    for name in contenders:
         try:
-            run(0)
+            run(name, 0)
             seconds[name] = []
         except Exception as error:  # a peer may fail in any way; record it and continue with the others
             failures[name] = one_line(error)
     for i in range(rounds):
         for name in seconds:
             time.sleep(SETTLE)
-            seconds[name].append(time_of(partial(contenders[name], i)))
+            seconds[name].append(time_of(partial(run, name, i)))
         tell(seconds, failures)
     return seconds, failures
 
@@ -222,8 +233,7 @@ def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
 
     contenders = {"jax, in place": run_in_place, "jax": lambda _: fresh(held["fresh"]).block_until_ready()}
     if torch is not None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        source, target = torch.rand(size, device=device), torch.empty(size, device=device)
+        source, target = torch.rand(size, device=TORCH_DEVICE), torch.empty(size, device=TORCH_DEVICE)
         contenders["torch"] = lambda _: (target.copy_(source), torch_wait())
     seconds, _ = interleave(contenders, rounds)
     return {name: 8 * size / min(own) for name, own in seconds.items()}
@@ -236,8 +246,7 @@ def best_peak(peaks: dict) -> float:
 
 def _torch_gemm(m, k, n, precision):
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    x, y = (torch.randn(shape, device=device).to(dtype) for shape in ((m, k), (k, n)))
+    x, y = (torch.randn(shape, device=TORCH_DEVICE).to(dtype) for shape in ((m, k), (k, n)))
 
     def run(_):
         torch_precision(precision)
@@ -255,7 +264,7 @@ def torch_precision(precision: str) -> None:
 
 def torch_wait() -> None:
     """Waits for torch's device."""
-    if torch.cuda.is_available():
+    if TORCH_DEVICE == "cuda":
         torch.cuda.synchronize()
 
 
@@ -333,10 +342,7 @@ def _version(package):
 
 def command() -> str:
     """Returns the running command, for use from the repository's root."""
-    file = Path(sys.argv[0]).resolve()
-    if file.parent.parent.name == "tests":
-        return shlex.join(["python", "-m", f"tests.{file.parent.name}.{file.stem}", *sys.argv[1:]])
-    return shlex.join(["python", f"benchmarks/{file.name}", *sys.argv[1:]])
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -> None:

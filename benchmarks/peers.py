@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jax.experimental.sparse import BCOO
+from measure import TORCH_DEVICE
 from torch import nn
 
 from esnlm.reservoir.weights import Reservoir
@@ -23,12 +24,12 @@ IGNORED = -100  # the target of a padded position; it stands for no token, so EO
 class TorchReservoir:
     """W_rec in one of LAYOUTS, W_in as a table of its columns (V, N), the leak (N, 1)."""
 
-    def __init__(self, reservoir: Reservoir, device: str, layout: str = "csr"):
-        self.w_rec = torch_matrix(reservoir.w_rec, device, layout)
-        row, column = (torch.from_numpy(x).long().to(device) for x in np.array(reservoir.w_in.indices).T)
-        self.table = torch.zeros(reservoir.vocab_size, reservoir.state_size, device=device)
-        self.table[column, row] = torch.from_numpy(np.array(reservoir.w_in.data)).to(device)
-        self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(device)[:, None]
+    def __init__(self, reservoir: Reservoir, layout: str = "csr"):
+        self.w_rec = torch_matrix(reservoir.w_rec, layout)
+        row, column = (torch.from_numpy(x).long().to(TORCH_DEVICE) for x in np.array(reservoir.w_in.indices).T)
+        self.table = torch.zeros(reservoir.vocab_size, reservoir.state_size, device=TORCH_DEVICE)
+        self.table[column, row] = torch.from_numpy(np.array(reservoir.w_in.data)).to(TORCH_DEVICE)
+        self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(TORCH_DEVICE)[:, None]
 
     def step(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """Computes h' = (1 - a) h + a tanh(W_rec h + W_in u) literally; h (N, B), tokens (B,)."""
@@ -42,29 +43,29 @@ class TorchReservoir:
         return torch.lerp(h, drive.tanh_(), self.leak)
 
     def zeros(self, slots: int) -> torch.Tensor:
-        return torch.zeros(len(self.leak), slots, device=self.leak.device)
+        return torch.zeros(len(self.leak), slots, device=TORCH_DEVICE)
 
 
 LAYOUTS = ("csr", "coo", "dense", "dense bf16")
 
 
-def torch_matrix(matrix: BCOO, device: str, layout: str) -> torch.Tensor:
+def torch_matrix(matrix: BCOO, layout: str) -> torch.Tensor:
     """Returns a BCOO matrix in one of LAYOUTS."""
     indices, values = (torch.from_numpy(np.array(x)) for x in (matrix.indices.T, matrix.data))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta", and its checks implicit
-        coo = torch.sparse_coo_tensor(indices, values, matrix.shape, device=device).coalesce()
+        coo = torch.sparse_coo_tensor(indices, values, matrix.shape, device=TORCH_DEVICE).coalesce()
         if layout.startswith("dense"):
             return coo.to_dense().to(torch.bfloat16 if layout == "dense bf16" else torch.float32)
         return coo if layout == "coo" else coo.to_sparse_csr()
 
 
-def fastest_layout(matrix: BCOO, device: str, slots: int) -> tuple[str, str]:
+def fastest_layout(matrix: BCOO, slots: int) -> tuple[str, str]:
     """Returns the fastest of CSR, COO and, up to 8,192 units, dense float32 for `slots` columns, and a line on it."""
-    h = torch.rand(matrix.shape[1], slots, device=device)
+    h = torch.rand(matrix.shape[1], slots, device=TORCH_DEVICE)
     found = {}
     for layout in ("csr", "coo", *["dense"] * (len(h) <= 8192)):
-        w = torch_matrix(matrix, device, layout)
+        w = torch_matrix(matrix, layout)
         found[layout] = _seconds(lambda w=w: w @ h)
     best = min(found, key=found.get)
     return best, f"W_rec in {best}, {1e3 * found[best]:.3g} ms per product with {slots} columns"
@@ -94,9 +95,9 @@ class OneDnnLinear(torch.autograd.Function):
         return of_x, OneDnnLinear.product(gradient.T, x.T), of_bias
 
 
-def onednn_is_faster(device: str, precision: str, shape: tuple[int, int, int]) -> bool:
+def onednn_is_faster(precision: str, shape: tuple[int, int, int]) -> bool:
     """Returns whether oneDNN computes logits (rows, rank, vocabulary) faster than PyTorch's own choice."""
-    if device != "cpu" or precision != "float32" or not torch.backends.mkldnn.is_available():
+    if TORCH_DEVICE != "cpu" or precision != "float32" or not torch.backends.mkldnn.is_available():
         return False
     rows, rank, vocab_size = shape
     x, weight, bias = torch.rand(rows, rank), torch.rand(vocab_size, rank), torch.rand(vocab_size)
@@ -111,12 +112,12 @@ class Readout(nn.Module):
         onednn: the products are oneDNN's.
     """
 
-    def __init__(self, params: dict, device: str, onednn: bool = False):
+    def __init__(self, params: dict, onednn: bool = False):
         super().__init__()
         self.onednn = onednn
         a, b, bias = (torch.from_numpy(np.array(params[name])) for name in ("a", "b", "bias"))
-        self.b = nn.utils.skip_init(nn.Linear, b.shape[1], b.shape[0], bias=False, device=device)
-        self.a = nn.utils.skip_init(nn.Linear, a.shape[1], a.shape[0], device=device)
+        self.b = nn.utils.skip_init(nn.Linear, b.shape[1], b.shape[0], bias=False, device=TORCH_DEVICE)
+        self.a = nn.utils.skip_init(nn.Linear, a.shape[1], a.shape[0], device=TORCH_DEVICE)
         with torch.no_grad():
             self.b.weight.copy_(b), self.a.weight.copy_(a), self.a.bias.copy_(bias)
 
@@ -143,8 +144,7 @@ class PackedWay:
         compiled: bool = False,
         onednn: bool = False,
     ):
-        self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
-        self.readout = Readout(params, self.device, onednn)
+        self.reservoir, self.precision, self.readout = reservoir, precision, Readout(params, onednn)
         self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)
         self.loss = torch.compile(self._loss, dynamic=True) if compiled else self._loss
 
@@ -160,13 +160,13 @@ class PackedWay:
         features, targets = self.features(list(sentences))
         running = [int(np.sum(np.array(lengths) > t)) for t in range(lengths[0])]
         update_of_row = np.concatenate([update_of[:n] for n in running])
-        rows = torch.from_numpy(np.argsort(update_of_row, kind="stable")).to(self.device)
+        rows = torch.from_numpy(np.argsort(update_of_row, kind="stable")).to(TORCH_DEVICE)
         for own in rows.split(np.bincount(update_of_row).tolist()):
             loss = self._update(features[own], targets[own])
         return loss
 
     def _update(self, features, targets):
-        with precise(self.precision, self.device):
+        with precise(self.precision):
             loss = self.loss(features, targets)
         return _step(loss, self.optimizer)
 
@@ -178,9 +178,9 @@ class PackedWay:
         """Returns states of the real tokens (C, N) and the next tokens (C,): step by step, longest sentence first."""
         inputs, targets = pad(sorted(sentences, key=len, reverse=True))
         running = (targets != IGNORED).sum(0)  # (T,) sentences still running at each step
-        packed = torch.from_numpy(np.concatenate([targets[:n, t] for t, n in enumerate(running)])).to(self.device)
-        features = torch.empty(len(packed), len(self.reservoir.leak), device=self.device)
-        inputs, h, row = torch.from_numpy(inputs).to(self.device), self.reservoir.zeros(len(sentences)), 0
+        packed = torch.from_numpy(np.concatenate([targets[:n, t] for t, n in enumerate(running)])).to(TORCH_DEVICE)
+        features = torch.empty(len(packed), len(self.reservoir.leak), device=TORCH_DEVICE)
+        inputs, h, row = torch.from_numpy(inputs).to(TORCH_DEVICE), self.reservoir.zeros(len(sentences)), 0
         for t, n in enumerate(running.tolist()):
             if n < h.shape[1]:
                 h = h[:, :n].contiguous()
@@ -197,15 +197,12 @@ class Lstm:
         onednn: the readout's products are oneDNN's.
     """
 
-    def __init__(
-        self, vocab_size: int, precision: str, adamw: dict, device: str, width: int = 512, onednn: bool = False
-    ):
+    def __init__(self, vocab_size: int, precision: str, adamw: dict, width: int = 512, onednn: bool = False):
         torch.manual_seed(0)
-        self.onednn = onednn
-        self.precision, self.device = precision, device
-        self.embedding = nn.Embedding(vocab_size, width, device=device)
-        self.lstm = nn.LSTM(width, width, device=device)
-        self.readout = nn.Linear(width, vocab_size, device=device)
+        self.precision, self.onednn = precision, onednn
+        self.embedding = nn.Embedding(vocab_size, width, device=TORCH_DEVICE)
+        self.lstm = nn.LSTM(width, width, device=TORCH_DEVICE)
+        self.readout = nn.Linear(width, vocab_size, device=TORCH_DEVICE)
         parts = nn.ModuleList([self.embedding, self.lstm, self.readout])
         self.optimizer = torch.optim.AdamW(parts.parameters(), **adamw)
 
@@ -214,9 +211,9 @@ class Lstm:
         inputs, targets = (torch.from_numpy(x) for x in pad(sorted(sentences, key=len, reverse=True)))
         lengths = (targets != IGNORED).sum(1)
         inputs, targets = (
-            nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True).to(self.device) for x in (inputs, targets)
+            nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True).to(TORCH_DEVICE) for x in (inputs, targets)
         )
-        with precise(self.precision, self.device):
+        with precise(self.precision):
             hidden, _ = self.lstm(nn.utils.rnn.PackedSequence(self.embedding(inputs.data), inputs.batch_sizes))
             weight, bias = self.readout.weight, self.readout.bias
             logits = OneDnnLinear.apply(hidden.data, weight, bias) if self.onednn else self.readout(hidden.data)
@@ -231,11 +228,11 @@ class Lstm:
 ADAMW = {"for-loop": {"foreach": False, "fused": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 
 
-def fastest_adamw(params: dict, device: str) -> dict:
+def fastest_adamw(params: dict) -> dict:
     """Returns the options of the fastest of torch's AdamW implementations on arrays of these shapes."""
     found = {}
     for name, options in ADAMW.items():
-        arrays = [nn.Parameter(torch.rand(array.shape, device=device)) for array in params.values()]
+        arrays = [nn.Parameter(torch.rand(array.shape, device=TORCH_DEVICE)) for array in params.values()]
         for array in arrays:
             array.grad = torch.rand_like(array)
         found[name] = _seconds(torch.optim.AdamW(arrays, **options).step)
@@ -252,10 +249,10 @@ def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return inputs, targets
 
 
-def precise(precision: str, device: str):
+def precise(precision: str):
     """Returns a context that sets the precision of torch's products."""
     measure.torch_precision(precision)
-    return torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16")
+    return torch.autocast(TORCH_DEVICE, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 def _step(loss, optimizer):

@@ -95,16 +95,12 @@ def measure_step(
     if reservoirpy is not None:
         contenders["reservoirpy numpy"] = reservoirpy_steps(reservoir, h, tokens)
     final = {}
-
-    def run(name, _):
-        final[name] = contenders[name]()
-
-    seconds, failures = measure.interleave({name: partial(run, name) for name in contenders}, args.rounds)
+    seconds, failures = measure.interleave(contenders, args.rounds, last=final)
     per_step = {name: [s / steps for s in own] for name, own in seconds.items()}
     if "torch csr" in seconds:
         final["torch csr"] = torch_way.states()
     floor = floor_seconds(reservoir, slots, copy_bandwidth)
-    truth = scipy_steps(reservoir, h, tokens, np.float64)()
+    truth = scipy_steps(reservoir, h, tokens, np.float64)(0)
     compared = measure.compare(per_step, BASELINE)
     for name, result in compared.items():
         result["error"] = float(np.abs(as_numpy(final[name]) - truth).max() / np.abs(truth).max())
@@ -133,7 +129,7 @@ def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
     return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}
 
 
-# ---- contenders: functions that take all steps and return the final states, (N, B) or a list of blocks of slots
+# ---- contenders take all steps and return the final states, (N, B) or a list of blocks of slots
 
 
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
@@ -147,7 +143,7 @@ def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
 def jax_steps(step, operands, h, tokens, width):
     blocks = [slice(i, i + width) for i in range(0, h.shape[1], width)]
     inputs = [(jnp.asarray(h[:, block]), jnp.asarray(tokens[:, block])) for block in blocks]
-    return lambda: jax.block_until_ready([_scan(step, operands, *block) for block in inputs])
+    return lambda _: jax.block_until_ready([_scan(step, operands, *block) for block in inputs])
 
 
 @partial(jax.jit, static_argnames="step")
@@ -177,11 +173,11 @@ def dense_step(operands, h, tokens, precision):
     return (1 - leak) * h + leak * jnp.tanh(matmul(w_rec, h, (1, 0), precision) + w_in[:, tokens])
 
 
-def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type) -> Callable[[], np.ndarray]:
+def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type) -> measure.Contender:
     w_rec, w_in = (as_scipy(matrix).astype(dtype) for matrix in (reservoir.w_rec, reservoir.w_in.todense()))
     leak, start = np.asarray(reservoir.leak[...], dtype)[:, None], h.astype(dtype)
 
-    def run():
+    def run(_):
         h = start
         for now in tokens:
             h = (1 - leak) * h + leak * np.tanh(w_rec @ h + w_in[:, now])
@@ -193,11 +189,10 @@ def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: 
 def torch_steps(
     reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, layout: str = "csr", precision: str = "float32"
 ) -> Callable:
-    device = "cuda" if measure.torch.cuda.is_available() else "cpu"
-    own = peers.TorchReservoir(reservoir, device, layout)
-    start, tokens = (measure.torch.from_numpy(x).to(device) for x in (h, tokens))
+    own = peers.TorchReservoir(reservoir, layout)
+    start, tokens = (measure.torch.from_numpy(x).to(measure.TORCH_DEVICE) for x in (h, tokens))
 
-    def run():
+    def run(_):
         measure.torch_precision(precision)
         h = start
         for now in tokens:
@@ -219,9 +214,9 @@ class TorchWay:
         """Prepares `steps` steps of `slots` slots."""
         self.take_steps = torch_steps(self.reservoir, *start(self.reservoir.state_size, slots, steps))
 
-    def run(self) -> None:
+    def run(self, i: int) -> None:
         """Takes all steps."""
-        self.final = self.take_steps()
+        self.final = self.take_steps(i)
 
     def states(self) -> np.ndarray:
         """Returns the final states (N, B)."""
@@ -259,13 +254,8 @@ class JaxWays:
         """Returns ms per step by contender, errors over the largest state, and the minimum and gathered bytes."""
         reservoir = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=min(32, size // 4)).model.reservoir
         h, tokens = start(size, self.slots, self.steps)
-        truth, final = scipy_steps(reservoir, h[:, :4], tokens[:, :4], np.float64)(), {}
-
-        def run(name: str, way: Callable, _: int) -> None:
-            final[name] = way()
-
-        turns = {name: partial(run, name, way) for name, way in self.turns(reservoir, h, tokens).items()}
-        seconds, failures = measure.interleave(turns, 3)
+        truth, final = scipy_steps(reservoir, h[:, :4], tokens[:, :4], np.float64)(0), {}
+        seconds, failures = measure.interleave(self.turns(reservoir, h, tokens), 3, last=final)
         errors = {name: np.abs(as_numpy(final[name])[:, :4] - truth).max() / np.abs(truth).max() for name in seconds}
         return {
             "slots": self.slots,
@@ -292,7 +282,7 @@ def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -
     node = reservoirpy.nodes.Reservoir(lr=np.asarray(reservoir.leak[...]), dtype=np.float32, **weights)
     one_hot, starts = np.eye(reservoir.vocab_size, dtype=np.float32), np.ascontiguousarray(h.T)
 
-    def run():
+    def run(_):
         states = []
         for slot, start in enumerate(starts):
             state = {"out": start}

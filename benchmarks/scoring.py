@@ -14,7 +14,6 @@ Writes scoring.json and .md under --out.
 """
 
 import argparse
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -72,18 +71,14 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     cell, params = run.model.for_device(run.config.compute).cell, run.model.params["readout"]
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {
-        BASELINE: lambda: [x.sum() for x in run.token_log_probs_of(sentences)],
-        "plain jax": lambda: [x for batch in batches for x in plain_jax(cell, params, batch, args.batch)],
+        BASELINE: lambda _: np.array([x.sum() for x in run.token_log_probs_of(sentences)]),
+        "plain jax": lambda _: np.concatenate([plain_jax(cell, params, batch, args.batch) for batch in batches]),
     }
     if measure.torch is not None:
         torch_way = measure.Apart(PlainTorch, args.size, vocab_size, args.rank, batches)
         contenders["plain torch"] = torch_way.score
     found = {}
-
-    def score(name, _):
-        found[name] = np.array(contenders[name]())
-
-    seconds, failures = measure.interleave({name: partial(score, name) for name in contenders}, args.rounds)
+    seconds, failures = measure.interleave(contenders, args.rounds, last=found)
     if measure.torch is not None:
         torch_way.close()
     compared = measure.compare(seconds, BASELINE)
@@ -136,26 +131,23 @@ class PlainTorch:
     def __init__(self, size: int, vocab_size: int, rank: int, batches: list):
         measure.set_up()
         measure.torch_precision("float32")
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         model = untrained.initialize(size, vocab_size, rank).model
-        self.reservoir = peers.TorchReservoir(model.reservoir, device)
-        self.readout = peers.Readout(model.params["readout"], device)
+        self.reservoir = peers.TorchReservoir(model.reservoir)
+        self.readout = peers.Readout(model.params["readout"])
         self.batches = batches
 
-    def score(self) -> np.ndarray:
+    def score(self, _: int) -> np.ndarray:
         """Returns log p of each sentence."""
-        return np.concatenate([plain_torch(self.reservoir, self.readout, batch) for batch in self.batches])
+        with torch.no_grad():
+            return np.concatenate([self._score(batch) for batch in self.batches])
 
-
-def plain_torch(reservoir: "peers.TorchReservoir", readout: "peers.Readout", sentences: list[np.ndarray]) -> np.ndarray:
-    """Returns log p of each sentence."""
-    with torch.no_grad():
-        inputs, targets = (torch.from_numpy(x).to(reservoir.leak.device) for x in peers.pad(sentences))  # (B, T)
-        h, states = reservoir.zeros(len(sentences)), []
+    def _score(self, sentences: list[np.ndarray]) -> np.ndarray:
+        inputs, targets = (torch.from_numpy(x).to(measure.TORCH_DEVICE) for x in peers.pad(sentences))  # (B, T)
+        h, states = self.reservoir.zeros(len(sentences)), []
         for t in range(inputs.shape[1]):
-            h = reservoir.step(h, inputs[:, t])
+            h = self.reservoir.step(h, inputs[:, t])
             states.append(h.T)
-        log_probs = torch.log_softmax(readout(torch.stack(states, dim=1)), dim=-1)  # (B, T, V)
+        log_probs = torch.log_softmax(self.readout(torch.stack(states, dim=1)), dim=-1)  # (B, T, V)
         chosen = log_probs.gather(2, targets.clamp(min=0)[..., None])[..., 0]
         return (chosen * (targets != peers.IGNORED)).sum(1).cpu().numpy()
 

@@ -22,19 +22,18 @@ from examples.series import mackey_glass, nrmse
 
 SERIES = mackey_glass(2001)
 U, Y = SERIES[:-1], SERIES[1:]
-STEPS = 100
+UNITS, STEPS = 500, 100
 
 
 def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
-    parser.add_argument("--units", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args(arguments)
     record = measure.begin() | {"rows": {}}
     tasks = {
-        f"fit and prediction, {args.units} units": (lambda i: fit(args.units, i), lambda i: fit_peer(args.units, i)),
-        "the same, penalty chosen by esnlm": (lambda i: fit(args.units, i, None), lambda i: fit_peer(args.units, i)),
-        f"{STEPS} steps of the closed loop": (Loop(args.units), PeerLoop(args.units)),
+        f"fit and prediction, {UNITS} units": (lambda i: fit(UNITS, i), lambda i: fit_peer(UNITS, i)),
+        "the same, penalty chosen by esnlm": (lambda i: fit(UNITS, i, None), lambda i: fit_peer(UNITS, i)),
+        f"{STEPS} steps of the closed loop": (Loop(), PeerLoop()),
         "24 fits, 100 units": (lambda i: grid(fit, i), lambda i: grid(fit_peer, i)),
     }
     for task, (ours, peer) in tasks.items():
@@ -45,7 +44,7 @@ def main(arguments: list[str] | None = None) -> dict:
         found = measure.compare(seconds, baseline="esnlm")
         record["rows"][task] = {name: {"first_s": first[name], **found[name]} for name in found}
         print(task, record["rows"][task], flush=True)
-    record["nrmse"] = {"esnlm": fit(args.units, 0), "reservoirpy": fit_peer(args.units, 0)}
+    record["nrmse"] = {"esnlm": fit(UNITS, 0), "reservoirpy": fit_peer(UNITS, 0)}
     cells = [
         [task, *(f"{row[name][key]:.3g}" for key in ("first_s", "median_s") for name in row), f"{row['reservoirpy']['slower']:.2f}"]
         for task, row in record["rows"].items()
@@ -60,12 +59,15 @@ def fit(units: int, seed: int, ridge: float | None = 1e-8) -> float:
     return nrmse(network.fit(U[:1500], Y[:1500]).predict(U[1500:]), Y[1500:])
 
 
-def fit_peer(units: int, seed: int) -> float:
+def fitted_peer(units: int, seed: int):
     from reservoirpy.nodes import Reservoir, Ridge
 
     network = Reservoir(units, sr=0.9, rc_connectivity=10 / units, input_connectivity=1.0, seed=seed) >> Ridge(1e-7)
-    network.fit(U[:1500], Y[:1500], warmup=100)
-    return nrmse(network.run(U[1500:]), Y[1500:])
+    return network.fit(U[:1500], Y[:1500], warmup=100)
+
+
+def fit_peer(units: int, seed: int) -> float:
+    return nrmse(fitted_peer(units, seed).run(U[1500:]), Y[1500:])
 
 
 def grid(run, seed: int) -> list[float]:
@@ -73,8 +75,8 @@ def grid(run, seed: int) -> list[float]:
 
 
 class Loop:
-    def __init__(self, units: int):
-        self.reservoir = esnlm.Reservoir.draw(units, inputs=1, spectral_radius=0.9, leak=1.0, mean_degree=10)
+    def __init__(self):
+        self.reservoir = esnlm.Reservoir.draw(UNITS, inputs=1, spectral_radius=0.9, leak=1.0, mean_degree=10)
         x, self.start = self.reservoir.run(U[:1500])
         self.readout = esnlm.Readout("ridge", regularizations=(1e-8,)).fit(x[100:], Y[100:1500])
 
@@ -86,11 +88,8 @@ class Loop:
 
 
 class PeerLoop:
-    def __init__(self, units: int):
-        from reservoirpy.nodes import Reservoir, Ridge
-
-        self.model = Reservoir(units, sr=0.9, rc_connectivity=10 / units, input_connectivity=1.0, seed=0) >> Ridge(1e-7)
-        self.model.fit(U[:1500], Y[:1500], warmup=100)
+    def __init__(self):
+        self.model = fitted_peer(UNITS, 0)
 
     def __call__(self, _: int) -> None:
         y = Y[1499]

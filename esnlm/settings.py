@@ -29,8 +29,7 @@ SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads
 def settings(section: type[Section]) -> type[Section]:
     """Makes a class a frozen dataclass with checked fields.
 
-    Rules between fields belong into `__post_init__`. It raises ValueError with a message that begins with a field's
-    name.
+    Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's name.
     """
     return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
 

@@ -194,7 +194,9 @@ def main() -> None:
             lines.append(f"| {title} | {name} | {published[name]:.2g} ({source}) | {np.median(own):.2g} | {spread} |")
             print(lines[-1], flush=True)
     if args.out:
-        page = f"# Real-valued sequences\n\nJaeger's network beside published errors, {args.seeds} seeds, in float64.\n\n"
+        page = (
+            f"# Real-valued sequences\n\nJaeger's network beside published errors, {args.seeds} seeds, in float64.\n\n"
+        )
         command = f"\n\nCommand: `python -m examples.output_feedback --seeds {args.seeds} --out {args.out}`\n"
         args.out.write_text(page + "\n".join(lines) + command)
 

@@ -10,37 +10,28 @@ def sine(steps: int, rate: float = 0.2, power: int = 1) -> np.ndarray:
     return 0.5 * np.sin(rate * np.arange(steps))[:, None] ** power
 
 
-def mackey_glass(
-    steps: int, tau: float = 17.0, *, step: float = 0.1, start: float = 1.2, discard: int = 1000
-) -> np.ndarray:
+def mackey_glass(steps: int, tau: float = 17.0, discard: int = 1000) -> np.ndarray:
     """Returns the Mackey-Glass sequence at t = discard, discard + 1, ..., (steps, 1) float64.
 
         dy/dt = 0.2 y(t - tau) / (1 + y(t - tau)^10) - 0.1 y(t)
 
-    It is integrated by fourth-order Runge-Kutta with a fixed step. y(t - tau) at half a step is the cubic through its neighbours and their
-    slopes, so that the whole stays of fourth order. The sequence is chaotic above tau 16.8.
+    It is integrated from y(t) = 1.2, t <= 0, by fourth-order Runge-Kutta in steps of 0.1. y(t - tau) at half a step is
+    the cubic through its neighbours and their slopes, so that the whole stays of fourth order. The sequence is chaotic
+    above tau 16.8.
 
     Args:
-        steps: length of the sequence.
-        tau: the delay.
-        step: step of the integration; tau and 1 must be multiples of it.
-        start: y(t) for all t <= 0.
-        discard: units of time before the first returned value.
-
-    Raises:
-        ValueError: tau or 1 is not a multiple of the step, or the step is not between 0 and 1.
+        steps: how many numbers.
+        tau: the delay, a multiple of 0.1.
+        discard: units of time before the first that is returned.
     """
-    if not 0 < step <= 1:
-        raise ValueError(f"mackey_glass: step is {step}: it must be above 0 and at most 1")
-    lag, every = round(tau / step), round(1 / step)
-    if lag < 1 or abs(lag * step - tau) > 1e-9 or abs(every * step - 1) > 1e-9:
-        raise ValueError(f"mackey_glass: step {step}: tau {tau} and 1 must be multiples of it; choose another step")
+    step, every = 0.1, 10
+    lag = round(tau * every)
 
     def production(y: float) -> float:
         return 0.2 * y / (1 + y**10)
 
     # y[i] is y(i step - tau), halfway[i] lies between it and the next.
-    y, halfway = [start] * (lag + 1), [start] * lag
+    y, halfway = [1.2] * (lag + 1), [1.2] * lag
     for i in range((discard + steps - 1) * every):
         now, early, middle, late = y[-1], production(y[i]), production(halfway[i]), production(y[i + 1])
         k1 = early - 0.1 * now

@@ -19,7 +19,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -28,6 +28,8 @@ from typing import Any
 import esnlm
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import wilson
+from esnlm.io.json_file import write_json
+from esnlm.process import exit_with
 
 Surprisal = Callable[[str, str], float]  # of a region ("6", or "*" for all) and a condition, in bits
 
@@ -160,27 +162,22 @@ def _lookup(bits: dict[str, dict[str, float]]) -> Surprisal:
     return lambda region, condition: sum(bits[condition].values()) if region == "*" else bits[condition][region]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", required=True, help="the run directory")
     parser.add_argument("suites", nargs="+", type=Path, metavar="SUITE.json")
     parser.add_argument("--scoring", default="paper", choices=("paper", "no-eos", "lm-eval"))
     parser.add_argument("--out", type=Path, help="write the results there, as JSON")
-    options = parser.parse_args(arguments)
-    try:
-        run = esnlm.load(options.run)
-        results = [result for suite in options.suites for result in score(run, suite, options.scoring)]
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = parser.parse_args()
+    run = esnlm.load(options.run)
+    results = [result for suite in options.suites for result in score(run, suite, options.scoring)]
     for result in results:
         low, high = result["interval"]
         name = f"{result['suite']}, prediction {result['prediction']}"
         print(f"{name}: {result['accuracy']:.1f} % of {result['items']} items ({low:.1f} to {high:.1f})")
     if options.out is not None:
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
-    return 0
+        write_json(options.out, results)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_with(main))

@@ -10,20 +10,19 @@ import csv
 import functools
 import gc
 import signal
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import jax
-import jaxlib.version
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
 from esnlm import compilation_cache
 from esnlm.allocator import give_back_freed_memory
+from esnlm.features import layout
 from esnlm.reporting import plots
+from esnlm.training import batches, end_to_end
 from tests import peers
 from tests.golden import small
 
@@ -32,15 +31,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Most of the time of the tests goes into compiling, and most of that into what makes programs fast: LLVM's passes and, before
-# jaxlib 0.11, the newer emitters of fused loops (later ones have no others). The tests leave both out, here and in the processes
-# that they start. XLA_FLAGS=--xla_backend_optimization_level=3 puts them back. XLA reads the flags when it compiles for the first time.
-LEVEL = "--xla_backend_optimization_level="
-QUICK = [f"{LEVEL}0"]
-if jaxlib.version.__version_info__ < (0, 11):
-    QUICK.append("--xla_cpu_use_fusion_emitters=false")
-if LEVEL not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = " ".join([*os.environ.get("XLA_FLAGS", "").split(), *QUICK])
 # Compiled programs carry no line numbers of Python: collecting them took a tenth of the time.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 jax.config.update("jax_traceback_in_locations_limit", int(os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"]))
@@ -51,22 +41,6 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem):
-    """Runs a test that is marked `optimized` in a process of its own, with what is left out here."""
-    flags = os.environ["XLA_FLAGS"].split()
-    if not pyfuncitem.get_closest_marker("optimized") or QUICK[0] not in flags:
-        return None
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "optimized", pyfuncitem.nodeid]
-    others = [flag for flag in flags if flag not in QUICK]
-    environment = os.environ | {"XLA_FLAGS": " ".join([*others, f"{LEVEL}3"])}
-    for name in [name for name in environment if name.startswith("PYTEST_")]:
-        del environment[name]  # It is no process of pytest-xdist.
-    done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return True
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,6 +56,16 @@ def own_compilation_cache(request, tmp_path_factory):
         jax.config.update("jax_compilation_cache_max_size", -1)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         cache_of_jax.reset_cache()  # JAX looks at the settings again where it has already compiled something.
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_size_of_updates():
+    """Pads the updates of a run to one size or two: a small run takes less time than another compilation."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setitem(batches.COMPILATION, "cpu", batches.COMPILATION["gpu"])
+        here.setitem(end_to_end.ROW_SIZES_A_DOUBLING, "cpu", 1)
+        here.setattr(layout, "FEWEST_STEPS", 24)
         yield
 
 

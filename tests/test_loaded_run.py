@@ -23,7 +23,7 @@ def test_the_states_of_many_sentences_are_those_of_each_alone(monkeypatch):
     alone = {}
     for text in set(texts):
         buffer, [rows] = read(encode([text], run.tokenizer, "paper"))
-        alone[text] = np.asarray(buffer[rows])
+        alone[text] = np.asarray(buffer)[rows]
     monkeypatch.setattr(run._stream, "read", lambda sequences: reads.append(len(sequences)) or read(sequences))
     for text, states in zip(texts, run.states(texts), strict=True):
         np.testing.assert_array_equal(states, alone[text])

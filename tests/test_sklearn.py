@@ -211,21 +211,3 @@ def test_targets_and_sequences_may_be_tables():
     classes = ReservoirClassifier(20, predicts="steps", random_state=0)
     expected = classes.fit(cut[:, :6], rising).predict(cut[:, :6])
     np.testing.assert_array_equal(classes.fit(cut[:, :6], pd.DataFrame(rising)).predict(cut[:, :6]), expected)
-
-
-@pytest.mark.parametrize(
-    "act, words",
-    [
-        (lambda: ReservoirRegressor(washout=200).fit(U[:200], Y[:200]), "washout is 200"),
-        (lambda: ReservoirRegressor(ridge=-1.0).fit(U, Y), "ridge == -1.0"),
-        (lambda: ReservoirRegressor(predicts="all").fit(U, Y), "predicts is 'all'"),
-        (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "reservoir.topology.kind is 'tree'"),
-        (lambda: ReservoirRegressor().fit([U, U[:9]], [Y, Y]), "inconsistent numbers of samples"),
-        (lambda: ReservoirRegressor().fit([U[:, 0]] * 4, [Y[:, 0]] * 4), r"give each sequence as \(T, 1\)"),
-        (lambda: ReservoirClassifier(carry_state=True).fit([U] * 3, [0, 1, 1]), "are for predicts='steps'"),
-        (lambda: ReservoirRegressor(10).fit([U] * 2, [Y] * 2).predict([np.tile(U, 3)]), "3 features"),
-    ],
-)
-def test_what_cannot_be_is_refused(act, words):
-    with pytest.raises(ValueError, match=words):
-        act()

@@ -4,8 +4,8 @@
     h' = (1 - z) h + z tanh(U_c (r h) + W_c u)
 
 All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros per row of each U and per column of each W, N(0, 1
-/ d) and N(0, 1). The biases b give the gates without input, z = sigmoid(b), time scales 1 / z from 1.5 to `longest`
-tokens, spaced evenly in their logarithm.
+/ d) and N(0, 1). The biases b give the gates without input, z = sigmoid(b), log-spaced time scales 1 / z, 1.5 ..
+`longest`.
 """
 
 from typing import Annotated

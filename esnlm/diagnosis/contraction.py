@@ -34,8 +34,7 @@ State = Any  # (N, B) float32, or a tuple with one such array per layer
 class DistanceCurve(NamedTuple):
     """Euclidean distance of two states that read the same tokens, one pair per batch slot.
 
-    If the decay is not exponential, as with leaks near 0, `rate` and `rate_before` differ: each holds for its range
-    only.
+    If the decay is not exponential, as with leaks near 0, `rate` and `rate_before` differ: each is for its range.
     """
 
     distance: np.ndarray  # before the first common token and after each, (T + 1, B)

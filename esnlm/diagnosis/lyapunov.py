@@ -2,8 +2,7 @@
 
     lambda = lim 1/T ln |J_T ... J_1 v|,    J_t = dx_t / dx_(t-1) under the input of time step t
 
-A random v turns towards the direction of fastest growth. The logarithms of its growth are averaged (Benettin et al.
-1980).
+A random v turns towards the direction of fastest growth, whose logarithm is averaged (Benettin et al. 1980).
 """
 
 from functools import partial

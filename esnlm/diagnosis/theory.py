@@ -18,8 +18,7 @@ from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # maximum units for singular values by LAPACK
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
-# The accuracy of `spectral_radius`, which is therefore printed with three decimals. Values this close to a bound decide
-# nothing.
+# The accuracy of `spectral_radius`, printed with three decimals. Values this close to a bound decide nothing.
 MARGIN = 1e-3
 ROUNDING = 1e-6  # relative: leaks are float32, where 0.8 is 0.80000001
 START_SEED = 0  # for the start vectors of the iterations
@@ -44,8 +43,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
 
     (a) With tanh, sigma_max(W) < alpha in each layer, and all alpha a_i in (0, 1], it has the property for every input.
     (b) With tanh, an eigenvalue of the linearisation at 0 outside the unit circle, and input 0 possible, it has not. A
-    value within 0.1 % of its bound decides nothing. With output feedback the property is not defined. See
-    docs/references.md.
+    value within 0.1 % of its bound decides nothing. With output feedback it is not defined (docs/references.md).
 
     `decay` is alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
     """

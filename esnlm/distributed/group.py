@@ -1,8 +1,7 @@
 """The processes of one run: their numbers, their agreement on decisions, and their common end.
 
 A single process is process 0 of 1, and everything here then costs nothing. Several processes must make the same calls
-of JAX in the same order, so `agree` gives all of them process 0's decisions. Only process 0 writes files and prints
-lines.
+of JAX in the same order, so `agree` gives all of them process 0's decisions. Only process 0 writes and prints.
 """
 
 import contextlib

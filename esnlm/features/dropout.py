@@ -1,8 +1,7 @@
 """Dropout with masks that depend on the token, not on its batch or slot.
 
 A token's key is derived from the seed, the epoch and the token's corpus position, one number for its sentence and its
-position in it. So precomputed features, which are made in another order and next to other sentences, get the same masks
-as features inside the gradient.
+position in it. So precomputed features, made in another order, get the same masks as features inside the gradient.
 """
 
 import jax

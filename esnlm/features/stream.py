@@ -109,7 +109,7 @@ class FeatureStream:
             else:
                 laid.append(layouts.in_sequence(own, slots, int(first_token is not None)))
         longest = max(layout.steps for layout in laid)
-        padded = 1 << max(0, longest - 1).bit_length()  # few sizes, so few compilations
+        padded = max(128, 1 << (longest - 1).bit_length())  # few sizes, so few compilations
         own_rows = self._own_rows(max(layout.total for layout in laid), full)
         by_device: list[Steps] = []
         rows = [np.empty(0, np.int32)] * len(sentences)

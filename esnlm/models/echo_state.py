@@ -155,8 +155,7 @@ def reservoir_numbers(reservoir: ReservoirConfig, vocab_size: int) -> tuple[floa
 def reservoir_bytes(reservoir: ReservoirConfig, vocab_size: int) -> float:
     """Returns the bytes of a saved reservoir.
 
-    A dense matrix takes 4 bytes per entry. A sparse one takes 12 per nonzero: 4 for the value and 4 for each of two
-    indices.
+    A dense matrix takes 4 bytes per entry. A sparse one takes 12 per nonzero, a value and two indices of 4 each.
     """
     sizes = [(rows * columns, share) for rows, columns, share in reservoir.matrices(vocab_size)]
     matrices = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)

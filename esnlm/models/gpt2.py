@@ -308,7 +308,7 @@ def _linear(x: jax.Array, p: dict, precision: str) -> jax.Array:
 def _as_params(tree: dict) -> nnx.Dict:
     return nnx.Dict(
         {
-            name: _as_params(part) if isinstance(part, dict) else nnx.Param(jnp.asarray(part))
+            name: _as_params(part) if isinstance(part, dict) else nnx.Param(jax.device_put(part))
             for name, part in tree.items()
         }
     )

@@ -112,8 +112,7 @@ class WittenBellModel(NgramModel):
 
         p_k(w | v) = (c(v w) + t(v) p_{k-1}(w | v')) / (c(v) + t(v)),      t(v) = number of distinct tokens after v
 
-    and p_k(w | v) = p_{k-1}(w | v') for a v that was never a context. Near the beginning of a sentence v begins with
-    BOS and is shorter.
+    and p_k(w | v) = p_{k-1}(w | v') for a v that was never a context. Near the beginning of a sentence v is shorter.
     """
 
     unigram: UnigramModel

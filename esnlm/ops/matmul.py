@@ -4,8 +4,7 @@ float32   true float32 products (JAX's own default is less precise on recent GPU
 tf32      factors rounded to 10 bits of mantissa, on GPUs that support it
 bf16      factors rounded to bfloat16
 
-The gradients of a product are computed in the same precision. Autodiff would multiply bf16 with float32, which is
-slower, and round the result to bf16.
+Gradients have the same precision. Autodiff would multiply bf16 with float32, which is slower, and round to bf16.
 """
 
 from functools import partial

@@ -1,8 +1,7 @@
 """Placement of a model's arrays on devices, with padding of their rows.
 
 On a mesh, arrays with one row per token are sharded along `vocabulary`, and B (r, N) by unit over all devices if these
-divide the units. All other arrays are replicated. Each device computes features for its own batch slots. XLA derives
-the communication from this.
+divide the units. All other arrays are replicated. Each device computes features for its own batch slots.
 
 Arrays with one row per token may be padded with rows, so that all devices have equally many. Padding also helps a
 single device: on a GPU, GPT-2's odd V = 50,257 misaligns the rows of the logits, and XLA then copies them at every

@@ -40,14 +40,14 @@ class LowRankReadout(nnx.Module):
     """W_out = A B: `a` (V, r), `b` (r, N) and `bias` (V,), float32."""
 
     def __init__(self, a: jax.typing.ArrayLike, b: jax.typing.ArrayLike, bias: jax.typing.ArrayLike) -> None:
-        self.a, self.b, self.bias = nnx.Param(jnp.asarray(a)), nnx.Param(jnp.asarray(b)), nnx.Param(jnp.asarray(bias))
+        self.a, self.b, self.bias = map(nnx.Param, jax.device_put((a, b, bias)))
 
 
 class FullRankReadout(nnx.Module):
     """W_out is `w` (V, N), with `bias` (V,), float32."""
 
     def __init__(self, w: jax.typing.ArrayLike, bias: jax.typing.ArrayLike) -> None:
-        self.w, self.bias = nnx.Param(jnp.asarray(w)), nnx.Param(jnp.asarray(bias))
+        self.w, self.bias = map(nnx.Param, jax.device_put((w, bias)))
 
 
 def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:

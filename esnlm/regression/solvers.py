@@ -83,8 +83,7 @@ class RidgeSums:
 def folds(lengths: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """Returns the fold of each row, (n,) int: folds are whole sequences, or quarters of a single one.
 
-    Rows of one sequence are similar, so a penalty chosen with some of them in the fit and some held out would be too
-    small.
+    Rows of one sequence are similar, so a penalty chosen with only some of them held out would be too small.
     """
     if len(lengths) == 1:
         return np.arange(lengths[0]) * FOLDS // lengths[0]

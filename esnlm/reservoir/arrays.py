@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from flax import nnx, traverse_util
@@ -25,7 +24,7 @@ class FrozenMatrix(Frozen):
     """A matrix in its canonical form, used to build, save and show it: BCOO, or dense."""
 
     def __init__(self, matrix: Matrix, **metadata: Any) -> None:
-        super().__init__(matrix if isinstance(matrix, sparse.BCOO) else jnp.asarray(matrix), **metadata)
+        super().__init__(matrix if isinstance(matrix, sparse.BCOO) else jax.device_put(matrix), **metadata)
 
 
 def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) -> dict:
@@ -56,8 +55,12 @@ def bcoo(values: jax.Array | np.ndarray, indices: jax.Array | np.ndarray, shape:
 
 
 def as_bcoo(matrix: Matrix) -> sparse.BCOO:
-    """Returns the matrix in sparse form."""
-    return matrix if isinstance(matrix, sparse.BCOO) else sparse.BCOO.fromdense(jnp.asarray(matrix))
+    """Returns the same matrix, sparse."""
+    if isinstance(matrix, sparse.BCOO):
+        return matrix
+    matrix = np.asarray(matrix)  # BCOO.fromdense would compile dozens of programs.
+    indices = np.argwhere(matrix).astype(np.int32)
+    return bcoo(matrix[tuple(indices.T)], indices, matrix.shape)
 
 
 def as_scipy(matrix: Matrix) -> scipy.sparse.csr_array | np.ndarray:

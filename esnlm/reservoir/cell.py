@@ -115,15 +115,14 @@ class Reservoir(nnx.Module):
         self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
         self.output_size = self.mask_size = self.state_size
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
-        # Functions are stored with their names, so that a compiled program never serves another function of the same
-        # name.
+        # Functions are stored with their names, so that no compiled program serves another function of that name.
         self.activation, self.f = activation, ACTIVATIONS[activation]
         self.update_rule, self.rule = update_rule, UPDATE_RULES[update_rule]
         self.decay = decay
         self.recurrent: Frozen = FrozenMatrix(w_rec)
         self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
-        self.leak = Frozen(jnp.asarray(leak))  # (N,)
-        self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V)
+        self.leak = Frozen(jax.device_put(leak))  # (N,)
+        self.embedding = None if embedding is None else Frozen(jax.device_put(embedding))  # (D, V)
 
     # ---- the arrays, not available after `for_device` ----
 

@@ -12,8 +12,7 @@ nearest of 2,000 frequent tokens by PPMI, 4.7 are among the 10 nearest columns i
 0.05 by chance. `input_connectivity` sets k; the text then decides which units a token drives.
 
 All columns are scaled alike, so that a rare token drives the reservoir as hard as a frequent one. A token without an
-entry in PPMI, such as a token that is not in the text, keeps its random column. <|endoftext|> is counted like any other
-token.
+entry in PPMI, such as a token that is not in the text, keeps its random column. <|endoftext|> counts like any token.
 """
 
 import numpy as np

@@ -142,8 +142,7 @@ def check_own_functions(activation: str, update_rule: str, units: int) -> None:
     """Raises InputError for a registered function that JAX cannot trace, or that mixes entries or sequences.
 
     An activation must be elementwise; a mean over all units, for example, would be broadcast silently. An update rule
-    may read other units but no other sequence: otherwise a sentence's NLL would depend on the other sentences of its
-    batch.
+    may read other units but no other sequence: otherwise a sentence's NLL would depend on its batch.
     """
     f, rule = ACTIVATIONS[activation], UPDATE_RULES[update_rule]
     first, last, sequence = np.zeros((3, units, SEQUENCES), bool)

@@ -45,13 +45,14 @@ def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -
         at = place[chosen] % longest[row[chosen]], number[piece[chosen]] - number[length == each].min()
         values, columns = np.zeros((2, each, (length == each).sum()))
         values[at], columns[at] = value[chosen], column[chosen]
-        pieces.append(tuple(zip(map(jnp.float32, values), map(jnp.int32, columns), strict=True)))
+        parts = jax.device_put((list(values.astype(np.float32)), list(columns.astype(np.int32))))
+        pieces.append(tuple(zip(*parts, strict=True)))
     if count.max(initial=0) > MOST_PIECES:
         return Rows(tuple(pieces), prepare(rows, np.repeat(np.arange(rows), count), number, np.ones(len(number))))
     of_row = np.zeros((max(1, count.max(initial=0)), rows), np.int32)
     owner = np.repeat(np.arange(rows), count)
     of_row[np.arange(len(owner)) - (np.cumsum(count) - count)[owner], owner] = number
-    return Rows(tuple(pieces), tuple(map(jnp.asarray, of_row)))
+    return Rows(tuple(pieces), tuple(jax.device_put(list(of_row))))
 
 
 def product(matrix: Rows, h: jax.Array) -> jax.Array:

@@ -69,7 +69,7 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
     """Returns the kernel for a (rows, rows) matrix on JAX's backend cpu, gpu or tpu, as measured in results/recurrence.md (CPU).
 
     `longest_row` is the number of entries in the fullest row, to which "ell" pads all rows; 0 if unknown. `precision`
-    is the precision of the states.
+    is the states'.
     """
     if nonzeros >= rows * rows // 4:
         return "dense"
@@ -95,10 +95,10 @@ def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operat
     value = np.asarray(matrix.data)
     if kernel == "csr":
         starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
-        parts = (jnp.asarray(value), jnp.asarray(column, jnp.int32), jnp.asarray(starts, jnp.int32))
-        return sparse.BCSR(parts, shape=(rows, columns))
+        parts = value, column.astype(np.int32), starts.astype(np.int32)
+        return sparse.BCSR(jax.device_put(parts), shape=(rows, columns))
     if kernel == "ell":
-        return _pad_rows(rows, row, column, value)
+        return Ell(*jax.device_put(_pad_rows(rows, row, column, value)))
     if kernel == "fused":
         return fused.prepare(rows, row, column, value)
     raise ValueError(f"kernel {kernel!r} is not one of {', '.join(KERNELS)}")
@@ -183,7 +183,7 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | j
     row, column = np.asarray(matrix.indices).T
     order = np.argsort(column, kind="stable")  # by column and then by row
     values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], padding=rows)
-    return Columns(values.T, indices.T)
+    return Columns(*jax.device_put((values.T, indices.T)))
 
 
 def matrix_of_columns(columns: Columns, rows: int) -> sparse.BCOO:
@@ -205,11 +205,11 @@ def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> 
     return h + table[tokens].T
 
 
-def _pad_rows(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray, padding: int = 0) -> Ell:
+def _pad_rows(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray, padding: int = 0) -> tuple:
     """Returns sorted rows, each padded to the longest."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
     entry = np.arange(len(row)) - starts[row]  # the place of each entry within its row
     width = int(entry.max(initial=0)) + 1
     values, indices = np.zeros((width, rows), value.dtype), np.full((width, rows), padding, np.int32)
     values[entry, row], indices[entry, row] = value, column
-    return Ell(jnp.asarray(values), jnp.asarray(indices))
+    return values, indices

@@ -30,8 +30,7 @@ class EndToEndUpdates(Updates):
     """The updates of a model that is trained end to end; the arguments are those of `Updates`.
 
     An update is split into parts of at most compute.chunk_tokens predictions, whose gradients are added up. This limits
-    the features and logits in memory at once. No other object may hold the model's trained arrays, since `run` donates
-    them.
+    the features and logits in memory at once. No other object may hold the trained arrays, since `run` donates them.
     """
 
     def __init__(self, *, model: LanguageModel, placement: Placement, **others: Any) -> None:

@@ -20,6 +20,8 @@ def learning_rates(config: TrainingConfig, updates: int, words: np.ndarray | Non
     if config.schedule_by == "words":
         assert words is not None, "the words of each update decide the rate"
         return rates_by_words(config, words).astype(np.float32)
+    if config.schedule == "constant" and not config.warmup_updates:
+        return np.full(updates, config.learning_rate, np.float32)  # optax would compile a dozen programs
     rates = _by_updates(config, updates)(jnp.arange(updates))
     return np.broadcast_to(np.asarray(rates, np.float32), updates)
 
@@ -46,8 +48,7 @@ def rates_by_words(config: TrainingConfig, words: np.ndarray) -> np.ndarray:
     """Returns the rate of each update of a run whose schedule counts words, (updates,) float64.
 
     Warm-up counts the words up to and including the update, so that the first update has a rate above 0. The decay
-    counts the words before the update. So if all updates have the same number of words, the rates equal those of a
-    schedule by updates.
+    counts the words before the update. So if all updates have the same number of words, a schedule by updates is equal.
     """
     with_it = np.cumsum(words, dtype=np.float64)
     before = with_it - words

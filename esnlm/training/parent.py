@@ -1,8 +1,7 @@
 """Continuing from a finished run, the parent: checks it and copies its arrays, so that it may be deleted afterwards.
 
 The frozen arrays are copied bit for bit. The trained arrays come from one checkpoint of the parent, not from its
-average. The schedule, the average and all counters begin anew. The moments of the optimizer begin at 0 or are the
-parent's.
+average. The schedule, the average and all counters begin anew. The optimizer's moments begin at 0 or as the parent's.
 """
 
 import dataclasses

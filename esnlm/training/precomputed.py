@@ -1,8 +1,7 @@
 """Updates with features computed ahead of them, for a prefetch window of many updates at once.
 
 This is for models that train only a readout, or a readout and a trunk below it. While the device works on one window,
-another thread reads and lays out the sentences of the next: otherwise a GPU would wait for the host about as long as it
-computes.
+another thread reads and lays out the sentences of the next: otherwise a GPU would wait about as long as it computes.
 """
 
 from collections.abc import Iterator

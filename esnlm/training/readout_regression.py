@@ -108,8 +108,7 @@ class ReadoutRegression:
     def _accumulate(self, learned: np.ndarray, state: State) -> bool:
         """Adds the remaining windows of the sentences `learned`, up to an interruption. Returns whether all are done.
 
-        A window without a complete update (regression/lms.py) is neither logged nor saved: a resumed run reads it
-        again.
+        A window without a complete update (regression/lms.py) is neither logged nor saved; a resumed run rereads it.
         """
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence

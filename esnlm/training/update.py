@@ -36,8 +36,7 @@ def make_optimizer(
 
     "sgd" is gradient descent with the momentum of torch.optim.SGD, and the same decoupled decay. With a scaling of the
     readout, the steps of its arrays are multiplied by their rates, but their decay stays eta wd. In Utsunomiya 2025,
-    eq. 2.12, decay uses the one learning rate of the network, and the rates of the layers are the squares of its g_l
-    (eq. 2.80).
+    eq. 2.12, decay uses the one learning rate of the network, and layers' rates are the squares of its g_l (eq. 2.80).
 
     Its `update` takes a further argument `rates`, (updates,), from training/learning_rate.py. The scaling depends on
     the `widths` N, r and V. By default these are taken from the arrays, which must then have no padding.

@@ -6,8 +6,7 @@ In a deep readout (in an LSTM h replaces B h), for some n, with c the `multiplie
 
 Different n-grams may share a row: a table is far smaller than the number of n-grams, and frequent ones dominate their
 rows. Most n-grams of new text are rare or unseen; with `initial_scale` 0 their rows add no noise. Rows that begin at 0
-stay small for long, since AdamW moves a number by about the learning rate per update; a `multiplier` above 1
-compensates for that.
+stay small for long, since AdamW moves a number by about the learning rate per update; a `multiplier` above 1 helps.
 """
 
 from typing import Annotated

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.io.atomic import write_file, writing
+from esnlm.io.atomic import write_file, write_files, writing
 from esnlm.io.json_file import spell_nonfinite
 from esnlm.training.summary import describe_device, versions
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
@@ -41,9 +41,7 @@ class Record:
 
     def finish(self, report: dict[str, Any], markdown: str, picture: bytes | None) -> None:
         """Writes KIND.md and KIND.png, and the report into KIND.json."""
-        write_file(self.file.with_suffix(".md"), markdown)
-        if picture is not None:
-            write_file(self.file.with_suffix(".png"), picture)
+        write_files({self.file.with_suffix(".md"): markdown, self.file.with_suffix(".png"): picture})
         self.content["report"] = spell_nonfinite(report)
         self._write()
 

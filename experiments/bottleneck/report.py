@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.reporting.tables import markdown_table
 from experiments.bottleneck import curves, images, one_step, plots
 from experiments.bottleneck.record import Record
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
@@ -28,12 +29,10 @@ def report_one_step(study: OneStepSettings, record: Record) -> Report:
         " log n, by least squares, with the 95 % interval of a bootstrap over seeds; l counts layers from the first.",
         "",
     ]
-    columns = " | ".join(f"l = {layer}" for layer in range(1, one_step.LAYERS + 1))
-    header = [f"| | {columns} | the thesis |", "| --- " + "| ---: " * one_step.LAYERS + "| --- |"]
+    header = ["", *(f"l = {layer}" for layer in range(1, one_step.LAYERS + 1)), "the thesis"]
     figures: dict[str, Any] = {case.name: {} for case in study.cases}
     panels: dict[str, list[dict[str, Any]]] = {}
     for name, quantity in one_step.MEASURES.items():
-        shown = name in one_step.MEASURES_OF_KIND[study.kind]
         rows, panel = [], []
         for case in study.cases:
             values = one_step.values_of_seeds(record, case, sizes, name)
@@ -44,9 +43,10 @@ def report_one_step(study: OneStepSettings, record: Record) -> Report:
             expected = one_step.expected_slopes(case, name)
             claim = case.claim or ", ".join("-" if slope is None else f"{slope:+.2f}" for slope in expected)
             cells = [f"{fit.slope:+.2f} [{fit.low:+.2f}, {fit.high:+.2f}]" for fit in fits]
-            rows.append(f"| {case.name} | {' | '.join(cells)} | {claim} |")
-        if shown:
-            lines += [f"**{quantity}**", "", *header, *rows, ""]
+            rows.append([case.name, *cells, claim])
+        if name in one_step.MEASURES_OF_KIND[study.kind]:
+            table = markdown_table(header, rows, align="l" + "r" * one_step.LAYERS + "l")
+            lines += [f"**{quantity}**", "", *table, ""]
             panels[quantity] = panel
     picture = plots.plot_against_width(panels, sizes)
     return figures, "\n".join([*lines, _picture_line(record, picture)]), picture
@@ -61,10 +61,8 @@ def report_training_curves(study: CurvesSettings, record: Record) -> Report:
         f" eta {study.learning_rate:g}, momentum {study.momentum:g}, {study.epochs} epochs. Loss |y - f(x)|^2 / 2, mean"
         f" and standard deviation over those of {study.seeds} seeds that stayed finite.",
         "",
-        "| classes | components for 95 % | parametrisation | training loss | test loss | lowest test loss, at epoch"
-        " | not finite |",
-        "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
     ]
+    rows = []
     figures: dict[str, Any] = {}
     panels: dict[str, dict[str, dict[str, np.ndarray]]] = {}
     for pair in study.pairs:
@@ -81,7 +79,9 @@ def report_training_curves(study: CurvesSettings, record: Record) -> Report:
             figures[f"{name}, {kind}"] = row
             cells = [f"{row[part]['mean']:.4f} ± {row[part]['deviation']:.4f}" for part in ("train", "test")]
             cells.append(f"{row['lowest_test']['mean']:.4f}, {row['lowest_test']['epoch']}")
-            lines.append(f"| {name} | {most} | {kind} | {' | '.join(cells)} | {row['not_finite']} of {study.seeds} |")
+            rows.append([name, most, kind, *cells, f"{row['not_finite']} of {study.seeds}"])
+    header = ["classes", "components for 95 %", "parametrisation", "training loss", "test loss"]
+    lines += markdown_table([*header, "lowest test loss, at epoch", "not finite"], rows, align="lrlr")
     picture = plots.plot_by_epoch(panels)
     return figures, "\n".join([*lines, "", _picture_line(record, picture)]), picture
 
@@ -89,11 +89,8 @@ def report_training_curves(study: CurvesSettings, record: Record) -> Report:
 def _opening(study: OneStepSettings | CurvesSettings) -> list[str]:
     """Returns the first lines of a page: its title, the study's note and the images."""
     note = [study.note.strip(), ""] if study.note else []
-    return [f"# {TITLES[study.kind]}", "", *note, images.describe(study.images, _first_classes(study)), ""]
-
-
-def _first_classes(study: OneStepSettings | CurvesSettings) -> tuple[str, ...]:
-    return study.pairs[0] if isinstance(study, CurvesSettings) else study.classes
+    classes = study.pairs[0] if isinstance(study, CurvesSettings) else study.classes
+    return [f"# {TITLES[study.kind]}", "", *note, images.describe(study.images, classes), ""]
 
 
 def _mean_and_deviation(values: np.ndarray) -> dict[str, float]:

@@ -70,13 +70,10 @@ class OneStepSettings:
     note: str = ""  # stands in the report
 
     def __post_init__(self) -> None:
-        names = [case.name for case in self.cases]
         for i, case in enumerate(self.cases, 1):
             widths = [(case.narrow(n), n) for n in (self.widths.first, self.widths.last)]
             if not all(1 <= m <= n for m, n in widths):
                 raise ValueError(f"cases.{i}: m is {widths[0][0]} to {widths[1][0]}: it must be between 1 and n")
-            if names.count(case.name) > 1:
-                raise ValueError(f"cases.{i}: {case.name} occurs twice: leave one out")
 
 
 @settings

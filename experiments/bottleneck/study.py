@@ -28,8 +28,6 @@ def run_file(file: Path, out: Path | None = None, small: bool = False) -> None:
         kind = tree.get("kind") if isinstance(tree, dict) else None
         raise InputError(f"{file}: kind is {kind!r}: choose from {', '.join(settings.KINDS)}")
     smaller = tree.pop("small", {})
-    if not isinstance(smaller, dict):
-        raise InputError(f"{file}: small is {smaller!r}: it must be a section of settings")
     name = f"{file.stem}_small" if small else file.stem
     chosen = ["--small"] * small + (["--out", str(out)] if out is not None else [])
     command = shlex.join(["python", "-m", "experiments.bottleneck", str(file), *chosen])

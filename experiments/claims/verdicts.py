@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from esnlm.evaluation.statistics import FEWEST_SEEDS, LEVEL, seed_interval
+from esnlm.io.console import counted
 from esnlm.studies.measures import MEASURES
 
 HOLDS, DOES_NOT_HOLD, NOT_RESOLVED, NOT_TESTED = "holds", "does not hold", "not resolved", "not tested"
@@ -112,7 +113,7 @@ def _find_missing(part: Tree, selection: Tree, cells: Sequence[Tree], fewest: in
     if len(cells) < fewest:
         bounds = "".join(f" {end} {number(selection[end])}" for end in ("from", "to") if end in selection)
         which = f"{selection['case']}, {axis}" if selection.get("case") else axis
-        return f"{part['study']} has {len(cells)} {'cell' if len(cells) == 1 else 'cells'} of {which}{bounds}"
+        return f"{part['study']} has {counted(len(cells), 'cell')} of {which}{bounds}"
     others = [
         {key: x for key, x in cell["values"].items() if axis not in (key, key.rpartition(".")[2])} for cell in cells
     ]
@@ -141,11 +142,8 @@ def _judge_counts(part: Tree, cells: Sequence[Tree], names: Tree, limit: float, 
 
 def _judge_slopes(check: Tree, study: Tree, flat: bool) -> Finding:
     """Returns whether all slopes of alignment against width lie between -within and within, or none does."""
-    slopes, seeds, within = (
-        study["report"].get(check["case"], {}).get("alignment"),
-        study["study"]["seeds"],
-        check["within"],
-    )
+    slopes, seeds = study["report"].get(check["case"], {}).get("alignment"), study["study"]["seeds"]
+    within = check["within"]
     if not slopes:
         return Finding(NOT_TESTED, [], f"the study has no case {check['case']}")
     here = [f"layer {i}: {s['slope']:+.2f} [{s['low']:+.2f}, {s['high']:+.2f}]" for i, s in enumerate(slopes, start=1)]
@@ -167,13 +165,11 @@ def _reservations(cells: Sequence[Tree], measure: str, shared: int) -> str:
     if any(len(measured(cell, measure)) < FEWEST_SEEDS for cell in cells):
         found.append(f"fewer than {FEWEST_SEEDS} seeds")
     elif shared < FEWEST_SEEDS:
-        found.append(f"two cells share {shared} {'seed' if shared == 1 else 'seeds'} only")
+        found.append(f"two cells share {counted(shared, 'seed')} only")
     if lacking:
-        found.append(
-            f"{lacking} {'run without this measure is' if lacking == 1 else 'runs without this measure are'} left out"
-        )
+        found.append(f"{counted(lacking, 'run')} without this measure left out")
     if diverged := sum(run.get("status") == "diverged" for cell in cells for run in cell["runs"]):
-        found.append(f"{diverged} {'run' if diverged == 1 else 'runs'} diverged")
+        found.append(f"{counted(diverged, 'run')} diverged")
     return "; ".join(found)
 
 

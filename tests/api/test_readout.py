@@ -5,7 +5,6 @@ import pytest
 
 import esnlm
 from esnlm.api import readout_fits
-from esnlm.errors import InputError
 
 RNG = np.random.default_rng(3)
 H = RNG.normal(size=(200, 6))
@@ -70,22 +69,3 @@ def test_what_is_held_out_is_a_tenth_of_whole_sequences():
 
 def fitted(targets):
     return esnlm.Readout(regularizations=(1.0,)).fit(H, targets)
-
-
-@pytest.mark.parametrize(
-    "act, words",
-    [
-        (lambda: esnlm.Readout("gradient"), "choose from ridge, rls, lms"),
-        (lambda: esnlm.Readout("ridge", epochs=3), "epochs"),
-        (lambda: esnlm.Readout("rls", rank=3), "rank is 3"),
-        (lambda: esnlm.Readout().predict(H), "not fitted"),
-        (lambda: esnlm.Readout().fit(H, Y[:9]), r"\(200, 6\) and targets \(9, 2\)"),
-        (lambda: esnlm.Readout(classes=3).fit(H, IDS), r"ids must be \(n,\) of 0 .. 2"),
-        (lambda: esnlm.Readout("lms", learning_rate=1000.0, epochs=5).fit(H, IDS), "diverged"),
-        (lambda: fitted(Y).log_probs(H), "numbers"),
-        (lambda: fitted(Y).predict(H[:, :2]), r"\(200, 2\)"),
-    ],
-)
-def test_mistakes_are_named(act, words):
-    with pytest.raises(InputError, match=words):
-        act()

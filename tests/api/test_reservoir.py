@@ -197,29 +197,3 @@ def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registere
         esnlm.activation(scaled)
         found.append(esnlm.Reservoir.draw(8, inputs=3, mean_degree=2, leak=1.0, activation="scaled").states(U[:1]))
     np.testing.assert_allclose(found[1], found[0] / 2)
-
-
-OF_NUMBERS = esnlm.Reservoir.draw(8, inputs=1)
-OF_TOKENS = esnlm.Reservoir.draw(8, vocabulary=50)
-
-
-@pytest.mark.parametrize(
-    "act, words",
-    [
-        (lambda: esnlm.Reservoir.draw(8), "vocabulary"),
-        (lambda: esnlm.Reservoir.draw(8, inputs=0), "inputs is 0"),
-        (lambda: esnlm.Reservoir.draw(8, inputs=1, leak=(0.5, 0.2)), "leak_min"),
-        (lambda: esnlm.Reservoir.draw(8, inputs=1, radius=0.9), "reservoir.radius"),
-        (lambda: esnlm.Reservoir.draw(8, inputs=1, topology="tree"), "topology.kind is 'tree'"),
-        (lambda: OF_NUMBERS.replace(leak=np.ones(3)), r"leak has the shape \(3,\)"),
-        (lambda: OF_NUMBERS.replace(w_rec=np.eye(9)), "w_rec"),
-        (lambda: OF_NUMBERS.states(np.ones(5)), r"give u\[:, None\]"),
-        (lambda: OF_NUMBERS.states(np.full((5, 1), np.nan)), "not finite"),
-        (lambda: OF_NUMBERS.states(np.ones((5, 1)), washout=5), "washout is 5"),
-        (lambda: OF_TOKENS.states([np.array([50])]), "outside 0 .. 49"),
-        (lambda: OF_TOKENS.run(np.ones((5, 1))), "call states"),
-    ],
-)
-def test_mistakes_are_named(act, words):
-    with pytest.raises(InputError, match=words):
-        act()

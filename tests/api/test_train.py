@@ -9,7 +9,6 @@ import pytest
 import esnlm
 from esnlm.data import grammar
 from esnlm.errors import InputError
-from esnlm.runs.directory import FORMAT
 
 SENTENCES = list(grammar.sentences(96, seed=0))
 OTHERS = list(grammar.sentences(20, seed=1))
@@ -55,6 +54,7 @@ def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
     assert arrays_are_equal(esnlm.train(experiment(tmp_path), **GIVEN), undisturbed)
 
 
+@pytest.mark.nightly
 def test_a_function_that_stops_a_regression_is_told_that_there_is_no_readout(tmp_path):
     asked = experiment(tmp_path) | {"training": {"kind": "ridge"}, "model": {"reservoir": MODEL["reservoir"]}}
     asked["model"]["readout"] = {"rank": None}
@@ -72,24 +72,6 @@ def test_an_experiment_and_a_file_are_taken_too(tmp_path, monkeypatch):
     for form in (made, {"run": str(tmp_path / "run"), "seed": np.int64(4)}, tmp_path / "file.yaml"):
         assert esnlm.train(form) == str(tmp_path / "run")
     assert given == [made] * 3
-
-
-def test_mistakes_are_named(tmp_path):
-    begun = experiment(tmp_path)
-    for name, given in (("train", SENTENCES), ("validation", OTHERS)):
-        store = tmp_path / "run" / "stores" / name
-        esnlm.prepare(given, store, tokenizer=esnlm.tokenizer("words", SENTENCES))
-    (tmp_path / "run" / "config.yaml").touch()
-    (tmp_path / "run" / "format.json").write_text(f'{{"format": {FORMAT}}}')
-    mistakes = {
-        "sede": lambda: esnlm.train({"sede": 3}),
-        "validation": lambda: esnlm.train({}, validation=OTHERS),
-        "sentences is one text": lambda: esnlm.train({}, sentences="a text"),
-        "other sentences": lambda: esnlm.train(begun, sentences=OTHERS),
-    }
-    for words, act in mistakes.items():
-        with pytest.raises(InputError, match=words):
-            act()
 
 
 def test_a_reservoir_in_the_hand_is_trained_on(tmp_path):

@@ -159,22 +159,6 @@ def test_a_word_is_in_the_sentence_of_its_first_character(words, sentences, numb
     assert score_table.sentence_numbers(words, lambda text: sentences) == numbers
 
 
-@pytest.mark.parametrize(
-    "words, named",
-    [
-        (["--input", "words.csv", "--word", "word"], "words.csv:3: "),
-        (["--input", "text.txt", "--out", "none/rows.tsv"], "none/rows.tsv: "),
-        (["--input", "text.txt", "--plot", "none/rows.png"], "none/rows.png: "),
-    ],
-)
-def test_a_mistake_is_told_before_anything_is_scored(here, capsys, small, monkeypatch, words, named):
-    monkeypatch.setattr(type(small), "surprisal", lambda *_, **__: pytest.fail("scored"))
-    (here / "text.txt").write_text("The cats sleep.\n")
-    (here / "words.csv").write_text("word,rt\nThe,300\n ,320\n")
-    assert call(*words) == 2
-    assert capsys.readouterr().err.startswith(f"error: {named}")
-
-
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
     (here / "text.txt").write_text("The cats\n\nThe cat\nthat run\n")
     (here / "text.tsv").write_text("text\tstory\nThe cats\ta\nThe cat\tb\nthat run\tb\n")

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 
 import pytest
 
@@ -39,24 +38,6 @@ def test_a_file_is_read_once(folder):
     for given in (["corpus", "corpus/a.txt"], ["corpus/a.txt", "corpus/../corpus/a.txt"]):
         with pytest.raises(InputError, match="a.txt: named twice, and its text would count twice; name it once"):
             find_inputs(given)
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ("none.txt", "none.txt: no such file"),
-        ("empty.jsonl", "empty.jsonl: empty"),
-        ("records.json.gz", "records.json.gz: JSON, whose keys"),
-        ("hf:", "hf:: give hf:NAME"),
-    ],
-)
-def test_what_is_not_there_is_named(folder, given, line):
-    if given.startswith("hf:"):
-        pytest.importorskip("datasets")
-    (folder / "empty.jsonl").write_text('{"text": "  "}\n')
-    (folder / "records.json.gz").write_bytes(gzip.compress(b'[{"text": "One."}]'))
-    with pytest.raises(InputError, match=f"^{re.escape(line)}"):
-        find_inputs([given])
 
 
 def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):

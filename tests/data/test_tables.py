@@ -1,7 +1,6 @@
 """Tables as people save them, and what is no table."""
 
 import gzip
-import re
 
 import pytest
 
@@ -32,18 +31,3 @@ def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
     with pytest.raises(InputError, match="items.tsv:4: a line end or a tab in 'Come here.*: if quotation marks"):
         joined.texts("text")
     assert read_table(save(tmp_path, content), quotes=False).texts("text")[1:3] == ['"Come here.', 'I am late."']
-
-
-@pytest.mark.parametrize(
-    "text, line",
-    [
-        ("", ": no rows: the first line of a table names its columns"),
-        ("a\ta\n1\t2\n", ": two columns have one name"),
-        ("a\tb\n1\t2\n\n3\n", ":4: not a cell for each of the 2 columns"),
-        ('a\tb\n1\t"Yes\n', ":2: not a table (unexpected end of data)"),
-    ],
-)
-def test_what_is_no_table_is_named_by_its_line(tmp_path, text, line):
-    file = save(tmp_path, text)
-    with pytest.raises(InputError, match=f"^{re.escape(f'{file}{line}')}"):
-        read_table(file)

@@ -110,21 +110,6 @@ def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
     assert list(read_chunks(other, field="story")) == ["Four.\n\n"]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (b'{"id": 1, "body": "x"}', "no field 'text'"),
-        (b'{"text": 3}', "its text is a int"),
-        (b'["text"]', "no field 'text'"),
-        (b'{"text": "x"', "not JSON"),
-        (b'{"text": "\\ud800"}', "has half a surrogate pair"),
-    ],
-)
-def test_a_record_without_a_text_is_refused_with_its_line(tmp_path, line, message):
-    path = write(tmp_path / "a.jsonl", b'{"text": "Good."}\n\n' + line)
-    assert refused(path).startswith(f":3: {message}")
-
-
 def test_parquet(tmp_path, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

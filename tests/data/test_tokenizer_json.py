@@ -2,14 +2,12 @@
 
 import json
 import pickle
-import re
 
 import pytest
 
 from esnlm.data import tokenizer as tokenizer_module
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.errors import InputError
 from esnlm.evaluation.alignment import token_spans
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 
@@ -135,28 +133,3 @@ def test_gpt2s_own_is_known_by_name(tmp_path, data):
     (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
     ours = load_tokenizer(tmp_path / "tokenizer.json")
     assert (ours.name, ours.sha256) == ("gpt2", tokenizer_module.GPT2_SHA256)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"model": {"type": "WordPiece", "vocab": {}}}, "its model is WordPiece;"),
-        ({"model": {"type": "Unigram", "vocab": [["a", -1.0]]}}, "its model is Unigram;"),
-        ({"normalizer": {"type": "Lowercase"}}, "it has a normalizer (Lowercase)"),
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "it cuts text by another rule (Metaspace)"),
-        ({"pre_tokenizer": None}, "it cuts text by another rule (None)"),
-        ({"model": {"end_of_word_suffix": "</w>"}}, "its model has end_of_word_suffix"),
-        ({"model": {"merges": [["q", "q"]]}}, "the library tokenizers cannot read it (Token `qq` out of vocabulary"),
-        ({"model": {"vocab": {"a": 0}}}, "255 of the 256 bytes have no token"),
-        ({"model": None}, "it is no tokenizer.json"),
-    ],
-)
-def test_what_cannot_be_read_is_named(tmp_path, change, reason):
-    tree = json.loads(trained().to_str())
-    for key, value in change.items():
-        whole = not isinstance(value, dict) or "type" in value
-        tree[key] = value if whole else tree[key] | value
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(tree))
-    with pytest.raises(InputError, match=f"^{re.escape(f'{path}: {reason}')}"):
-        load_tokenizer(path)

@@ -28,6 +28,7 @@ def result(folder):
     return diagnose(folder / "trained", command="python -m esnlm diagnose --run trained")
 
 
+@pytest.mark.nightly
 def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, capsys):
     """The same seed draws the same reservoir, so all figures agree."""
     side_by_side = diagnose(folder / "trained", folder / "trained.yaml", out=folder / "both")["reservoirs"]
@@ -75,29 +76,7 @@ def test_a_text_of_one_s_own_and_a_report_that_is_not_replaced_unasked(folder, t
     assert result["text"] == str(tmp_path / "text.txt")
 
 
-def test_relu_that_grows_is_still_reported(folder, tmp_path):
-    grown = {"activation": "relu", "spectral_radius": "9", "leak_min": "1"}
-    settings = [word for name, value in grown.items() for word in (f"--model.reservoir.{name}", value)]
-    found = diagnose(config=folder / "other.yaml", overrides=settings, out=tmp_path)["reservoirs"][0]
-    assert found["verdict"].startswith("The echo state property is not defined")
-    assert "grow beyond float32" in found["memory_capacity"] and "grow beyond float32" in found["input_forgetting"]
-    written = json.loads((tmp_path / "diagnostics.json").read_text())["reservoirs"][0]
-    assert written["saturated"] is None and written["state_contraction"]["left"] in ("inf", "nan")
-
-
 def refusal(*arguments, **options):
     with pytest.raises(InputError) as caught:
         diagnose(*arguments, **options)
     return str(caught.value)
-
-
-def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
-    (tmp_path / "short.txt").write_text("The cats sleep.\n")
-    run, lstm = folder / "trained", tmp_path / "lstm.yaml"
-    lstm.write_text(f"run: {tmp_path / 'lstm'}\n{DATA}model: {{family: lstm, width: 8}}\n")
-    assert "--run" in refusal() and refusal(run, overrides=["--seed", "3"]).startswith("--seed 3: ")
-    assert refusal(config=lstm).startswith(f"{lstm}: ") and not (tmp_path / "lstm").exists()
-    assert refusal(run, data=tmp_path / "short.txt").startswith(f"{tmp_path / 'short.txt'}: 6 tokens")
-    assert refusal(config=folder / "trained.yaml").startswith(f"{run}: ")
-    for missing in ({"run": tmp_path / "none"}, {"run": run, "data": tmp_path / "none"}):
-        assert refusal(**missing).startswith(f"{tmp_path / 'none'}: ")

@@ -137,6 +137,7 @@ def test_the_family_scores_and_generates_as_its_equations_say(trained):
     assert greedy == run.tokenizer.decode([token for token in chosen[1:] if token != run.tokenizer.eos])
 
 
+@pytest.mark.nightly
 def test_the_family_is_fitted_by_regression_too(trained, tmp_path):
     """The readout of a family that knows nothing of regressions. The features are the same ones."""
     fitted = train(tmp_path, "run", text=FAMILY.replace(TRAINING, "training: {kind: ridge}\n"))

@@ -1,5 +1,7 @@
 """Text comes from the model's own probabilities, whatever way its features are made."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,7 @@ MODELS = {
 COMPUTE = config.ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)
 
 
+@cache
 def model(name):
     described = MODELS[name]
     return described, described.initialize(V, 0, described.initialize_frozen(V, 0)[0])
@@ -43,13 +46,17 @@ def sources(name, slots):
     return built.for_device(COMPUTE).reader(slots, 40), readout
 
 
+@cache
+def stream(name):
+    return model(name)[1].for_device(COMPUTE).stream(COMPUTE)
+
+
 def whole(name, ids):
     """Logits after the last of ids, from all of them at once."""
     described, built = model(name)
-    stream = built.for_device(COMPUTE).stream(COMPUTE)
-    buffer, rows = stream.read([ids])
+    buffer, rows = stream(name).read([ids])
     readout = built.readout_arrays(built.params)
-    return np.asarray(buffer[rows[0][-1]]) @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
+    return np.asarray(buffer)[rows[0][-1]] @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
 
 
 def sample(name, **options):
@@ -59,14 +66,14 @@ def sample(name, **options):
     return generate_each(features, readout, [np.array([EOS, 3, 5], np.int32)] * count, EOS, **settings)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["esn", "lstm", pytest.param("deep readout", marks=pytest.mark.nightly), "gpt2"])
 def test_at_temperature_zero_each_token_is_the_most_probable(name):
-    (ids,) = sample(name, temperature=0, length=4)
+    (ids,) = sample(name, temperature=0, length=3)
     read = [EOS, 3, 5]
     for token in ids:
         assert token == whole(name, np.array(read, np.int32)).argmax()
         read.append(token)
-    assert len(ids) == 4 or whole(name, np.array(read, np.int32)).argmax() == EOS
+    assert len(ids) == 3 or whole(name, np.array(read, np.int32)).argmax() == EOS
 
 
 def test_the_first_token_has_the_model_s_distribution():
@@ -98,20 +105,19 @@ def test_the_k_most_probable_keep_their_proportions():
 
 
 def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
-    one, two, other = sample("esn", count=20), sample("esn", count=20), sample("esn", count=20, seed=1)
+    one, two, other = sample("esn", count=5), sample("esn", count=5), sample("esn", count=5, seed=1)
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert not any(EOS in ids for ids in one)
 
 
-@pytest.mark.parametrize("name", ["esn", "gpt2"])
+@pytest.mark.parametrize("name", ["esn", pytest.param("gpt2", marks=pytest.mark.nightly)])
 def test_how_many_continuations_there_are_changes_none_of_them(name):
     """Those of a smaller count are the first ones of a larger one, and no two come from the same random numbers."""
     five = sample(name, count=5, temperature=0.8)
-    for count in (1, 2):
-        fewer = sample(name, count=count, temperature=0.8)
-        assert all(np.array_equal(a, b) for a, b in zip(fewer, five, strict=False)) and len(fewer) == count
-    assert len({tuple(ids) for ids in sample(name, count=20)}) > 1
+    two = sample(name, count=2, temperature=0.8)
+    assert all(np.array_equal(a, b) for a, b in zip(two, five, strict=False)) and len(two) == 2
+    assert len({tuple(ids) for ids in five}) > 1
 
 
 @pytest.mark.parametrize("name", ["esn", "gpt2"])

@@ -37,10 +37,7 @@ def expected(model, sequence):
 
 @pytest.mark.parametrize(
     "kernel, chunk",
-    [
-        *(("csr", 32), ("csr", 300), ("bcoo", 32)),
-        pytest.param("fused", 32, marks=pytest.mark.nightly),
-    ],
+    [("csr", 32), ("csr", 300), *(pytest.param(kernel, 32, marks=pytest.mark.nightly) for kernel in ("bcoo", "fused"))],
 )
 def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel, chunk):
     stream = FeatureStream(model.reservoir.for_device(kernel), slots=16, capacity=32)

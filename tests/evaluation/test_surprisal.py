@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import separator_of, word_ends
 from tests.evaluation import small_run
 from tests.evaluation.small_run import TOKENIZER, TOLERANCE, log_distributions, log_probs
@@ -180,20 +179,6 @@ def test_any_text_has_whole_rows(run, sentences):
             if row["start"] < row["end"]
         )
         np.testing.assert_allclose(sums(rows, len(sentences)), -run.log_probs(sentences), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "options, named",
-    [
-        ({"by": "letter"}, "by is 'letter'"),
-        ({"whitespace": "none"}, "whitespace is 'none'"),
-        ({"documents": [1]}, "documents"),
-        ({"scoring": "without-bos"}, "scoring without-bos"),
-    ],
-)
-def test_an_unknown_argument_is_refused(run, options, named):
-    with pytest.raises(InputError, match=f"^{named}"):
-        run.surprisal(["The cats"], **options)
 
 
 def test_a_surprisal_that_is_no_number_is_warned_of(run):

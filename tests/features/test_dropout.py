@@ -38,7 +38,7 @@ MODELS = {
     "LSTM, n-grams": LstmConfig(width=N, dropout=0.2, ngrams=HashedNgramsConfig(orders=(2, 3), buckets=30, width=4)),
 }
 COMPUTE = ComputeConfig(kernel="csr", batch_slots=16, window_tokens=64)
-TEXT = store([11, 8, 17, 6, 14, 9, 17, 12, 7, 10, 13])
+TEXT = store([11, 8, 13, 6, 12, 9, 13, 12, 7, 10, 13])
 
 
 @cache
@@ -126,7 +126,9 @@ def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
         inputs, corpus_positions = zip(*[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True)
         buffer, rows = stream.read(list(inputs), corpus_positions=list(corpus_positions), key=key)
         for s, row in zip(chosen, rows, strict=True):
-            np.testing.assert_allclose(buffer[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE)
+            np.testing.assert_allclose(
+                np.asarray(buffer)[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("name", ["dense"])
@@ -142,11 +144,11 @@ def test_nothing_is_dropped_without_corpus_positions(name):
         buffer, found = read()
         for s, row in enumerate(found):
             np.testing.assert_allclose(
-                buffer[row], expected_features(name, s, dropped=False), atol=TOLERANCE, rtol=TOLERANCE
+                np.asarray(buffer)[row], expected_features(name, s, dropped=False), atol=TOLERANCE, rtol=TOLERANCE
             )
 
 
-@pytest.mark.parametrize("name", ["ESN+i", "LSTM, n-grams"])
+@pytest.mark.parametrize("name", ["ESN+i", pytest.param("LSTM, n-grams", marks=pytest.mark.nightly)])
 def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     """The loss of an update with dropout, and the readout's gradient, from the oracle's features with both masks."""
     model, update = build(name), batches.read_sentences(TEXT, np.arange(11))
@@ -175,7 +177,6 @@ WAYS = {
         PrecomputedUpdates,
         {"window_tokens": 100, "batch_slots": 3, "kernel": "bcoo"},
     ),
-    "precomputed, a sentence at a time": (PrecomputedUpdates, {"window_tokens": 1}),
     "end to end, in parts": (EndToEndUpdates, {"chunk_tokens": 16}),
 }
 

@@ -45,9 +45,9 @@ def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
     for text, row in zip(texts, rows, strict=True):
         padded = np.zeros((1, 32), np.int32)
         padded[0, : len(text)] = text
-        alone = alone_in(padded, np.arange(32)[None])[0, : len(text)]
+        alone = np.asarray(alone_in(padded, np.arange(32)[None]))[0, : len(text)]
         np.testing.assert_allclose(
-            buffer[row], alone, atol=2e-5, rtol=0
+            np.asarray(buffer)[row], alone, atol=2e-5, rtol=0
         )  # two blocks' float32 roundings of features of order 1
 
 

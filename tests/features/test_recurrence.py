@@ -32,17 +32,16 @@ def expected(reservoir, sentence, f=np.tanh):
     return oracle.states(*oracle.matrices(reservoir), sentence, f)
 
 
-@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
-@pytest.mark.parametrize("kernel", sparse.KERNELS)
+@pytest.mark.parametrize("kernel, prefix_tree", [*((kernel, False) for kernel in sparse.KERNELS), ("csr", True)])
 def test_states_agree_with_the_oracle(kernel, prefix_tree):
     frozen, texts = reservoir(), sentences(13)
     stream = FeatureStream(frozen.for_device(kernel), slots=16, capacity=8)
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("kernel", ["csr", "dense"])
+@pytest.mark.parametrize("kernel", ["csr", pytest.param("dense", marks=pytest.mark.nightly)])
 def test_few_sentences_take_few_slots(kernel, monkeypatch):
     """On a CPU a long text alone should not wait for slots without a sentence. The bits are the same where W_rec is sparse."""
     frozen, texts = reservoir(), sentences(40)
@@ -51,7 +50,7 @@ def test_few_sentences_take_few_slots(kernel, monkeypatch):
 
     def states(chosen):
         buffer, rows = stream.read(chosen)
-        return [np.asarray(buffer[row]) for row in rows]
+        return [np.asarray(buffer)[row] for row in rows]
 
     for count in (96, 17, 1):
         many, alone = states((texts * 3)[:count])[0], states(texts[:1])[0]
@@ -68,10 +67,10 @@ def test_other_settings_agree_too(settings):
     stream = FeatureStream(frozen.for_device(), slots=4, capacity=8)
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
+        np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("kernel", sparse.KERNELS)
+@pytest.mark.parametrize("kernel", ["csr"])
 @pytest.mark.parametrize("count, longest", [(13, 40), (1, 40), (5, 1)], ids=["many", "one sentence", "nothing but BOS"])
 def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     frozen, rng = reservoir(), np.random.default_rng(5)
@@ -81,7 +80,7 @@ def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     assert sorted(set(np.concatenate(rows))) == list(range(1 + sum(len(text) - 1 for text in texts)))
     assert {row[0] for row in rows} == {0}
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
 def test_a_buffer_is_used_again_without_a_trace():
@@ -95,7 +94,7 @@ def test_a_buffer_is_used_again_without_a_trace():
     again = stream.run(laid_out, reuse=True)
     assert buffer.is_deleted()
     for text, row in zip(texts, laid_out.rows, strict=True):
-        np.testing.assert_allclose(again[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(np.asarray(again)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
 def test_threads_may_share_a_stream():
@@ -105,7 +104,7 @@ def test_threads_may_share_a_stream():
         read = list(pool.map(stream.read, groups))
     for texts, (buffer, rows) in zip(groups, read, strict=True):
         for text, row in zip(texts, rows, strict=True):
-            np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+            np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
 def test_slots_hold_every_token_once_and_waste_little():

@@ -9,6 +9,7 @@ from esnlm import config_io
 from esnlm.config import flatten
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
+from tests import oracle
 
 
 def initial_arrays(folder: Path, model: dict, text: Path) -> dict[str, np.ndarray]:
@@ -26,7 +27,8 @@ def initial_arrays(folder: Path, model: dict, text: Path) -> dict[str, np.ndarra
     built = config.initialize(vocab_size, 3, config.initialize_frozen(vocab_size, 3, store)[0])
     arrays = {name: np.asarray(array) for name, array in flatten(built.params).items()}
     for i, layer in enumerate(built.reservoir.layers if config.family == "esn" else ()):
-        arrays |= {f"w_rec.{i}": layer.w_rec.todense(), f"w_in.{i}": layer.w_in.todense(), f"leak.{i}": layer.leak[...]}
+        parts = {"w_rec": layer.stored_w_rec, "w_in": layer.stored_w_in, "leak": layer.leak[...]}
+        arrays |= {f"{name}.{i}": oracle.dense(part).astype(np.float32) for name, part in parts.items()}
     if config.family != "esn":
         arrays |= {name: array for name, array in flatten(built.arrays()).items() if name not in arrays}
     return {name: np.asarray(array) for name, array in arrays.items()}

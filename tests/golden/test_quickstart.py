@@ -39,7 +39,6 @@ def test_a_small_quickstart_is_as_recorded(quickstart):
 
 
 @pytest.mark.nightly
-@pytest.mark.optimized
 def test_the_quickstart_is_as_published(tmp_path):
     """`python train.py`, against results/quickstart.md: about 90 seconds on two cores."""
     done = subprocess.run([sys.executable, ROOT / "train.py", "--run", tmp_path / "run"], cwd=tmp_path, check=False)

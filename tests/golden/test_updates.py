@@ -1,6 +1,6 @@
 """Guarantee 5: losses and weights, update by update, against PyTorch in float64 and against recorded figures.
 
-Update by update and array by array, PyTorch is also in tests/models/test_torch.py (ESN), test_echo_state_input.py (ESN+i),
+Update by update and array by array, PyTorch is also in tests/models/test_echo_state_input.py (ESN+i),
 test_lstm.py, test_huggingface.py (GPT-2) and tests/training/test_update.py (optimizers).
 """
 

@@ -213,6 +213,7 @@ def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks):
         assert sample["acc"] == float(good[i] >= bad[i])
 
 
+@pytest.mark.nightly
 def test_chats_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
     """Of several tasks at once, with nothing to write to, and of a run whose name has the harness's own sign in it."""
     rows = [{"question": "the cats", "answer": answer} for answer in ("sleep", "see")]
@@ -239,18 +240,3 @@ def test_chats_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
     found = json.loads(results.read_text())
     assert found["config"]["step"] == run.step and found["n-shot"]["scored"] == 1
     assert "exact_match,none" in found["results"]["generated"]
-
-
-@pytest.mark.parametrize(
-    "words, named",
-    [
-        (["--model_args", "run=nowhere", "--tasks", "pairs"], "nowhere"),
-        (["--tasks", "pairs"], "run=DIR"),
-        (["--model_args", "run=nowhere", "--tasks", "paris"], "paris"),
-    ],
-)
-def test_a_mistake_is_one_line(words, named, own_tasks, capsys):
-    own_tasks("pairs", CHOICE, [{"sentence_good": "a", "sentence_bad": "b"}])
-    assert lm_eval_of(*words) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("error: ") and named in line

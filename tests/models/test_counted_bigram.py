@@ -86,18 +86,22 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
     def loss(trained, features):
         return linear.weighted_nll(trained | frozen, features, targets, jnp.float32(weights), "float32", rows)
 
-    found, (gradient, dfeatures) = jax.value_and_grad(loss, (0, 1))(trained, features)
+    found, (gradient, dfeatures) = jax.jit(jax.value_and_grad(loss, (0, 1)))(trained, features)
     size = np.abs(logits).max() * 100 * EPSILON  # of the error of a logit, and so, relatively, of a probability
     np.testing.assert_allclose(found, -(weights * log_p[range(9), targets]).sum(), rtol=1e-6, atol=size)
     np.testing.assert_allclose(gradient["w"], residual.T @ z[rows], atol=size * np.abs(z).max())
     np.testing.assert_allclose(gradient["bias"], residual.sum(0), atol=size)
-    np.testing.assert_allclose(dfeatures[:, :-1], dz, atol=size * np.abs(w).max())
-    assert not dfeatures[:, -1].any(), "an id has no gradient"
+    np.testing.assert_allclose(np.asarray(dfeatures)[:, :-1], dz, atol=size * np.abs(w).max())
+    assert not np.asarray(dfeatures)[:, -1].any(), "an id has no gradient"
 
     whole = z @ w.T + bias + witten_bell(TEXT, V)[last]  # Scores leave out nothing.
-    pairs = linear.pair_log_probs(trained | frozen, features, rows, targets, "float32")
+    pair_log_probs, logits_of = (
+        jax.jit(linear.pair_log_probs, static_argnums=4),
+        jax.jit(linear.logits, static_argnums=2),
+    )
+    pairs = pair_log_probs(trained | frozen, features, rows, targets, "float32")
     np.testing.assert_allclose(pairs, log_softmax(whole)[rows, targets], rtol=1e-6, atol=size)
-    np.testing.assert_allclose(linear.logits(trained | frozen, features, "float32"), whole, rtol=1e-6, atol=size)
+    np.testing.assert_allclose(logits_of(trained | frozen, features, "float32"), whole, rtol=1e-6, atol=size)
 
 
 def test_a_target_that_was_sure_is_left_out_too():
@@ -110,7 +114,7 @@ def test_a_target_that_was_sure_is_left_out_too():
         features, targets = jnp.zeros((1, 2)), jnp.array([1])
         return linear.weighted_nll(trained | frozen, features, targets, jnp.ones(1), "float32")
 
-    found, gradient = jax.value_and_grad(loss)(trained)
+    found, gradient = jax.jit(jax.value_and_grad(loss))(trained)
     p_1 = np.full(size, 1.0)
     p_1[[1, 2]] = 2
     odds = (np.exp(30.0) * p_1[1]) / (p_1.sum() - p_1[1])  # of the token, that of its only count left out

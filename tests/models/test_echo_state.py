@@ -1,16 +1,13 @@
-"""Parameter counts of the paper's tables, and of models that are really initialized; a deep model as a run."""
+"""Parameter counts of the paper's tables, and of models that are really initialized."""
 
 import jax
 import numpy as np
 import pytest
 
-import esnlm
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ReservoirConfig
-from tests import oracle
-from tests.training.small import DATA, TRAINING, train
 
 TABLE_4 = {-12: 28, -11: 28, -10: 28, -9: 28, -8: 29, -7: 30, -6: 31, -5: 35, -4: 42, -3: 56, -2: 84, -1: 139, 0: 251}
 GPT2_VOCABULARY = 50_257
@@ -59,27 +56,3 @@ def test_embeddings_and_layers_are_counted(settings):
     stored = sum(array.nbytes for array in jax.tree.leaves(arrays))
     assert abs(config.frozen_bytes(500) - stored) < 5 * 12 * np.sqrt(stored / 12)
     assert len(record["radius_before_scaling"]) == layers
-
-
-def test_a_deep_run_is_trained_and_brought_back(tmp_path):
-    """Two layers of membranes behind an embedding, with dropout: the states, log-probabilities and text of a run."""
-    model = (
-        "model: {reservoir: {state_size: 16, mean_degree: 4, embedding: 8, layers: 2, update_rule: leaky_membrane},"
-        " readout: {rank: null}, dropout: 0.1}\n"
-    )
-    run = esnlm.load(train(tmp_path, "deep", "--training.epochs", "1", text=DATA + TRAINING + model))
-    layers, readout = run.model.reservoir.layers, run.model.readout
-    assert readout.w.shape == (run.tokenizer.vocab_size, 32) and layers[1].w_in.shape == (16, 16)
-    assert {"reservoir.layers.0.embedding", "reservoir.layers.1.leak"} < set(run.arrays())
-
-    sentence = "The cats sleep."
-    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos])
-    weights = [
-        (oracle.dense(layer.stored_w_rec), oracle.dense(layer.stored_w_in), oracle.dense(layer.leak[...]))
-        for layer in layers
-    ]
-    states = oracle.stacked_states(weights, oracle.dense(layers[0].embedding[...]).T[ids], "leaky_membrane")
-    log_p = oracle.log_softmax(oracle.logits({"w": readout.w[...], "bias": readout.bias[...]}, states))
-    np.testing.assert_allclose(run.states([sentence])[0], states, atol=1e-5)
-    np.testing.assert_allclose(run.token_log_probs([sentence])[0], log_p[np.arange(len(ids) - 1), ids[1:]], atol=1e-4)
-    assert len(run.generate(count=2, length=5)) == 2

@@ -62,13 +62,12 @@ def lay_out(sentences, slots, length):
 
 
 KEYS = jax.random.split(jax.random.key(3), sum(map(len, SENTENCES)))
-LAYOUTS = {"one a slot": (8, 16), "three slots": (3, 32)}
 
 
-def features_of(layout, dropped):
-    tokens, positions, corpus_positions, where = lay_out(SENTENCES, *LAYOUTS[layout])
-    found = features(STATE, tokens, positions, KEYS[corpus_positions] if dropped else None)
-    return [np.asarray(found[span]) for span in where]
+def features_of(dropped):
+    tokens, positions, corpus_positions, where = lay_out(SENTENCES, 8, 16)
+    found = np.asarray(features(STATE, tokens, positions, KEYS[corpus_positions] if dropped else None))
+    return [found[span] for span in where]
 
 
 # ---- the definition, in float64 NumPy ----
@@ -153,17 +152,13 @@ def oracle_drops(dropped):
 # ---- features ----
 
 
-@pytest.mark.parametrize("dropped", [False, True], ids=["evaluation", "dropout"])
+@pytest.mark.parametrize(
+    "dropped", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["evaluation", "dropout"]
+)
 def test_features_are_the_definition_s(dropped):
-    for sentence, drop, found in zip(SENTENCES, oracle_drops(dropped), features_of("one a slot", dropped), strict=True):
+    for sentence, drop, found in zip(SENTENCES, oracle_drops(dropped), features_of(dropped), strict=True):
         expected = oracle_features(MODEL.params, sentence, drop)
         np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("dropped", [False, True], ids=["evaluation", "dropout"])
-def test_features_do_not_depend_on_the_layout(dropped):
-    for one, other in zip(features_of("one a slot", dropped), features_of("three slots", dropped), strict=True):
-        np.testing.assert_allclose(other, one, atol=TOLERANCE * np.abs(one).max())
 
 
 def test_a_token_sees_only_what_came_before_it_in_its_sentence():
@@ -179,7 +174,7 @@ def test_a_token_sees_only_what_came_before_it_in_its_sentence():
     np.testing.assert_array_equal(changed, expected)
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("rate", [0.1])
 def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
     """By query, key token, head, and the site that the keys were folded with."""
     slots, length, heads = 4, 64, 4
@@ -198,11 +193,10 @@ def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
         assert abs((first * second).mean()) < 5 * deviation**2 / np.sqrt(first.size)
 
 
-@pytest.mark.parametrize("length", [None, 9], ids=["every position", "nine tokens"])
-def test_token_by_token_the_features_are_the_same(length):
+def test_token_by_token_the_features_are_the_same():
     """From the cache, slot by slot, up to the last position and not beyond it: as text is generated."""
     slots = [SENTENCES[1], SENTENCES[6], SENTENCES[3]]
-    steps = max(map(len, slots)) if length is None else length
+    steps = max(map(len, slots))
     read = MODEL.reader(len(slots), steps)
     tokens = np.zeros((len(slots), steps), np.int32)
     for row, sentence in zip(tokens, slots, strict=True):
@@ -210,8 +204,7 @@ def test_token_by_token_the_features_are_the_same(length):
     found = np.stack([read(tokens[:, t]) for t in range(steps)], axis=1)  # (B, T, width)
     expected = features(STATE, tokens, np.tile(np.arange(steps, dtype=np.int32), (len(slots), 1)))
     np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
-    if length is None:
-        assert np.isnan(read(tokens[:, 0])).all()
+    assert np.isnan(read(tokens[:, 0])).all()
 
 
 # ---- loss and gradient ----

@@ -165,7 +165,7 @@ def test_a_tied_embedding_is_the_readout():
     compute = ComputeConfig(batch_slots=16, window_tokens=64)
     (found, rows), (same, same_rows) = (model.stream(compute).read(sentences()) for model in (tied, untied_copy(tied)))
     for own, its in zip(rows, same_rows, strict=True):
-        np.testing.assert_allclose(found[own], same[its], atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(np.asarray(found)[own], np.asarray(same)[its], atol=TOLERANCE, rtol=0)
 
 
 def test_the_gradient_of_a_tied_embedding_is_that_of_both():
@@ -203,24 +203,6 @@ def features_in_float64(params, text):
 @pytest.fixture(scope="module")
 def with_ngrams():
     return WITH_NGRAMS.initialize(V, 0, {})
-
-
-def test_features_with_ngrams_are_the_equations(with_ngrams):
-    stream = with_ngrams.stream(ComputeConfig(batch_slots=16, window_tokens=64))
-    buffer, rows = stream.read(sentences(), prefix_tree=True)
-    params = deep_oracle.float64(with_ngrams.params)
-    for text, row in zip(sentences(), rows, strict=True):
-        expected = features_in_float64(params, text)
-        np.testing.assert_allclose(buffer[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
-
-
-def test_features_with_ngrams_inside_the_gradient_are_the_equations(with_ngrams):
-    """Sentences follow each other in slots: no n-gram may reach back into the sentence before."""
-    batch, rows = pack_batch(sentences(), sentences())
-    found, params = features_of(with_ngrams, batch), deep_oracle.float64(with_ngrams.params)
-    for text, row in zip(sentences(), rows, strict=True):
-        expected = features_in_float64(params, text)
-        np.testing.assert_allclose(found[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
 
 
 def test_the_gradient_with_ngrams_is_the_slope_of_the_loss_in_float64(with_ngrams):

@@ -19,7 +19,7 @@ LOSS, SCORE = 1e-5, 2e-5
 def on_eight_devices(program, *arguments):
     """What a program of the tests prints, in a process of its own: how many devices there are is decided once."""
     command = [sys.executable, "-m", program, *map(str, arguments)]
-    flags = f"{os.environ['XLA_FLAGS']} {EIGHT}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {EIGHT}"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

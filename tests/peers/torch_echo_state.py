@@ -50,24 +50,3 @@ class InTorch:
         nll = torch.nn.functional.cross_entropy(logits.mT, padded[:, 1:], reduction="none")
         real = torch.arange(nll.shape[1]) < lengths[:, None] - 1
         return (nll * real).sum() / real.sum()
-
-
-def states(reservoir, readout, texts):
-    """The states of each text, one below the other."""
-    model = InTorch(reservoir, readout)
-    return {"states": np.concatenate([model.states(torch.tensor(text[None]).long())[0] for text in texts])}
-
-
-def train(reservoir, readout, texts_of_updates):
-    """The losses, and the readout's arrays in the order of their use, after an update of AdamW on each batch."""
-    model, losses = InTorch(reservoir, readout), []
-    adamw = torch.optim.AdamW(model.readout.parameters())
-    for texts in texts_of_updates:
-        loss = model.loss(texts)
-        adamw.zero_grad()
-        loss.backward()
-        adamw.step()
-        losses.append(loss.item())
-    names = ("b", "a", "bias") if "b" in readout else ("w", "bias")
-    arrays = (array.detach().numpy() for array in model.readout.parameters())
-    return {"losses": np.array(losses)} | dict(zip(names, arrays, strict=True))

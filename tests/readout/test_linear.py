@@ -41,17 +41,14 @@ def relative(found, expected):
     return np.linalg.norm(np.asarray(found, np.float64) - expected) / np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("scale, device", [(1.0, "cpu"), (30.0, "cpu"), (1.0, "gpu")])
-@pytest.mark.parametrize("rank", [None, 7])
+@pytest.mark.parametrize("rank, scale, device", [(None, 30.0, "cpu"), (7, 1.0, "cpu"), (7, 1.0, "gpu")])
 def test_loss_and_gradients_are_the_textbook_s(rank, scale, device, monkeypatch):
     """At scale 30 the logits span hundreds of nats, where an exponential that is not shifted would overflow."""
     params, features, targets, weights = problem(rank, scale)
     if device == "gpu":  # which computes what a CPU falls back to
         monkeypatch.setattr(cross_entropy, "LARGEST_SUM", 0.0)
-        jax.clear_caches()
-    loss, (gradient, of_features) = loss_and_gradients(params, features, targets, weights, ROWS)
-    if device == "gpu":
-        jax.clear_caches()
+    traced_now = jax.jit(lambda *given: loss_and_gradients.__wrapped__(*given))
+    loss, (gradient, of_features) = traced_now(params, features, targets, weights, ROWS)
     h = features[ROWS].astype(np.float64)
     expected_loss, expected = oracle.mean_nll_and_gradient(params, h, targets)
     assert loss == pytest.approx(expected_loss, rel=tolerance(params, features))
@@ -65,7 +62,7 @@ def test_loss_and_gradients_are_the_textbook_s(rank, scale, device, monkeypatch)
     assert relative(of_features, expected) < tolerance(params, features)
 
 
-@pytest.mark.parametrize("rank", [None, 7])
+@pytest.mark.parametrize("rank", [7])
 def test_a_weight_of_zero_takes_no_part(rank):
     """Padding, whatever lies in it, changes neither loss nor gradient; without rows each prediction has its own."""
     params, features, targets, weights = problem(rank)
@@ -73,13 +70,14 @@ def test_a_weight_of_zero_takes_no_part(rank):
     garbage, padding = 1e3 * features[:5], np.zeros(5, np.float32)
     padded = np.vstack([features[ROWS], garbage]), np.append(targets, targets[:5]), np.append(weights, padding)
     loss, (gradient, of_features) = loss_and_gradients(params, *padded)
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves((loss, (gradient, of_features[:-5]))), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(one), jax.tree.leaves((loss, (gradient, np.asarray(of_features)[:-5]))), strict=True
+    ):
         assert relative(b, np.asarray(a, np.float64)) < 20 * EPSILON
-    assert not of_features[-5:].any()
+    assert not np.asarray(of_features)[-5:].any()
 
 
-@pytest.mark.parametrize("scale", [1.0, 30.0])
-@pytest.mark.parametrize("rank", [None, 7])
+@pytest.mark.parametrize("rank, scale", [(None, 1.0), (7, 30.0)])
 def test_pairs_get_the_log_softmax(rank, scale, monkeypatch):
     """Some rows have several targets, some none; at scale 30 some targets are hundreds of nats below the likeliest."""
     params, features, _, _ = problem(rank, scale)
@@ -92,7 +90,7 @@ def test_pairs_get_the_log_softmax(rank, scale, monkeypatch):
     np.testing.assert_allclose(found, exact, rtol=0, atol=tolerance(params, features))
     if scale == 1:  # where a GPU computes what a CPU falls back to at scale 30
         monkeypatch.setattr(cross_entropy, "LARGEST_SUM", 0.0)
-        as_on_gpu = linear.pair_log_probs(params, features, sources, targets, "float32")
+        as_on_gpu = jax.jit(lambda *given: linear.pair_log_probs(*given, "float32"))(params, features, sources, targets)
         np.testing.assert_allclose(as_on_gpu, exact, rtol=0, atol=tolerance(params, features))
         rounded = jax.jit(linear.pair_log_probs, static_argnums=4)(params, features, sources, targets, "bf16")
         assert not np.array_equal(found, rounded)

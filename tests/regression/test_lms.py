@@ -13,8 +13,8 @@ FORTY = [range(s, s + 1) for s in range(40)]
 
 @pytest.mark.parametrize(
     "slots, windows",
-    [(1, FORTY), (4, [range(40)]), (4, FORTY), (50, [range(0, 25), range(25, 40)])],
-    ids=["one slot, forty windows", "four, one", "four, forty", "fifty, two"],
+    [(1, [range(40)]), (4, FORTY), pytest.param(50, [range(0, 25), range(25, 40)], marks=pytest.mark.nightly)],
+    ids=["one slot, one window", "four, forty", "fifty, two"],
 )
 def test_the_weights_are_those_of_the_delta_rule(slots, windows):
     """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a slot is free first."""

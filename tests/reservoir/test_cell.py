@@ -46,7 +46,6 @@ RESERVOIRS |= {
     | {"leak_min": 0.1, "leak_max": 0.1, "diffusion": 0.05},
     "two residual layers": {"update_rule": "residual_shift", "layers": 2},
 }
-EVERY_KERNEL = ["three layers with an embedding"]
 
 
 @cache
@@ -88,12 +87,11 @@ def sentences(count=11, seed=0):
     return [rng.integers(0, 3, rng.integers(1, 40)).astype(np.int32) for _ in range(count)]
 
 
-@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
 @pytest.mark.parametrize(
-    "name, kernel",
+    "name, kernel, prefix_tree",
     [
-        *((name, "csr") for name in RESERVOIRS),
-        *((name, kernel) for name in EVERY_KERNEL for kernel in sparse.KERNELS if kernel != "csr"),
+        *((name, "csr", False) for name in RESERVOIRS),
+        *(("three layers with an embedding", kernel, True) for kernel in sparse.KERNELS),
     ],
 )
 def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
@@ -102,7 +100,7 @@ def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     assert buffer.shape[1] == settings(name).layers * N
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
+        np.testing.assert_allclose(np.asarray(buffer)[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["membrane", "three layers with an embedding"])

@@ -42,7 +42,7 @@ def sentences(count=5, longest=12, seed=0):
 
 def read(ready, texts, slots=4):
     buffer, rows = FeatureStream(ready, slots, capacity=8).read(texts)
-    return [np.asarray(buffer[row], np.float64) for row in rows]
+    return [np.asarray(buffer, np.float64)[row] for row in rows]
 
 
 def states_and_bound(frozen, text, of_state=0.0, of_matrix=0.0):
@@ -112,7 +112,7 @@ def test_gradients_take_the_transpose_and_no_rounding():
     """An ESN+i: gradients go through W_rec's transpose."""
     ready = reservoir().with_trained_input().for_device("fused", state_precision="bf16", differentiable=True)
     h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
-    (found,) = jax.vjp(ready._feed_back, h)[1](h)
+    found = jax.jit(lambda h: jax.vjp(ready._feed_back, h)[1](h)[0])(h)
     w = oracle.dense(reservoir().w_rec)
     terms = np.count_nonzero(w, axis=0).max()
     assert (np.abs(found - w.T @ h) <= terms * EPSILON * (np.abs(w.T) @ np.abs(h))).all()

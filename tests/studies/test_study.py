@@ -97,6 +97,7 @@ def test_the_processes_of_an_array_share_the_runs_and_the_plan_trains_nothing(wr
         run_study(file, tmp_path / "out", overrides=["--model.reservoir.spectral_radius", "[0.9]"])
 
 
+@pytest.mark.nightly
 def test_given_pairs_are_scored_once_and_other_text_is_refused(write, asked, tmp_path):
     run_study(write(TWO), tmp_path / "out")
     made = tmp_path / "out" / "runs" / "spectral_radius=0.5-seed0"
@@ -143,26 +144,6 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(wr
     assert [run.cell for run in runs] == [f"{case},{point}" for case in ("ESN", "ESN+i") for point in points] + ["LSTM"]
     assert [run.experiment.model.title for run in runs[3:5]] == ["ESN 32, rank 8", "ESN+i 16, full rank"]
     assert runs[-1].experiment.model.family == "lstm"
-
-
-@pytest.mark.parametrize(
-    "text, line",
-    [
-        ("kind: table", "kind is 'table': choose grid or search"),
-        ("kind: [", "not a YAML file"),
-        (STUDY.replace("base: base.yaml", "base: none.yaml"), "base is none.yaml: name a configuration"),
-        (STUDY.replace("seeds:", "seed:"), "seed: extra inputs are not permitted"),
-        (STUDY.replace("[0.5, 0.9]", "0.5"), "runs.0.grid.model.reservoir.spectral_radius: input should be"),
-        (STUDY.replace("[0.5, 0.9]", "[0.5, -0.9]"), "spectral_radius=-0.9: model.reservoir.spectral_radius"),
-        (STUDY.replace("[0.5, 0.9]", "[0.5, 0.5]"), "two cells have the name spectral_radius=0.5"),
-        (STUDY.replace("model.reservoir.spectral_radius:", "seed:"), "seed=0.5: seed is for seeds and out"),
-        (STUDY.replace("val_nll: [5.25", "nll: [5.25"), "reference.cells.spectral_radius=0.9.nll.*val_nll"),
-    ],
-)
-def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, write, asked, tmp_path):
-    with pytest.raises(InputError, match=line) as caught:
-        run_study(write(text), tmp_path / "out")
-    assert "\n" not in str(caught.value) and asked == [] and not (tmp_path / "out").exists()
 
 
 @pytest.mark.nightly

@@ -74,14 +74,13 @@ def cost(buckets, rows, compilation):
     return padded + compilation * mean * len(buckets)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("compilation", [4, 2000])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_buckets_cost_least_of_all_choices(seed, backend):
+def test_the_buckets_cost_least_of_all_choices(seed, compilation):
     rng = np.random.default_rng(seed)
     rows = list(zip(rng.integers(1, 200, 9).tolist(), rng.integers(1, 2000, 9).tolist(), strict=True))
     sizes = sorted({batches.bucket_size(count) for count, _ in rows})
     choices = [(*some, sizes[-1]) for k in range(len(sizes)) for some in itertools.combinations(sizes[:-1], k)]
-    compilation = batches.COMPILATION[backend]
     chosen = batches.choose_buckets(rows, compilation)
     assert chosen in choices and cost(chosen, rows, compilation) == pytest.approx(
         min(cost(choice, rows, compilation) for choice in choices), rel=1e-12

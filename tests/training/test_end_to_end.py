@@ -12,6 +12,7 @@ import esnlm
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import open_store
+from esnlm.features import layout
 from esnlm.features.layout import packed_steps
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -61,7 +62,7 @@ def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
     return updates, start(experiment, params), epochs
 
 
-@pytest.mark.parametrize("name", [*MODELS, "GPT-2"])
+@pytest.mark.parametrize("name", ["ESN+i", pytest.param("LSTM", marks=pytest.mark.nightly), "GPT-2"])
 def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
     """Weight decay falls on all of them: biases, layer norms, and embeddings of tokens that never occur."""
     gpt2 = GPT2Config(layers=1, heads=2, width=8, positions=64, dropout=0.0)
@@ -77,7 +78,12 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
     updates._gradient = note
     # Biases and layer norms begin at values that show their decay.
     noise = np.random.default_rng(0)
-    begin = (jax.tree.map(lambda a: a + noise.normal(0, 0.3, a.shape).astype(np.float32), begin[0]), *begin[1:])
+    begin = (
+        jax.tree.map(
+            lambda a: jax.device_put(np.asarray(a) + noise.normal(0, 0.3, a.shape).astype(np.float32)), begin[0]
+        ),
+        *begin[1:],
+    )
     expected = {path: np.asarray(array, np.float64) for path, array in traverse_util.flatten_dict(begin[0]).items()}
     before = {path: array.copy() for path, array in expected.items()}
     params, _, losses, _ = run_all(updates, *begin, epochs)
@@ -93,6 +99,7 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
         np.testing.assert_allclose(found, expected[path], atol=atol, rtol=0, err_msg=str(path))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name, chunk_tokens", [("ESN+i", 20), ("LSTM", 1)])
 def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
     """Down to a sentence a part."""
@@ -122,6 +129,7 @@ def note_sizes(updates):
 
 def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
     """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks for 64."""
+    monkeypatch.setattr(layout, "FEWEST_STEPS", 12)
     updates, begin, epochs = prepare("LSTM", store([32, 32, 32, 6]), chunk_tokens=64)
     sizes = note_sizes(updates)
     run_all(updates, *begin, epochs)
@@ -137,7 +145,10 @@ def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
         assert packed_steps(longest) * max(fewest, multiple) <= 1024
 
 
-@pytest.mark.parametrize("name, on_nonfinite, chunk_tokens", [("LSTM", "skip", 1024), ("ESN+i", "stop", 20)])
+@pytest.mark.parametrize(
+    "name, on_nonfinite, chunk_tokens",
+    [pytest.param("LSTM", "skip", 1024, marks=pytest.mark.nightly), ("ESN+i", "stop", 20)],
+)
 def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     """It is left out, or the last one that is looked at; the bits are those of a run without it."""
     settings = {"poisoned": True, "chunk_tokens": chunk_tokens, "on_nonfinite": on_nonfinite}

@@ -71,6 +71,7 @@ def updates_of_moments(run):
     return int(parent._find(optimizer, {"count", "mu", "nu"})["count"])
 
 
+@pytest.mark.nightly
 def test_another_seed_keeps_the_reservoir_and_moments_begin_anew(folder, monkeypatch):
     monkeypatch.chdir(folder)
     train(folder, "other", *ONE_EPOCH, "--parent.run", "parent", "--seed", "7", "--data.sentences", "32")

@@ -84,7 +84,7 @@ def same_bits(one, two):
 
 RESERVOIR = ReservoirConfig(state_size=N, mean_degree=5, activation="relu", input_connectivity=1.0)
 MODEL = EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(6))
-LENGTHS = [11, 8, 17, 6, 14, 9, 16, 12, 7, 10, 13, 15] * 2
+LENGTHS = [11, 9, 13, 10, 12, 9, 13, 12, 10, 11, 13, 12] * 2  # All updates have one size, which is compiled once.
 UPDATES, BAD = 6, 2  # of four sentences each, and the one that is to fail
 POISONED = batches.plan_epoch(np.array(LENGTHS), 0, 0, 4, 1).updates[BAD][1]
 
@@ -172,7 +172,10 @@ def test_sentences_that_begin_differently_share_no_row():
     assert prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)[0].shapes.most_first_targets == 0
 
 
-@pytest.mark.parametrize("on_nonfinite, window_tokens", [("continue", 1000), ("skip", 1000), ("stop", 20)])
+@pytest.mark.parametrize(
+    "on_nonfinite, window_tokens",
+    [("continue", 1000), pytest.param("skip", 1000, marks=pytest.mark.nightly), ("stop", 20)],
+)
 def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
     """It is applied, left out, or the last one that is looked at; the bits are those of a run without it."""
     text = store(LENGTHS, POISONED)

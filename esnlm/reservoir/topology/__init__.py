@@ -1,7 +1,7 @@
 """Topologies of W_rec: the connections between the units of a reservoir. Each is one class in a file of this folder.
 
-A class registers itself in TOPOLOGIES by its `kind`. All files of the folder are imported here, so a new topology needs
-only a new file.
+A class registers itself in TOPOLOGIES by its `kind`. All files of the folder are imported here: add a file for a
+topology.
 """
 
 import importlib
