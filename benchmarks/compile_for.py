@@ -1,29 +1,30 @@
-"""Compiles the hot programs of a run for a device that is not there, and shows what XLA says of them.
+"""Compiles the hot programs of a run for a device that is not present, and reports XLA's analysis of them.
 
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:1x8x1 --mesh 2x4     # eight GPUs: data x vocabulary
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e:4x4 --only 'ESN 4,096'
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --vocabulary 8192 --configs FILE FILE
 
-The compilers of other devices are plugins of JAX, which need no such device. Install those of the JAX at hand into folders
-of their own, and name the folders in ESNLM_AOT, separated as in PATH:
+The compilers for other devices are plugins of JAX and need no such device. Install the plugins that match your JAX into
+separate folders, and list the folders in ESNLM_AOT, separated as in PATH:
 
     pip install --no-deps --target FOLDER jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION    # VERSION of jax
     pip install --no-deps --target FOLDER "libtpu==..."      # the version that the extra jax[tpu] of this jax asks for
 
-Programs are those that a run calls, with the settings that it chooses on such a device. Nothing is run or measured:
+It compiles the programs of a run, with the settings that a run chooses on such a device. It runs and measures nothing:
 
     update     loss, gradient and optimizer step of 32 sentences (training/update.py): 656 predictions from rows of their own,
                and where features are computed ahead, 31 more from the row after BOS
     time step  features of a prefetch window (features/recurrence.py); a loop's body counts once
     scoring    log-probabilities of a chunk of features (evaluation/scoring.py)
 
-GFLOP and GB are XLA's own count (`cost_analysis`). For a GPU it has none, and GB are the operands and results of all kernels in the
-compiled text, of what a kernel gathers from or scatters into the rows alone; the body of a loop counts once. "least" is what nothing
-can do without whose logits lie in memory: in an update the products read the parameters and A once more, and write the gradient, the
-optimizer reads both and its state and writes parameters and state, logits are written and read, and so are probabilities, twice.
-Kernels, loops, conditionals and exchanges are counted in the compiled text, which XLA_FLAGS=--xla_dump_to=FOLDER keeps. On several
-devices all figures are of one of them. Writes compile_for.TARGET.json and .md under --out.
+GFLOP and GB are XLA's own count (`cost_analysis`). For a GPU XLA gives none, and GB are the operands and results of all
+kernels in the compiled text; of the operand of a gather or scatter only the rows count; the body of a loop counts once.
+"least" is the minimum for a program that keeps its logits in memory: in an update the products read the parameters, and
+A once more, and write the gradient; the optimizer reads both and its state, and writes parameters and state; logits are
+written and read, and probabilities twice. Kernels, loops, conditionals and exchanges are counted in the compiled text,
+which XLA_FLAGS=--xla_dump_to=FOLDER keeps. On several devices all figures are of one of them. Writes
+compile_for.TARGET.json and .md under --out.
 """
 
 import contextlib
@@ -77,7 +78,7 @@ LENGTH, SLOTS = 96, 8  # of an update through time: the longest sentence, padded
 STEPS, UPDATES = 128, 1000  # that a window has room for; of the run, whose learning rates are a table
 EXCHANGES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 
-# What XLA must know of a GPU that is not there: fields of its GpuDeviceInfoProto.
+# XLA's description of a GPU that is not present: fields of its GpuDeviceInfoProto.
 H100 = (
     "threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 threads_per_core_limit: 2048"
     " block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 registers_per_core_limit: 65536"
@@ -86,7 +87,8 @@ H100 = (
     " shared_memory_per_block_optin: 232448 memory_bandwidth: 3352320000000 device_memory_size: 84942979072"
     " cuda_compute_capability { major: 9 }"
 )
-# JAX's name of the platform, the smallest topology (of GPUs partitions x hosts x devices of a host), and what XLA must know.
+# JAX's name of the platform, the smallest topology (for GPUs partitions x hosts x devices per host), and XLA's
+# description.
 TARGETS = {"h100": ("cuda", "1x1x1", H100), "cpu": ("cpu", "", "")}
 TARGETS |= {f"tpu-{kind}": ("tpu", shape, kind) for kind, shape in (("v5e", "2x2"), ("v5p", "2x2x1"), ("v6e", "2x2"))}
 BACKENDS = {"cuda": "gpu", "tpu": "tpu", "cpu": "cpu"}  # by which a run chooses its settings
@@ -145,7 +147,7 @@ def find(name: str) -> tuple[str, list[Any]]:
 
 
 class Absent(Placement):
-    """A placement on devices that are not there, on which nothing can be put."""
+    """A placement on absent devices, where no array can be put."""
 
     def everywhere(self, tree: Any) -> Any:
         return tree
@@ -158,7 +160,7 @@ class Updates(update.Updates):
 
 
 class Model:
-    """An untrained model as a run has it on a kind of device, whose programs are traced with shapes in place of arrays."""
+    """An untrained model as in a run on a kind of device; its programs are traced with shapes instead of arrays."""
 
     def __init__(self, experiment: Experiment, vocab_size: int, backend: str, mesh: Mesh | None, device: Any):
         self.experiment, self.config, self.devices = experiment, experiment.model, mesh.size if mesh else 1
@@ -176,7 +178,7 @@ class Model:
         self.params = self.placed(whole.params)
 
     def programs(self) -> Iterator[tuple[str, Any, float]]:
-        """Yields the name of each program, the program traced, and the least bytes that it moves on a device."""
+        """Yields the name of each program, the traced program, and the minimum bytes that it moves on a device."""
         yield "update", *self.update()
         if self.config.ahead_size:
             yield "time step", *self.time_step()
@@ -244,11 +246,11 @@ class Model:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self.mesh, spec))
 
     def shapes(self, tree: Any) -> Any:
-        """Returns a tree whose arrays every device has."""
+        """Returns the shapes of a tree of replicated arrays."""
         return jax.tree.map(lambda x: self.array(*x.shape, dtype=x.dtype), tree)
 
     def placed(self, tree: Any) -> Any:
-        """Returns a tree of trained arrays, with the rows that are added to them where they are not there yet."""
+        """Returns the shapes of a tree of trained arrays, padded with rows if they are not yet."""
 
         def of_leaf(spec: PartitionSpec, x: Any) -> jax.ShapeDtypeStruct:
             shape = (self.placement.rows, *x.shape[1:]) if spec == BY_TOKEN else x.shape
@@ -271,11 +273,11 @@ def own_bytes(tree: Any) -> int:
 
 
 def compile_it(traced: Any, platform: str, least: float) -> dict:
-    """Compiles a program and returns what it would do on one device, or {"failed": why it does not compile}."""
+    """Compiles a program and returns its analysis for one device, or {"failed": reason}."""
     began = time.perf_counter()
     try:
         compiled = traced.lower(lowering_platforms=(platform,)).compile()
-    except Exception as error:  # one program that does not fit says nothing of the others
+    except Exception as error:  # if one program does not fit, the others may
         return {"failed": measure.one_line(error)}
     seconds, memory, text = time.perf_counter() - began, compiled.memory_analysis(), compiled.as_text()
     cost = compiled.cost_analysis() or {}
@@ -324,7 +326,7 @@ def _moved(computations: dict, own: dict) -> int:
 
 
 def _read(inside: dict, name: str) -> float:
-    """Returns what a fusion reads of one of its operands, at most."""
+    """Returns the maximum bytes that a fusion reads of one of its operands."""
     total = 0.0
     for own, (shape, kind, given, _) in inside.items():
         if name not in given or kind == "parameter":
@@ -346,7 +348,7 @@ def _bodies(computations: dict, own: dict) -> list[dict]:
 
 
 def size_of(shape: str) -> int:
-    """Returns the bytes of a shape as XLA writes it."""
+    """Returns the bytes of a shape in XLA's notation."""
     bits = {"pred": 8, "bf16": 16}
     parts = re.findall(r"([a-z]+\d*)\[([\d,]*)\]", shape)
     return sum(
@@ -356,7 +358,7 @@ def size_of(shape: str) -> int:
 
 
 def count(text: str) -> dict:
-    """Returns how many kernels, loops, conditionals and exchanges of each kind a compiled text has."""
+    """Counts the kernels, loops, conditionals and exchanges of each kind in a compiled text."""
     found = Counter(re.findall(r"^\s*(?:ROOT )?%?[\w.-]+ = .*? ([a-z][\w-]*)\(", text, re.MULTILINE))
     exchanges = {kind: found[kind] + found[f"{kind}-start"] for kind in EXCHANGES}
     told = ", ".join(f"{times} {kind}" for kind, times in exchanges.items() if times)
@@ -374,7 +376,7 @@ def markdown(record: dict) -> list[str]:
     failed = {name: found["failed"] for name, found in record["programs"].items() if "failed" in found}
     rows = {name: found for name, found in record["programs"].items() if name not in failed}
     head = ["program", *next(iter(rows.values()), {})]
-    lines = ["Compiled, never run; benchmarks/compile_for.py says what each program and column is.", ""]
+    lines = ["Compiled, not run; benchmarks/compile_for.py describes the programs and columns.", ""]
     lines += measure.table(head, [[name, *found.values()] for name, found in rows.items()])
     return [*lines, "", *(f"- {name} does not compile: {why}" for name, why in failed.items())]
 

@@ -1,23 +1,23 @@
-"""Training tokens a second of models of any family, side by side on the same sentences, and an LSTM of PyTorch.
+"""Training tokens per second of models of any family, side by side on the same sentences, and of an LSTM in PyTorch.
 
     python benchmarks/families.py --store stores/train-1M-bpe8k --configs configs/frontier/deep_readout.yaml \
         configs/real_text/two_cores/esn_sparse.yaml configs/real_text/two_cores/lstm.yaml
     python benchmarks/families.py --store stores/train-1M-bpe8k --configs configs/real_text/two_cores/esn_sparse.yaml \
         --precisions float32 bf16
 
-A configuration says what the model is and how it is trained. Its data are not read: all take their sentences from --store, in the
-same batches. LSTM (torch) is benchmarks/peers.py's, with 512 units. Each has a process of its own, so that its threads and memory do not
-disturb the others, and keeps freed memory as `esnlm train` does.
+A configuration sets the model and its training. Its data section is ignored: all models take their sentences from
+--store, in the same batches. LSTM (torch) is benchmarks/peers.py's, with 512 units. Each model has its own process, so
+that its threads and memory do not disturb the others, and keeps freed memory like `esnlm train`.
 
-A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
-window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
-tokens a second they are computed for. The sentences of a window are read in it, too, where a run reads them beside the updates. Only
-real tokens count. The first configuration that can be measured is what the others are compared with.
-With --precisions, each configuration and PyTorch's LSTM take their turns in each of these precisions, the first of them first;
-without it, that LSTM is in float32. With --torch-esn, the first configuration, an echo state network with a low-rank readout, also takes
-its turns in PyTorch: the states of all updates of a round side by side, by the fastest of PyTorch's products with W_rec, and the readout
-on real tokens only. With --compiled it does so with torch.compile, too. First losses are of the same sentences, before any update.
-The readout has the rows that a run adds to it on this device.
+A round is --updates updates. If a model trains on features computed ahead, these are computed for a whole prefetch
+window, as in a run, and the round's share of that time is added: `ahead` is this part of an update's time, and
+`states/s` the tokens per second of computing features. The time includes reading the sentences of a window, which a run
+does in parallel with the updates. Only real tokens count. Other models are compared with the first configuration that
+can be measured. With --precisions, each configuration and PyTorch's LSTM are measured in each of these precisions, in
+this order; without it, the LSTM uses float32. With --torch-esn, the first configuration, an echo state network with a
+low-rank readout, is also measured in PyTorch: the states of all updates of a round side by side, by the fastest of
+PyTorch's products with W_rec, and the readout on real tokens only; with --compiled also with torch.compile. First
+losses are for the same sentences, before any update. The readout is padded as in a run on this device.
 
 Writes families.json and .md under --out, after each round.
 """
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> dict:
 def measure_families(
     experiments: dict[str, Experiment], args: argparse.Namespace, write: Callable[[dict], None]
 ) -> None:
-    """Gives `write` the figures of all contenders, after each round."""
+    """Calls `write` with the results of all contenders after each round."""
     if args.precisions:
         experiments = {
             f"{name}, {p}": dataclasses.replace(own, compute=dataclasses.replace(own.compute, precision=p))
@@ -110,14 +110,14 @@ def measure_families(
         try:
             about[name] = process.ask("about", until=until)
             print(f"{name}: ready", flush=True)
-        except RuntimeError as error:  # this one cannot be measured here, and the others can
+        except RuntimeError as error:  # the others may still be measured
             broken[name, "start"] = str(error)
     turns: dict = {}
     for name in about:
         if name in peer:
             turns[name, "updates"] = peer[name].updates
         else:
-            # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
+            # "warm" is not counted: as in a run, earlier updates leave memory that can be reused.
             turns |= {(name, "warm"): partial(own[name].run, 1), (name, "ahead"): own[name].load}
             turns[name, "updates"] = partial(own[name].run, count)
     shape = {"updates_a_round": count, "batch_size": batch_size, "vocab_size": vocab_size}
@@ -131,13 +131,13 @@ def measure_families(
 
 
 def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list, count: int) -> dict:
-    """Returns what the rounds that are over come to.
+    """Returns the results of the rounds so far.
 
     Args:
-        seconds, failures: of each turn, by the contender's name and the turn's.
-        about: what each configuration's contender says of itself.
+        seconds, failures: results of each turn, by the names of contender and turn.
+        about: the result of `about` for each configuration.
         windows: the sentences of each update of each round's window.
-        count: updates of a round.
+        count: updates per round.
     """
     loads = {name for name in about if about[name]["ahead"] is not None}  # all but PyTorch's
     timed = [name for name, part in seconds if part == "updates" and (name not in loads or (name, "ahead") in seconds)]
@@ -164,7 +164,7 @@ def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list
 
 
 def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[Text, int, int]:
-    """Returns the text, the tokens of a prefetch window, and the sentences of an update, which must be the same for all."""
+    """Returns the text, the tokens per prefetch window, and the sentences per update, which must be equal for all."""
     sizes = set()
     for experiment in experiments.values():
         if not isinstance(experiment.training, TrainingConfig):
@@ -179,9 +179,9 @@ def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[
 
 
 class Family:
-    """The updates of one configuration, as training/loop.py has them made, on windows that are chosen here.
+    """The updates of one configuration, as in training/loop.py, on windows chosen here.
 
-    It is made in a process of its own, whose memory is kept as that of `esnlm train` is. All windows are compiled for.
+    It is made in its own process, which keeps freed memory like `esnlm train`. It compiles for all windows.
     """
 
     def __init__(
@@ -224,18 +224,18 @@ class Family:
             self.run(count)
 
     def about(self) -> dict:
-        """Returns whether the model trains on what was computed ahead, its title, how much it trains, its rows and its first loss."""
+        """Returns title, trained entries, rows, first loss, and whether features are computed ahead."""
         return self.said
 
     def load(self, i: int) -> None:
-        """Takes up the i-th window: computes what is computed ahead, and packs the targets."""
+        """Loads window i: computes the features ahead, if any, and packs the targets."""
         epoch, window = self.text.windows[i]
         self.made_by.load(epoch, window)
         if self.ahead:
             self.made_by.features.block_until_ready()
 
     def run(self, count: int, _: int = 0) -> float:
-        """Runs the first updates of the window that was loaded, in whatever round, and returns the first loss."""
+        """Runs the first `count` updates of the loaded window and returns the first loss."""
         first = None
         for u in range(count):
             self.params, self.state, result = self.made_by.run(self.params, self.state, u)
@@ -245,7 +245,7 @@ class Family:
 
 
 class Torch:
-    """PyTorch's LSTM, or the model of an experiment in PyTorch, on the same windows. No part of it is computed ahead in turns of its own."""
+    """PyTorch's LSTM, or an experiment's model in PyTorch, on the same windows, without separate turns for features."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class Torch:
         return self.said
 
     def updates(self, i: int) -> float:
-        """Makes the first updates of window i, and returns the last loss."""
+        """Runs the first updates of window i and returns the last loss."""
         return float(self.model.updates(self.windows[i]))  # waits
 
 
@@ -314,7 +314,7 @@ def markdown(record: dict) -> list[str]:
     return [
         f"Medians over {len(record['contenders'][first]['rounds_s'])} rounds of {count} updates of {record['batch_size']} sentences,"
         f" {record['tokens_an_update']:.0f} tokens on average, in which the models take turns; V = {record['vocab_size']:,}. `ahead` is what",
-        "an update's share of the features that are computed ahead takes. `rows` are the readout's: V, and those that a run adds.",
+        "an update's share of the features computed ahead takes. `rows` are the readout's: V and a run's padding.",
         f"`x {first}` is the median over rounds of a model's time over that of {first}.",
         "",
         *measure.table(head, cells),

@@ -4,14 +4,15 @@
     python benchmarks/generation.py --vocab 50257 --tokens 400 --rounds 9
 
     esnlm   Run.generate, as `esnlm generate` calls it
-    SciPy   W_rec as SciPy's CSR matrix, NumPy for everything else, and a Python loop over the tokens, in a process of its own
+    SciPy   W_rec as SciPy's CSR matrix, NumPy for the rest, and a Python loop over the tokens, in its own process
 
-Both have the same float32 weights, untrained, which changes no time, and choose each token in the same way, in float64 from the
-random numbers of one generator. So they write the same text unless rounding decides; the table says how many tokens agree.
+Both have the same untrained float32 weights (training does not change the time), and choose each token in the same way,
+in float64 from the same random numbers. So they write the same text up to rounding; the table shows how many tokens
+agree.
 
-The floor is what has to be read for a token, each byte once, at the copy bandwidth measured in the same run: W_rec with its
-indices, a column of W_in, A, B and the bias, and the state, which is also written. What stays in a cache is read faster than
-that, so the share can pass 1. Writes generation.json and .md under --out.
+The floor is the time to read the data of a token once at the copy bandwidth measured in the same run: W_rec with its
+indices, a column of W_in, A, B and the bias, and the state, which is also written. Data in a cache is read faster, so
+the share can exceed 1. Writes generation.json and .md under --out.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> dict:
 
 
 def measure_generation(size: int, vocab_size: int, args: argparse.Namespace, copy_bandwidth: float) -> dict:
-    """Returns the figures of both at one N and V."""
+    """Returns the results of both at one N and V."""
     model = size, vocab_size, args.rank
     loop, found = measure.Apart(Loop, *model), {}
     contenders = {"esnlm": partial(generate, ready(*model), args.tokens), "SciPy": partial(loop.generate, args.tokens)}
@@ -60,13 +61,13 @@ def measure_generation(size: int, vocab_size: int, args: argparse.Namespace, cop
 
 
 def agreement(ours: np.ndarray, theirs: np.ndarray) -> int:
-    """Returns after how many tokens two texts differ for the first time, or the length of both."""
+    """Returns the number of tokens before two texts first differ, or the length of both."""
     different = np.flatnonzero(ours != theirs)
     return int(different[0]) if len(different) else len(ours)
 
 
 def ready(size: int, vocab_size: int, rank: int):
-    """Returns a run whose text is the ids themselves, and which nothing ends early."""
+    """Returns a run whose text is the ids themselves, and which never ends a text early."""
     ends = {"bos": vocab_size - 1, "eos": -1}
     tokenizer = SimpleNamespace(vocab_size=vocab_size, encode=lambda text: [], decode=lambda ids: ids, **ends)
     return dataclasses.replace(untrained.initialize(size, vocab_size, rank), tokenizer=tokenizer)
@@ -77,7 +78,7 @@ def generate(run, tokens: int, seed: int) -> np.ndarray:
 
 
 class Loop:
-    """The same model, written down plainly."""
+    """The same model in plain NumPy and SciPy."""
 
     def __init__(self, size: int, vocab_size: int, rank: int):
         measure.set_up()
@@ -102,7 +103,7 @@ class Loop:
         return np.array(chosen)
 
     def bytes_of_a_token(self) -> float:
-        """Returns the bytes that must be read or written for a token."""
+        """Returns the minimum bytes read or written per token."""
         matrices = 8 * self.w_rec.nnz + 4 * (len(self.leak) + 1) + 8 * self.w_in.nnz / self.w_in.shape[1]
         return matrices + self.a.nbytes + self.b.nbytes + self.bias.nbytes + 3 * self.leak.nbytes
 
@@ -115,11 +116,11 @@ def markdown(record: dict) -> list[str]:
             cells.append([row["size"], row["vocab_size"], name, result["tokens_per_s"], *spread, result["slower"]])
             cells[-1] += [row["floor_s"] * result["tokens_per_s"], result["agree"]]
         notes += [f"- {name} failed: {error}" for name, error in row["failures"].items()]
-    head = ["N", "V", "", "tokens/s", "ms a token", "least", "most", "x esnlm", "floor / time", "tokens that agree"]
+    head = ["N", "V", "", "tokens/s", "ms per token", "least", "most", "x esnlm", "floor / time", "tokens that agree"]
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
         f"One continuation of {first['tokens']:,} tokens, float32, r = {first['rank']}, one lane. Medians of rounds in which the"
-        " contenders take turns; benchmarks/generation.py says who is who and what the floor is.",
+        " contenders take turns; benchmarks/generation.py describes them and the floor.",
         "",
         *measure.table(head, cells),
         "",

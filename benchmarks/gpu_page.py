@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_page.py measured --out results/gpu_h100.md
 
-What was not measured is said, with the reason where there is one.
+The page lists what was not measured, with the reason if known.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import measure
 
-AHEAD_OF_ROWS = 31  # the row after BOS is one for the 32 sentences of an update
+AHEAD_OF_ROWS = 31  # the 32 sentences of an update share one row after BOS
 
 
 def main() -> None:
@@ -41,9 +41,9 @@ def page(found: dict[str, dict]) -> list[str]:
     gpu = next((part["gpu"] for part in found.values() if part.get("gpu")), None)
     lines = [f"# On {gpu or 'no GPU'}", ""]
     if any(part.get("small") for part in found.values()):
-        lines += ["**Tiny sizes, to try the command: no figure of this page means anything.**", ""]
+        lines += ["**Tiny sizes, to test the command: the numbers on this page mean nothing.**", ""]
     lines += [
-        "Command: `benchmarks/gpu_all.sh`. `benchmarks/gpu_parts.py` says what each part does. Times are medians.",
+        "Command: `benchmarks/gpu_all.sh`. `benchmarks/gpu_parts.py` describes each part. Times are medians.",
         "",
     ]
     lines += [*trained(found["train"]), *models("Tokens a second", found["speed"], update_floor(found))]
@@ -114,7 +114,7 @@ def trained(part: dict) -> list[str]:
 
 
 def update_floor(found: dict[str, dict]) -> dict[str, float]:
-    """Returns the seconds that an update of the part `speed` cannot go below, by precision: its products at the highest speed of these, and AdamW's seven passes."""
+    """Returns the minimum seconds of an update, by precision: products at peak speed, and AdamW's seven passes."""
     models, step = found["speed"].get("models"), found["step"]
     if not models or "copy_bytes_per_s" not in step:
         return {}
@@ -139,8 +139,8 @@ def models(title: str, part: dict, floors: dict[str, float]) -> list[str]:
     contenders, count = found["contenders"], found["updates_a_round"]
     rounds = len(next(iter(contenders.values()))["rounds_s"])
     lines += [
-        f"Each in a process of its own, in turns, {rounds} rounds of {count} updates of {found['batch_size']} sentences"
-        f" ({found['tokens_an_update']:.0f} tokens an update, V = {found['vocab_size']:,}).",
+        f"Each in its own process, in turns, {rounds} rounds of {count} updates of {found['batch_size']} sentences"
+        f" ({found['tokens_an_update']:.0f} tokens per update, V = {found['vocab_size']:,}).",
         "",
     ]
     peers = {name: own for name, own in contenders.items() if "(torch)" in name}

@@ -1,14 +1,16 @@
-"""One part of benchmarks/gpu_all.sh, which starts each as a process of its own.
+"""One part of benchmarks/gpu_all.sh, which starts each part in its own process.
 
-    train       `esnlm train` at N = 4,096 on two million words, twice: nothing compiled before, and all of it. Once more with a profile
-                of ten updates, stopped when it is written. Then `esnlm blimp`.
-    speed       tokens a second of this model, of the same in PyTorch, and of PyTorch's LSTM, in TF32 and bf16, in turns
-    families    the same of two deep readouts, of esnlm's LSTM and of PyTorch's
-    step        one time step by each kernel, dense, and cuSPARSE (PyTorch's CSR); what the device can copy and multiply
+    train       `esnlm train` at N = 4,096 on two million words, twice: with an empty and a full compilation cache. Once
+                more with a profile of ten updates, stopped when it is written. Then `esnlm blimp`.
+    speed       tokens per second, in turns, of this model, the same in PyTorch and PyTorch's LSTM, in TF32 and bf16
+    families    the same for two deep readouts, for esnlm's LSTM and for PyTorch's
+    step        one time step by each kernel, dense, and cuSPARSE (PyTorch's CSR); the device's peak copies and products
     large       `esnlm train` at N = 65,536 for a minute
-    same        whether the runs of `train` have the same bits, once the stopped one was resumed; and with XLA's deterministic operations
+    same        whether the runs of `train` are bit-identical, with the stopped one resumed; and with XLA's
+                deterministic operations
 
-OUT/PART.json has {"small", "failures", "seconds", FINDING: ...}, and is written after each finding. The most wanted come first.
+OUT/PART.json has {"small", "failures", "seconds", FINDING: ...}, and is written after each finding, the most important
+first.
 """
 
 import argparse
@@ -25,8 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-END = 8  # seconds of a part in which it begins nothing new
-KERNELS = 20  # that a profile names
+END = 8  # last seconds of a part, in which it begins nothing new
+KERNELS = 20  # number of kernels listed for a profile
 STEPS = 16
 
 
@@ -54,7 +56,7 @@ class Part:
         self.save()
 
     def left(self) -> float:
-        """Returns the seconds in which something new may begin."""
+        """Returns the seconds left to begin new work."""
         return self.end - time.monotonic()
 
     def add(self, name: str, finding: object) -> None:
@@ -62,7 +64,7 @@ class Part:
         self.save()
 
     def find(self, name: str, work: Callable, *arguments: object, **options: object) -> None:
-        """Adds what `work` returns, if anything. It may fail in any way, which is a finding too."""
+        """Adds the result of `work`, if any. Any exception is recorded as a failure."""
         if self.left() <= 0:
             self.found["failures"].append(f"{name}: skipped, out of time")
         else:
@@ -110,7 +112,7 @@ def make_small_data(work: Path) -> None:
 def esnlm_command(
     part: Part, *words: object, seconds: float, until: Callable[[], bool] = lambda: False, xla: str = ""
 ) -> dict:
-    """Runs a command. It is asked to stop (SIGTERM) after so many seconds, or when `until` says so, and then has 20 seconds more."""
+    """Runs a command. It gets SIGTERM after `seconds`, or when `until` returns true, and then has 20 more seconds."""
     command = [sys.executable, "-m", "esnlm", *map(str, words)]
     environment = os.environ | {"ESNLM_COMPILATION_CACHE": str(part.work / "compiled")}
     if xla:
@@ -133,7 +135,7 @@ def esnlm_command(
 
 
 def train(part: Part, name: str, size: int, seconds: float, text: str = "gpt2", more: tuple = (), **how) -> dict:
-    """Trains a run, or goes on with it, and returns how it went."""
+    """Trains or resumes a run, and returns its outcome."""
     run, stores = part.work / "runs" / name, part.work / "stores"
     given = ["--data.train", stores / text, "--data.validation", stores / "gpt2_dev"]
     given += ["--model.reservoir.state_size", size, "--compute.precision", precisions(part)[0]]
@@ -145,7 +147,7 @@ def train(part: Part, name: str, size: int, seconds: float, text: str = "gpt2", 
 
 
 def progress(run: Path) -> dict:
-    """Returns how far a run came and how fast, from its lines of metrics and its summary."""
+    """Returns the progress and speed of a run, from its metrics and its summary."""
     file = run / "metrics.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     lines = [line for line in lines if "tokens_per_second" in line]
@@ -162,7 +164,7 @@ def progress(run: Path) -> dict:
 
 
 def precisions(part: Part) -> tuple[str, ...]:
-    """Returns those to measure in; a CPU, on which --small tries them, trains in no TF32."""
+    """Returns the precisions to measure; a CPU, used by --small, does not support TF32."""
     return ("float32",) if part.small else ("tf32", "bf16")
 
 
@@ -205,9 +207,9 @@ def profile(part: Part) -> dict:
 
 
 def longest_kernels(events: list[dict]) -> dict:
-    """Returns the kernels of a trace that took longest together, and the time in which none ran.
+    """Returns the kernels of a trace with the longest total times, and the time without a running kernel.
 
-    On a GPU they are what its streams show, on a CPU the compiled operations.
+    On a GPU kernels are taken from its streams; on a CPU they are the compiled operations.
     """
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
     spans = [e for e in events if e.get("ph") == "X"]
@@ -240,7 +242,7 @@ def longest_kernels(events: list[dict]) -> dict:
 
 
 def measure_models(part: Part, configs: list[str], store: str, precisions: tuple[str, ...]) -> None:
-    """Times models in turns by benchmarks/families.py, each in a process of its own."""
+    """Times models in turns by benchmarks/families.py, each in its own process."""
     import families
     import measure
 
@@ -318,7 +320,7 @@ def large(part: Part) -> None:
 
 
 def same(part: Part) -> None:
-    """Compares the arrays of runs at their last update. A run that was stopped or never made is made, or goes on, first."""
+    """Compares the arrays of runs at their last update. Missing runs are made, and stopped runs resumed, first."""
     stopped_at = None
     for name in ("cold", "warm", "stopped"):
         summary = progress(part.work / "runs" / name)["summary"]
@@ -343,7 +345,7 @@ def same(part: Part) -> None:
 
 
 def difference(part: Part, one: str, other: str, **more: object) -> dict:
-    """Returns how the last checkpoints of two runs differ: which arrays in their bits, and by how much at most."""
+    """Returns the arrays that differ between the last checkpoints of two runs, with their largest differences."""
     import jax
     import numpy as np
 

@@ -1,9 +1,9 @@
-"""One run in the programs of others: its exported folder, and lm-evaluation-harness, beside esnlm's own numbers.
+"""One run in other programs: its exported folder, and lm-evaluation-harness, compared with esnlm's own results.
 
     python benchmarks/interchange.py --run RUN --data blimp/ [--pairs N] [--python inseq=ENVIRONMENT/bin/python]
 
-Each program is a process of its own in which esnlm cannot be imported. --python names the interpreter of a program that is
-not installed beside the others. Writes interchange.json and .md under --out.
+Each program runs in its own process, in which esnlm cannot be imported. --python gives the interpreter of a program
+that is installed in another environment. Writes interchange.json and .md under --out.
 """
 
 import json
@@ -86,7 +86,7 @@ reads = models.Transformer(folder, model_kwargs=trust, config_kwargs=trust)
 tool = SentenceTransformer(modules=[reads, models.Pooling(reads.get_word_embedding_dimension())])
 found = tool.encode(texts).tolist()
 """
-# By package: what is compared, which numbers of esnlm (None: the program's own `expected`), and the program.
+# By package: the quantity to compare, the results of esnlm (None: the program's own `expected`), and the program.
 PROGRAMS = {
     "transformers": ("log p of each token", "tokens", TOKENS),
     "lm_eval": ("hf: log p of the text", "texts", HARNESS),

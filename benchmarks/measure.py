@@ -1,6 +1,6 @@
-"""What all benchmarks share: timing side by side, the machine and its measured limits, and the result files.
+"""Shared by all benchmarks: timing side by side, the machine and its measured limits, and result files.
 
-Contenders take turns, A B C, A B C, ..., so that a slower minute of the machine falls on all of them alike. A ratio is
+Contenders take turns, A B C, A B C, ..., so that a slow minute of the machine affects all of them alike. Ratios are
 taken within each round, and medians over the rounds are reported.
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-# Peers share the accelerator's memory with JAX. Read when JAX first looks for devices.
+# Peers share the accelerator's memory with JAX, which reads this when it first looks for devices.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
@@ -50,19 +50,19 @@ Contender = Callable[[int], object]  # called with the round's number; returns w
 
 
 def as_command(main: Callable[[], dict]) -> None:
-    """Runs a benchmark and exits. What it cannot read is said in one line, with status 2."""
+    """Runs a benchmark and exits. Bad input gives a one-line error and status 2."""
     sys.exit(exit_with(lambda: None if main() else 1))
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """Returns the parser of a benchmark, with the argument that all of them have."""
+    """Returns the parser of a benchmark, with the argument common to all."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=MEASURED, help="folder of the results (default: build/measured)")
     return parser
 
 
 def begin() -> dict:
-    """Sets the process up for measuring, and returns the record that the benchmark fills in and gives to `write`."""
+    """Sets the process up for measuring, and returns the record that the benchmark completes and passes to `write`."""
     set_up()
     return {"command": command(), "load_before": load(), "machine": machine()}
 
@@ -73,15 +73,15 @@ def interleave(
     tell: Callable[[dict, dict], None] = lambda seconds, failures: None,
     last: dict | None = None,
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Measures the seconds of every contender, round by round, after one round that is not counted.
+    """Measures the seconds of each contender, round by round, after one uncounted round.
 
     Args:
-        tell: is called after each round with what is returned at the end.
+        tell: called after each round with the results so far.
         last: keeps what each contender returned last.
 
     Returns:
-        (seconds, failures): one list of `rounds` a contender; the error of one that failed in its first, uncounted
-        turn (no memory, say), which then takes part no further.
+        (seconds, failures): a list of `rounds` per contender; the error of each contender that failed in its first,
+        uncounted turn (for lack of memory, for example) and was dropped.
     """
     seconds, failures = {}, {}
 
@@ -94,7 +94,7 @@ def interleave(
         try:
             run(name, 0)
             seconds[name] = []
-        except Exception as error:  # a peer may fail in any way; that is a result, and the others go on
+        except Exception as error:  # a peer may fail in any way; record it and continue with the others
             failures[name] = one_line(error)
     for i in range(rounds):
         for name in seconds:
@@ -105,9 +105,10 @@ def interleave(
 
 
 class Apart:
-    """An object in a process of its own, with memory and threads of its own. Its methods are called from here.
+    """An object in its own process, with its own memory and threads. Its methods are called from here.
 
-    What a method or the construction raises there is raised here by the next call: an InputError as it is, anything else in one line.
+    An exception in a method or the constructor is raised here by the next call: an InputError unchanged, any other in
+    one line.
     """
 
     def __init__(self, make: Callable, *arguments):
@@ -116,12 +117,12 @@ class Apart:
         self._process = context.Process(target=_serve, args=(far,), daemon=True)
         self._process.start()
         far.close()
-        # Large arguments are taken when the process has imported what it needs. Others are started meanwhile.
+        # Large arguments are sent after the process has done its imports; meanwhile others can start.
         self._sending = threading.Thread(target=self._send, args=((make, arguments),), daemon=True)
         self._sending.start()
 
     def close(self) -> None:
-        """Ends the process, which gives its memory back."""
+        """Ends the process and frees its memory."""
         self._process.kill()
         self._process.join()
 
@@ -133,7 +134,7 @@ class Apart:
         return partial(self.ask, name)
 
     def ask(self, name, *arguments, until: float | None = None):
-        """Calls a method. A process that has not answered at the time `until` (time.monotonic) is ended."""
+        """Calls a method. Ends a process that has not answered by the time `until` (time.monotonic)."""
 
         def left() -> float | None:
             return None if until is None else max(0.0, until - time.monotonic())
@@ -147,7 +148,7 @@ class Apart:
                 raise RuntimeError(f"{name}: no answer in time")
             error, answer = self._pipe.recv()
         except (EOFError, OSError):
-            raise RuntimeError(f"the process that {name} was asked of has ended: was there memory enough?") from None
+            raise RuntimeError(f"the process ended during {name}: was there enough memory?") from None
         if error is not None:
             raise error
         return answer
@@ -175,7 +176,7 @@ def _serve(pipe):
 
 
 def time_of(run: Callable[[], object]) -> float:
-    """Returns the seconds of a call, over as many calls as make up SHORTEST."""
+    """Returns the seconds of a call, averaged over enough calls to last SHORTEST."""
     calls, elapsed, began = 0, 0.0, time.perf_counter()
     while elapsed < SHORTEST:
         run()
@@ -185,7 +186,7 @@ def time_of(run: Callable[[], object]) -> float:
 
 
 def compare(seconds: dict[str, list[float]], baseline: str) -> dict[str, dict]:
-    """Returns median, least and most seconds of each contender, and `slower`, the median over rounds of its time / baseline's."""
+    """Returns median, minimum and maximum seconds of each contender, and `slower`, its median ratio to the baseline."""
     return {
         name: {
             "median_s": statistics.median(own),
@@ -221,7 +222,7 @@ def gemm_peaks(shapes: dict[str, tuple[int, int, int]], rounds: int, precision: 
 
 
 def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
-    """Measures the bytes a second that a pass over an array reads and writes, by library: the best round of each."""
+    """Measures the bytes per second that a pass over an array reads and writes, by library: the best round of each."""
     size = megabytes * 250_000
     held = {"in place": random_array((size,), seed=1), "fresh": random_array((size,), seed=2)}
     in_place = jax.jit(lambda x: x * jnp.float32(0.999), donate_argnums=0)
@@ -239,7 +240,7 @@ def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
 
 
 def best_peak(peaks: dict) -> float:
-    """Returns the highest of a dict of peaks, whoever reached it."""
+    """Returns the highest peak of all libraries."""
     return max(value for value in peaks.values() if isinstance(value, float))
 
 
@@ -256,13 +257,13 @@ def _torch_gemm(m, k, n, precision):
 
 
 def torch_precision(precision: str) -> None:
-    """Lets torch's float32 products be what `precision` says: true float32, or TF32 (also inside cuDNN)."""
+    """Sets the precision of torch's float32 products: true float32, or TF32 (also inside cuDNN)."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 def torch_wait() -> None:
-    """Waits until torch's device has done its work."""
+    """Waits for torch's device."""
     if TORCH_DEVICE == "cuda":
         torch.cuda.synchronize()
 
@@ -276,15 +277,16 @@ def random_array(shape: tuple[int, ...], seed: int) -> jax.Array:
 
 
 def cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def set_up(one_heap: bool = False) -> None:
-    """Gives torch as many threads as JAX takes, and all contenders the allocator that esnlm's commands use.
+    """Gives torch as many threads as JAX, and all contenders the allocator of esnlm's commands.
 
     Args:
-        one_heap: for all threads, as `esnlm train` has it for an LSTM, and as PyTorch gets it, whose gradients are made in other threads.
+        one_heap: one heap for all threads, as in `esnlm train` for an LSTM, and for PyTorch, whose gradients come from
+            other threads.
     """
     keep_freed_memory()
     if one_heap:
@@ -339,7 +341,7 @@ def _version(package):
 
 
 def command() -> str:
-    """Returns the command that is running, as it can be given again from the repository's root."""
+    """Returns the running command, for use from the repository's root."""
     return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
@@ -366,12 +368,12 @@ def describe(machine: dict) -> str:
 
 
 def table(head: list[str], rows: Iterable[Iterable]) -> list[str]:
-    """Returns the lines of a Markdown table whose numbers are shown with three figures."""
+    """Returns the lines of a Markdown table, with numbers to three significant digits."""
     return markdown_table(head, [[show(cell) for cell in row] for row in rows])
 
 
 def show(cell: object) -> str:
-    """Returns a cell as text, - where there is none."""
+    """Returns a cell as text; - if empty."""
     if cell is None:
         return "-"
     if isinstance(cell, float):
@@ -380,7 +382,7 @@ def show(cell: object) -> str:
 
 
 def spread(items: Sequence, count: int) -> list:
-    """Returns so many of the items, from the first to the last of them at even distances; all where there are no more."""
+    """Returns `count` evenly spaced items, the first and the last included; all items if there are fewer."""
     places = np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)
     return [items[i] for i in places]
 

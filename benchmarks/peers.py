@@ -1,8 +1,8 @@
-"""The same model in PyTorch, and an LSTM: what esnlm is timed against.
+"""The same model and an LSTM in PyTorch, for comparisons with esnlm.
 
-`PackedWay` is the best we know how to make of PyTorch: sentences sorted by length so that finished ones leave the loop, the
-readout on real tokens only, the fastest AdamW. A sentence's tokens are read from a dense table of W_in's columns, which is faster
-than any sparse product with a one-hot vector.
+`PackedWay` is the fastest version in PyTorch that we know: sentences sorted by length so that finished ones leave the
+loop, the readout on real tokens only, the fastest AdamW. Tokens are looked up in a dense table of W_in's columns, which
+is faster than any sparse product with a one-hot vector.
 """
 
 import time
@@ -32,7 +32,7 @@ class TorchReservoir:
         self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(TORCH_DEVICE)[:, None]
 
     def step(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Computes h' = (1 - a) h + a tanh(W_rec h + W_in u) as one writes it down; h (N, B), tokens (B,)."""
+        """Computes h' = (1 - a) h + a tanh(W_rec h + W_in u) literally; h (N, B), tokens (B,)."""
         drive = self.w_rec @ h + F.embedding(tokens, self.table).T  # (N, B)
         return (1 - self.leak) * h + self.leak * torch.tanh(drive)
 
@@ -61,20 +61,20 @@ def torch_matrix(matrix: BCOO, layout: str) -> torch.Tensor:
 
 
 def fastest_layout(matrix: BCOO, slots: int) -> tuple[str, str]:
-    """Returns which of CSR, COO and, up to 8,192 units, dense float32 multiplies fastest at this width, and a line that says so."""
+    """Returns the fastest of CSR, COO and, up to 8,192 units, dense float32 for `slots` columns, and a line on it."""
     h = torch.rand(matrix.shape[1], slots, device=TORCH_DEVICE)
     found = {}
     for layout in ("csr", "coo", *["dense"] * (len(h) <= 8192)):
         w = torch_matrix(matrix, layout)
         found[layout] = _seconds(lambda w=w: w @ h)
     best = min(found, key=found.get)
-    return best, f"W_rec in {best}, {1e3 * found[best]:.3g} ms a product with {slots} columns"
+    return best, f"W_rec in {best}, {1e3 * found[best]:.3g} ms per product with {slots} columns"
 
 
 class OneDnnLinear(torch.autograd.Function):
     """x W^T + b and its gradient by oneDNN.
 
-    It uses AVX-512 on every CPU that has it, while MKL, PyTorch's own choice for float32, uses it on Intel's alone.
+    oneDNN uses AVX-512 on every CPU that has it; MKL, PyTorch's own choice for float32, uses it on Intel's CPUs only.
     """
 
     @staticmethod
@@ -96,7 +96,7 @@ class OneDnnLinear(torch.autograd.Function):
 
 
 def onednn_is_faster(precision: str, shape: tuple[int, int, int]) -> bool:
-    """Tells whether oneDNN is faster than PyTorch's own choice at the logits (rows, rank, vocabulary)."""
+    """Returns whether oneDNN computes logits (rows, rank, vocabulary) faster than PyTorch's own choice."""
     if TORCH_DEVICE != "cpu" or precision != "float32" or not torch.backends.mkldnn.is_available():
         return False
     rows, rank, vocab_size = shape
@@ -129,7 +129,7 @@ class Readout(nn.Module):
 
 
 class PackedWay:
-    """Only real tokens, in as few passes as PyTorch allows, with the states of many updates computed side by side, as esnlm has it.
+    """Updates on real tokens only, in few passes, with the states of many updates computed side by side, as in esnlm.
 
     Args:
         onednn: the readout's products are oneDNN's.
@@ -175,7 +175,7 @@ class PackedWay:
 
     @torch.no_grad()
     def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns states of the real tokens (C, N) and what comes next (C,): step by step, longest sentence first."""
+        """Returns states of the real tokens (C, N) and the next tokens (C,): step by step, longest sentence first."""
         inputs, targets = pad(sorted(sentences, key=len, reverse=True))
         running = (targets != IGNORED).sum(0)  # (T,) sentences still running at each step
         packed = torch.from_numpy(np.concatenate([targets[:n, t] for t, n in enumerate(running)])).to(TORCH_DEVICE)
@@ -240,7 +240,7 @@ def fastest_adamw(params: dict) -> dict:
 
 
 def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (inputs, targets), both (B, T) int64: what is read, and what comes next or IGNORED where nothing does."""
+    """Returns (inputs, targets), both (B, T) int64: the tokens, and the next tokens, or IGNORED in padding."""
     lengths = [len(sentence) - 1 for sentence in sentences]
     inputs = np.zeros((len(sentences), max(lengths)), np.int64)
     targets = np.full(inputs.shape, IGNORED, np.int64)
@@ -250,7 +250,7 @@ def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def precise(precision: str):
-    """Returns the context in which torch's products are what `precision` says."""
+    """Returns a context that sets the precision of torch's products."""
     measure.torch_precision(precision)
     return torch.autocast(TORCH_DEVICE, dtype=torch.bfloat16, enabled=precision == "bf16")
 
@@ -263,7 +263,7 @@ def _step(loss, optimizer):
 
 
 def _seconds(run, repeats: int = 15) -> float:
-    """Returns the least of a few calls after one that does not count, so that no hiccup decides."""
+    """Returns the minimum time of a few calls, after an uncounted one."""
     times = []
     for _ in range(repeats + 1):
         began = time.perf_counter()

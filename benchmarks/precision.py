@@ -1,4 +1,4 @@
-"""What the precision of the readout's products, and of the states that W_rec reads, does to a trained run's scores.
+"""Effect of the precision of the readout's products, and of the states that W_rec reads, on a trained run's scores.
 
     python benchmarks/precision.py --run runs/first --pairs blimp/
 
@@ -89,17 +89,17 @@ def last_states(run: esnlm.Run, sequences: list[np.ndarray]) -> np.ndarray:
 
 
 def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns log p of every token after the first of each sequence, and the last state of each, (sequences, N).
+    """Returns log p of all tokens but the first of each sequence, and the last state of each, (sequences, N).
 
     Both are in float64 NumPy, of one layer of reservoir.
 
     Raises:
-        InputError: the model is another one.
+        InputError: the model is not supported.
     """
     reservoir = getattr(model, "reservoir", None)
     is_known = isinstance(reservoir, Reservoir) and reservoir.embedding is None
     is_known = is_known and reservoir.update_rule == "leaky_output" and reservoir.activation in ("tanh", "relu")
-    line = "the run has another model: float64 is worked out for one layer of reservoir without an embedding, with the update rule"
+    line = "the run has another model: float64 supports one layer without an embedding, with the update rule"
     if not is_known:
         raise InputError(f"{line} leaky_output and tanh or relu; give such a run")
     readout = model.readout

@@ -1,17 +1,17 @@
-"""One time step, h' = (1 - a) h + a tanh(W_rec h + W_in u): esnlm's kernels against everyone else's.
+"""One time step, h' = (1 - a) h + a tanh(W_rec h + W_in u): esnlm's kernels against other libraries.
 
     python benchmarks/recurrence.py
     python benchmarks/recurrence.py --sizes 4096 --slots 1 32 256 --rounds 9
 
-All have the same float32 matrices (32 nonzeros a row), start states and tokens. Everyone takes some steps in a row as
-their users would, JAX in one compiled loop and the others in a Python loop. A step is the mean of those. The final
-states are compared with SciPy's in float64. The floor is W_rec read once (values and indices) and h read and written, at
-the copy bandwidth measured in the same run. Where that fits into a cache the share can pass 1.
+All have the same float32 matrices (32 nonzeros per row), start states and tokens. Each takes some steps in a row like
+its users, JAX in one compiled loop and the others in a Python loop, and the mean step is reported. The final states are
+compared with SciPy's in float64. The floor is the time to read W_rec once (values and indices) and to read and write h,
+at the copy bandwidth measured in the same run. If these fit into a cache, the share can exceed 1.
 
-PyTorch has a process of its own, since its threads and JAX's would wait for each other; to ask it costs a tenth of a millisecond for
-all steps.
+PyTorch has its own process, since its threads and JAX's would wait for each other; a call to it for all steps takes a
+tenth of a millisecond.
 
-reservoirpy runs one sequence at a time: its own step is called once a slot.
+reservoirpy runs one sequence at a time: its step is called once per slot.
 
 Writes recurrence.json and .md under --out.
 """
@@ -41,7 +41,7 @@ except ImportError:
     reservoirpy = None
 
 BASELINE = "esnlm"
-VOCAB_SIZE = 256  # small: the input is no part of the question, and reservoirpy wants it one-hot
+VOCAB_SIZE = 256  # small, since the input is not measured, and reservoirpy needs it one-hot
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -80,7 +80,7 @@ def measure_step(
     args: argparse.Namespace,
     copy_bandwidth: float,
 ) -> dict:
-    """Returns one row: every contender at one N and B."""
+    """Returns one row: all contenders at one N and B."""
     reservoir, compute = run.model.reservoir, run.config.compute
     size, nonzeros = reservoir.state_size, reservoir.w_rec.nse
     steps = min(args.steps, max(2, (1 << 26) // (size * slots)))
@@ -110,7 +110,7 @@ def measure_step(
 
 
 def start(size: int, slots: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns states (N, B) float32 and tokens (T, B) int32 to begin with."""
+    """Returns initial states (N, B) float32 and tokens (T, B) int32."""
     rng = np.random.default_rng(1)
     h = 2 * rng.random((size, slots), dtype=np.float32) - 1
     return h, rng.integers(0, VOCAB_SIZE, (steps, slots)).astype(np.int32)
@@ -123,7 +123,7 @@ def floor_seconds(reservoir: Reservoir, slots: int, copy_bandwidth: float) -> fl
 
 
 def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
-    """Returns which contenders are left out, and why: those that gather a float for each nonzero and slot, if too many."""
+    """Returns skipped contenders with the reason: they would gather too many floats, one per nonzero and slot."""
     gathered = 4e-9 * nonzeros * slots
     names = ["esnlm bcoo", "jax BCOO"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
     return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}
@@ -133,7 +133,7 @@ def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
 
 
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
-    """Returns {name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
+    """Returns {name: (step, its operands)} for all kernels of esnlm, and for the recurrence in plain BCOO."""
     kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
     found = {f"esnlm {kernel}": (esnlm_step, reservoir.for_device(kernel)) for kernel in kernels}
     plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
@@ -161,10 +161,10 @@ def plain_step(operands, h, tokens):
 
 
 def dense_operands(reservoir: Reservoir, precision: str) -> tuple:
-    """Returns (step, its operands) of a dense product in a precision."""
+    """Returns (step, its operands) for a dense product in a precision."""
     w_rec = reservoir.w_rec.todense()
     if precision == "bf16":
-        w_rec = w_rec.astype(jnp.bfloat16)  # once, and not in each step
+        w_rec = w_rec.astype(jnp.bfloat16)  # once, instead of in each step
     return partial(dense_step, precision=precision), (w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
 
 
@@ -211,7 +211,7 @@ class TorchWay:
         self.reservoir = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=degree).model.reservoir
 
     def begin(self, slots: int, steps: int) -> None:
-        """Gets ready to take so many steps of so many slots."""
+        """Prepares `steps` steps of `slots` slots."""
         self.take_steps = torch_steps(self.reservoir, *start(self.reservoir.state_size, slots, steps))
 
     def run(self, i: int) -> None:
@@ -219,16 +219,16 @@ class TorchWay:
         self.final = self.take_steps(i)
 
     def states(self) -> np.ndarray:
-        """Returns the states (N, B) after them."""
+        """Returns the final states (N, B)."""
         return as_numpy(self.final)
 
 
 class JaxWays:
-    """Steps of one library, for benchmarks/gpu_parts.py, which gives it a process of its own: esnlm's kernels, and dense products.
+    """Steps of one library in its own process, for benchmarks/gpu_parts.py: esnlm's kernels, and dense products.
 
     Args:
         slots: B.
-        steps: in a row.
+        steps: number of steps in a row.
     """
 
     def __init__(self, slots: int, steps: int):
@@ -251,7 +251,7 @@ class JaxWays:
         return {name: jax_steps(*own, h, tokens, self.slots) for name, own in ways.items()}
 
     def time(self, size: int) -> dict:
-        """Returns ms a step of each way, its error over the largest state, and the bytes that are read and written at least and gathered."""
+        """Returns ms per step by contender, errors over the largest state, and the minimum and gathered bytes."""
         reservoir = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=min(32, size // 4)).model.reservoir
         h, tokens = start(size, self.slots, self.steps)
         truth, final = scipy_steps(reservoir, h[:, :4], tokens[:, :4], np.float64)(0), {}
@@ -310,7 +310,7 @@ def lines_of(row: dict) -> list[str]:
         [name, 1e3 * r["median_s"], 1e3 * r["min_s"], 1e3 * r["max_s"], r["slower"], r["share_of_floor"], r["error"]]
         for name, r in results
     ]
-    head = ["", "ms a step", "least", "most", f"x {BASELINE}", "floor / time", "error"]
+    head = ["", "ms per step", "least", "most", f"x {BASELINE}", "floor / time", "error"]
     return [title, "", *measure.table(head, cells), *(f"- {k}: {v}" for k, v in row["left_out"].items()), ""]
 
 
@@ -319,7 +319,7 @@ def markdown(record: dict) -> list[str]:
     absent += [] if measure.torch is not None else ["torch is not installed"]
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
-        "Milliseconds a step, medians of rounds in which the contenders take turns; float32, the same matrices.",
+        "Milliseconds per step, medians of rounds in which the contenders take turns; float32, the same matrices.",
         "`esnlm` is what a run uses: its choice of kernel, in blocks of slots that fit the cache; kernels by name take",
         "all slots at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
         f"Copy bandwidth in GB/s, read and written: {copies}.",

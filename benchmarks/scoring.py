@@ -1,4 +1,4 @@
-"""Minimal pairs scored a second: esnlm, which evaluates each distinct prefix once, against padded batches.
+"""Minimal pairs scored per second: esnlm, which evaluates each distinct prefix once, against padded batches.
 
     python benchmarks/scoring.py --pairs data/blimp --tokenizer gpt2 --limit 4000
     python benchmarks/scoring.py
@@ -7,7 +7,7 @@
     plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same recurrence kernel
     plain torch    the same in PyTorch: torch.sparse, a Python loop over time, torch.log_softmax
 
-The readout is untrained, which changes no time. Each contender scores all sentences in its turn, and their
+The readout is untrained, which does not change the time. Each contender scores all sentences in its turn, and the
 log-probabilities are compared.
 
 Writes scoring.json and .md under --out.
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> dict:
 
 
 def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
-    """Returns the sentences as ids, good and bad in turn, and the vocabulary's size."""
+    """Returns the sentences as ids, good and bad in turn, and the vocabulary size."""
     if args.pairs is None:
         return draw_pairs(args.limit // 2, args.vocab, seed=0), args.vocab
     pairs = measure.spread(minimal_pairs.load([Path(path) for path in args.pairs]), args.limit // 2)
@@ -66,7 +66,7 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
 
 
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace) -> dict:
-    """Returns the speed of every contender, and what they scored."""
+    """Returns the speed and the scores of each contender."""
     run = untrained.initialize(args.size, vocab_size, args.rank)
     cell, params = run.model.for_device(run.config.compute).cell, run.model.params["readout"]
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
@@ -126,7 +126,7 @@ def _plain_jax(cell, params, inputs, targets, mask):
 
 
 class PlainTorch:
-    """PyTorch on the same batches, in a process of its own, since its threads and JAX's would wait for each other."""
+    """PyTorch on the same batches, in its own process, since its threads and JAX's would wait for each other."""
 
     def __init__(self, size: int, vocab_size: int, rank: int, batches: list):
         measure.set_up()

@@ -14,7 +14,7 @@ SHORTEST = 6  # tokens with BOS and EOS, as in Ueda et al. 2025a
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences, the plans of some epochs of them, and the prefetch windows of these that are measured."""
+    """Sentences, the plans of some epochs of them, and the prefetch windows to measure."""
 
     store: TokenStore
     epochs: list[EpochPlan]
@@ -67,11 +67,11 @@ def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
 
 
 def predictions(sentences: list[np.ndarray]) -> int:
-    """Returns how many tokens are predicted."""
+    """Returns the number of predicted tokens."""
     return sum(len(sentence) - 1 for sentence in sentences)
 
 
 def real_share(padded_batches: list[list[np.ndarray]]) -> float:
-    """Returns the share of the positions of padded batches that hold a real prediction."""
+    """Returns the share of positions in padded batches with a real prediction."""
     padded = sum(len(batch) * (max(map(len, batch)) - 1) for batch in padded_batches)
     return sum(map(predictions, padded_batches)) / padded

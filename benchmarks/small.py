@@ -1,11 +1,12 @@
-"""Small reservoirs for real-valued series beside reservoirpy: a fit, a step of the closed loop, a grid of fits.
+"""Small reservoirs for real-valued series, compared with reservoirpy: a fit, a step of the closed loop, a grid of fits.
 
     OMP_NUM_THREADS=1 python benchmarks/small.py --rounds 7
 
-Both draw a reservoir, run 1,500 steps of the Mackey-Glass sequence, fit a ridge readout of a given penalty and predict 500 more, with 500
-units; go on alone for 100 steps; and do 24 such fits with 100 units. They take turns, and figures are medians over the rounds, in seconds
-of the clock. Each round draws new reservoirs. The first turn of each, which imports and compiles, is `first_s`; give it twice, for
-JAX_COMPILATION_CACHE_DIR empty and full. It needs reservoirpy. Writes small.json and .md under --out.
+Both draw a reservoir of 500 units, run 1,500 steps of the Mackey-Glass sequence, fit a ridge readout with a given
+penalty and predict 500 more; run 100 steps of the closed loop; and do 24 such fits with 100 units. They take turns.
+Times are wall-clock medians over the rounds; each round draws new reservoirs. The first turn, which imports and
+compiles, is `first_s`; run the command twice, with JAX_COMPILATION_CACHE_DIR empty and full. It needs reservoirpy.
+Writes small.json and .md under --out.
 """
 
 import sys

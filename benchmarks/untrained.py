@@ -1,4 +1,4 @@
-"""Untrained echo state networks to measure with: what a model has learned does not change its speed."""
+"""Untrained echo state networks for measurements, since training does not change the speed of a model."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -16,14 +16,14 @@ from esnlm.reservoir.weights import ReservoirConfig
 
 
 def initialize(size: int, vocab_size: int, rank: int, *, degree: float = 32, **compute: object) -> esnlm.Run:
-    """Returns a run of no directory and no text, with random weights from the seed 0. It scores token ids.
+    """Returns a run without directory and text, with random weights from seed 0. It scores token ids.
 
     Args:
         size: N.
         vocab_size: V.
         rank: r.
-        degree: mean nonzeros of a row, at most N.
-        compute: settings of ComputeConfig; the device chooses the others.
+        degree: mean nonzeros per row, at most N.
+        compute: settings of ComputeConfig; the others are chosen for the device.
     """
     reservoir = ReservoirConfig(size, mean_degree=min(degree, size))
     model = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank))

@@ -2,9 +2,9 @@
 
 python docs/write_settings.py > docs/settings.md
 
-A setting is a field of a dataclass. Its meaning is the comment beside the field, or above it. A symbol of a paper stands there
-in brackets, [rho_rec], and a paper in parentheses, (Ueda et al. 2025b). A symbol without a paper is of the paper that the
-class names in its docstring. What a setting may be is its annotation.
+A setting is a field of a dataclass. The comment beside or above the field gives its meaning. A paper's symbol stands
+there in brackets, [rho_rec], and the paper in parentheses, (Ueda et al. 2025b). A symbol without a paper belongs to the
+paper named in the docstring of the class. The annotation gives the values that a setting may have.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ from esnlm.settings import choice_of, section_of
 HEAD = """# Every setting
 
 A configuration is a YAML file of these settings, in sections. `--section.key value` on the command line wins over the file:
-`--model.reservoir.state_size 2048`. What is left out has the default.
+`--model.reservoir.state_size 2048`. A setting left out has its default.
 
-Some sections are of several kinds, with settings of their own: `data.kind` ({data}), `model.family` ({model}),
-`model.reservoir.topology.kind` ({topology}) and `training.kind` ({training}). The first one is the default. Papers are cited as in the
-[references](references.md); a symbol in brackets is the paper's. This page is made by
+Some sections come in several kinds, each with its own settings: `data.kind` ({data}), `model.family` ({model}),
+`model.reservoir.topology.kind` ({topology}) and `training.kind` ({training}). The first kind is the default. Papers are
+cited as in the [references](references.md); a symbol in brackets is the paper's. This command writes the page:
 `python docs/write_settings.py > docs/settings.md`.
 
     run: runs/mine
@@ -46,16 +46,16 @@ Some sections are of several kinds, with settings of their own: `data.kind` ({da
 """
 CITED = r"[A-Z][\w-]+(?: and [A-Z][\w-]+| et al\.)? \d{4}[a-z]?"
 PAPER = rf"\(({CITED})\)"  # in the comment beside a setting
-# Those that stand in a module of esnlm, and none that a program made of a function.
+# The topologies that are classes of a module of esnlm; a topology that a program makes of a function is not.
 OWN_TOPOLOGIES = {
     kind: of for kind, of in sorted(TOPOLOGIES.items()) if hasattr(sys.modules[of.__module__], of.__name__)
 }
-TYPES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "names with numbers"}
+TYPES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "names with integers"}
 BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
 class Section(NamedTuple):
-    """Settings that stand together."""
+    """A section of settings."""
 
     title: str
     key: str  # of the section, with a dot at its end, or empty
@@ -63,7 +63,7 @@ class Section(NamedTuple):
 
 
 def sections() -> Iterator[Section]:
-    """Yields every section of a configuration, once for each kind that it can be."""
+    """Yields every section of a configuration, once for each of its kinds."""
     yield Section("The run", "", Experiment)
     for kind, source in SOURCES.items():
         yield Section(f"data, kind: {kind}", "data.", source)
@@ -82,7 +82,7 @@ def sections() -> Iterator[Section]:
 
 
 def inner_sections(of: type, key: str, where: str) -> Iterator[Section]:
-    """Yields the sections within a section, but for those of a chosen kind, and the reservoir, which several families have."""
+    """Yields the sections within a section, except those with a kind and the reservoir, which several families have."""
     for name, hint in typing.get_type_hints(of, include_extras=True).items():
         inner = section_of(hint)
         if inner is not None and choice_of(hint) is None and inner is not ReservoirConfig:
@@ -101,7 +101,7 @@ def page() -> str:
         parts.append(f"## {section.title}\n\n{text}\n")
         rows = list(settings(section))
         if rows:
-            head = "| setting | default | may be | meaning | paper |\n| --- | --- | --- | --- | --- |"
+            head = "| setting | default | values | meaning | paper |\n| --- | --- | --- | --- | --- |"
             parts.append("\n".join([head, *rows]) + "\n")
         else:
             parts.append("It has no settings of its own.\n")
@@ -128,10 +128,10 @@ def settings(section: Section) -> Iterator[str]:
 
 
 def comments_of(kind: type) -> dict[str, str]:
-    """Returns the comment of each field: the lines of comments above it, and what stands behind it on its line.
+    """Returns the comment of each field: the comment lines above it, and the comment at the end of its line.
 
     Raises:
-        ValueError: a field has none.
+        ValueError: a field has no comment.
     """
     found: dict[str, str] = {}
     for each in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
@@ -139,12 +139,12 @@ def comments_of(kind: type) -> dict[str, str]:
         for line in inspect.getsource(each).splitlines():
             beside = re.match(r"    (\w+): [^#]*?(?:  # (.*))?$", line)
             if beside and beside[1] in inspect.get_annotations(each):
-                found[beside[1]] = " ".join([*above, beside[2] or ""]).strip()
-            above = [*above, line.removeprefix("    # ").rstrip(".")] if line.startswith("    # ") else []
+                found[beside[1]] = " ".join([*above, beside[2] or ""]).strip().removesuffix(".")
+            above = [*above, line.removeprefix("    # ")] if line.startswith("    # ") else []
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         if not found.get(field.name) and field.name not in ("kind", "family") and not is_section(hints[field.name]):
-            raise ValueError(f"{kind.__module__}.{kind.__name__}.{field.name}: say beside it, in a comment, what it is")
+            raise ValueError(f"{kind.__module__}.{kind.__name__}.{field.name}: describe the setting in a comment")
     return found
 
 
@@ -171,7 +171,7 @@ def shown(value: Any) -> str:
 
 
 def allowed(hint: Any) -> str:
-    """Returns what a setting may be: its type and bounds, or its choices."""
+    """Returns the values that a setting may have: its type and bounds, or its choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         bounds = [bound for each in hint.__metadata__ if isinstance(each, FieldInfo) for bound in each.metadata]

@@ -1,4 +1,4 @@
-"""How much memory there is, and how much of it is in use: that of the machine, and that of the device."""
+"""Available memory and memory in use, of the machine and of the device."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ import jax
 
 
 class MemoryUse(NamedTuple):
-    """Bytes in use now and at most. On a CPU they are those of the process, of which the system knows the peak only."""
+    """Bytes in use now and at the peak. On a CPU they are the process's, for which only the peak is known."""
 
     now: int | None
     peak: int
 
     @property
     def values(self) -> dict[str, int]:
-        """Returns them under their names in metrics.jsonl."""
+        """Returns the bytes under their names in metrics.jsonl."""
         return ({} if self.now is None else {"memory_bytes": self.now}) | {"peak_memory_bytes": self.peak}
 
     def __str__(self) -> str:
@@ -26,7 +26,7 @@ class MemoryUse(NamedTuple):
 
 
 def memory_use() -> MemoryUse:
-    """Returns the memory in use of the fullest device of this process, or of the process if it computes on a CPU."""
+    """Returns the memory in use on the fullest device of this process, or in the process if it computes on a CPU."""
     found = [statistics for statistics in _device_statistics() if "peak_bytes_in_use" in statistics]
     if found:
         return MemoryUse(*(max(each[name] for each in found) for name in ("bytes_in_use", "peak_bytes_in_use")))
@@ -35,17 +35,17 @@ def memory_use() -> MemoryUse:
 
 
 def device_memory() -> int:
-    """Returns the bytes that JAX may use on a device; on a CPU all that this process may use."""
+    """Returns the bytes that JAX may use on a device; on a CPU the bytes that this process may use."""
     return min((each["bytes_limit"] for each in _device_statistics() if "bytes_limit" in each), default=total_memory())
 
 
 def total_memory() -> int:
-    """Returns the bytes of memory that this process and its children may use, of the machine's or of its cgroup's."""
+    """Returns the bytes that this process and its children may use: the machine's memory or the cgroup's limit."""
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_cgroup_limits()])
 
 
 def _device_statistics() -> list[dict[str, Any]]:
-    """Returns the devices' statistics of their memory; those of a CPU are empty."""
+    """Returns the memory statistics of the devices; empty ones on a CPU."""
     return [each.memory_stats() or {} for each in jax.local_devices()]
 
 

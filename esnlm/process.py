@@ -1,4 +1,4 @@
-"""How a command's process ends: its exit status, and errors in one line on standard error."""
+"""The end of a command's process: its exit status, and one-line errors on standard error."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.io.console import end_status
 
-# The errors of the system that the user can mend, wherever they come from. Others are faults of the program.
+# System errors that the user can fix, wherever they come from. Others are bugs.
 MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
 
@@ -28,20 +28,20 @@ def exit_with(main: Callable[[], int | None]) -> int:
     warnings.formatwarning = _spell_warning
     compilation_cache.use()
     status = _flushed(_run(main))
-    if group.count() > 1:  # It leaves without the others, for which JAX's own end would wait.
+    if group.count() > 1:  # It ends without the others; JAX's own end would wait for them.
         os._exit(status)
     return status
 
 
 def _run(main: Callable[[], int | None]) -> int:
-    """Calls a command, says what was wrong, and returns the status."""
+    """Calls a command, prints an error if it fails, and returns the status."""
     try:
         status = main() or 0
         group.finish()
         return status
-    except SystemExit as end:  # of --help and wrong arguments
+    except SystemExit as end:  # from --help and wrong arguments
         return int(end.code or 0)
-    except BrokenPipeError:  # whoever reads with `head` has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         return 0
     except KeyboardInterrupt:
         return _end(130, "interrupted")
@@ -61,18 +61,18 @@ def _run(main: Callable[[], int | None]) -> int:
 
 
 def _flushed(status: int) -> int:
-    """Writes what is left of standard output, and returns the status of the command."""
+    """Flushes standard output and returns the status of the command."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would flush again at exit
         if not isinstance(error, BrokenPipeError):
             return status or _end(2, f"error: standard output: {error.strerror}")
     return status
 
 
 def _end(status: int, line: str) -> int:
-    """Prints why a command failed, lets the other processes of the run end, too, and returns the status."""
+    """Prints why a command failed, ends the other processes of the run, too, and returns the status."""
     end_status()
     print(line, file=sys.stderr)
     if status == 2:
@@ -81,6 +81,6 @@ def _end(status: int, line: str) -> int:
 
 
 def _spell_warning(message: Warning | str, *_: Any, **__: Any) -> str:
-    """Returns what Python prints for a warning of the module `warnings`."""
+    """Formats a warning of the module `warnings` as one line."""
     end_status()
     return f"warning: {message}\n"

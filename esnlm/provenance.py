@@ -1,4 +1,4 @@
-"""What made a report: command, versions and machine."""
+"""The provenance of a report: command, versions and machine."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from esnlm.versions import version
 
 
 def provenance(command: str | None, *packages: str) -> dict:
-    """Returns the command as it was typed (None in Python), the machine, and versions of esnlm, JAX, NumPy and `packages`."""
+    """Returns the command as typed (None in Python), the machine, and versions of esnlm, JAX, NumPy and `packages`."""
     names = ("esnlm", "jax", "numpy", *packages)
     return {
         "command": command,

@@ -1,12 +1,12 @@
-"""Random numbers by name: every part of a run takes them from another stream.
+"""Random numbers by name: every part of a run has its own stream.
 
-A stream is a NumPy generator that is seeded with the run's seed and the number of the stream. Changing one part of a
-model therefore leaves the random numbers of every other part as they were. Of a deep readout all trained arrays are one part:
-another n-gram table or gated network draws those behind it anew. The numbers below are part of what a seed
-means: a number that is in use must never change, and a new part takes a new number.
+A stream is a NumPy generator, seeded with the run's seed and the number of the stream. So changing one part of a model
+does not change the random numbers of the others. All trained arrays of a deep readout are one part: adding an n-gram
+table or a gated network redraws the arrays after it. The numbers below define what a seed means: a number in use must
+never change, and a new part takes a new number.
 
-Measurements on a run are no part of it, and have a seed of their own. A diagnosis takes its numbers from a stream, too, so that what
-drives a reservoir is not what it was drawn from. Bootstraps need no stream.
+Measurements on a run are not part of it and have their own seed. A diagnosis also uses a stream, so that the inputs of
+a reservoir are independent of its weights. Bootstraps need no stream.
 """
 
 from enum import IntEnum
@@ -15,7 +15,7 @@ import numpy as np
 
 from esnlm.errors import InputError, whole_number
 
-LARGEST_SEED = 2**32 - 1  # A seed of two words of 32 bits would be one word and the number of a stream.
+LARGEST_SEED = 2**32 - 1  # A seed with two 32-bit words would look like a one-word seed with a stream's number.
 
 
 class Stream(IntEnum):
@@ -43,7 +43,7 @@ class Stream(IntEnum):
     DIAGONAL = 27  # diagonal linear units
     GRU = 28  # a frozen GRU
     ATTENTION = 29  # frozen keys
-    MEASUREMENT = 30  # what a diagnosis draws: its seed is not the run's
+    MEASUREMENT = 30  # draws of a diagnosis, whose seed is not the run's
 
 
 def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list[int]:
@@ -60,7 +60,7 @@ def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list
 
 
 def check_seed(seed: int) -> None:
-    """Raises InputError for a seed that nothing new may begin with."""
+    """Raises InputError for a seed that new runs may not use."""
     whole_number("seed", seed, f"give a whole number from 0 to {LARGEST_SEED}")
     if not 0 <= seed <= LARGEST_SEED:
         raise InputError(f"seed is {seed}: it must be from 0 to {LARGEST_SEED}")

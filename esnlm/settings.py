@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses whose types and ranges are checked wherever they are made, in Python or from a file."""
+"""Settings: frozen dataclasses with checked types and ranges, whether made in Python or from a file."""
 
 import dataclasses
 import re
@@ -29,13 +29,13 @@ SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads
 def settings(section: type[Section]) -> type[Section]:
     """Makes a class a frozen dataclass with checked fields.
 
-    Rules between fields belong into `__post_init__`, which raises a ValueError whose text begins with the name of a field.
+    Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's name.
     """
     return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
 
 
 class Choice(NamedTuple):
-    """Marks a field whose own setting `key` chooses its class: `Annotated[Topology, Choice(TOPOLOGIES, "kind", "ring")]`."""
+    """Marks a field whose own `key` chooses its class: `Annotated[Topology, Choice(TOPOLOGIES, "kind", "ring")]`."""
 
     classes: Mapping[str, type]
     key: str
@@ -43,17 +43,17 @@ class Choice(NamedTuple):
 
 
 class CommandLine(str):
-    """A value as the command line gives it, not yet read."""
+    """A value from the command line, not yet parsed."""
 
 
 def build(section: type[Section], tree: Mapping[str, Any], path: str = "", where: str = "") -> Section:
-    """Returns a section of settings from nested mappings of plain values. What is left out has its default.
+    """Returns a section of settings from nested mappings of plain values. Settings left out have their defaults.
 
     Args:
         section: a class made by `settings`.
         tree: its settings by name.
-        path: of the section, with a dot at its end, to name settings in errors.
-        where: the settings come from, a file for example, to begin an error with.
+        path: path of the section, with a dot at its end, to name settings in errors.
+        where: source of the settings, such as a file, to begin an error with.
 
     Raises:
         InputError: a name is unknown, or a value has the wrong type or range.
@@ -88,19 +88,19 @@ def setting_names(section: type) -> list[str]:
 
 
 def spell(value: Any) -> str:
-    """Returns a value as a file would have it."""
+    """Returns a value as in a configuration file."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def section_of(hint: Any) -> Any:
-    """Returns the dataclass that a field of this type holds, None if it holds a plain value."""
+    """Returns the dataclass in a field of this type; None if the field holds a plain value."""
     return next((each for each in _alternatives(hint) if dataclasses.is_dataclass(each)), None)
 
 
 def choice_of(hint: Any) -> Choice | None:
-    """Returns how the class of a field of this type is chosen, None if it is not."""
+    """Returns the Choice of a field of this type; None if its class is fixed."""
     return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Choice)), None)
 
 
@@ -109,7 +109,7 @@ def _begin(where: str) -> str:
 
 
 def _value(hint: Any, value: Any, name: str, where: str) -> Any:
-    """Returns a value for a field: a section, or what pydantic is to check."""
+    """Returns a value for a field: a section, or a plain value for pydantic to check."""
     choice, section = choice_of(hint), section_of(hint)
     if choice is None and section is None:
         return _from_text(hint, value) if isinstance(value, CommandLine) else _plain(hint, value)
@@ -132,7 +132,7 @@ def _value(hint: Any, value: Any, name: str, where: str) -> Any:
 
 
 def _from_text(hint: Any, text: CommandLine) -> Any:
-    """Returns a value of the command line: a text if the setting is one, else what YAML makes of it."""
+    """Parses a value from the command line: a string if the setting is one, otherwise YAML."""
     kinds = _alternatives(hint)
     if tuple not in kinds and (str in kinds or any(isinstance(each, str) for each in kinds)):
         return None if text == "null" and type(None) in kinds else str(text)
@@ -143,7 +143,7 @@ def _from_text(hint: Any, text: CommandLine) -> Any:
 
 
 def _plain(hint: Any, value: Any) -> Any:
-    """Returns a value of a file with tuples for lists, and with its numbers as numbers."""
+    """Returns a value from a file with lists as tuples, and with numbers like 1e-3 as numbers."""
     if isinstance(value, list | tuple | range):
         return tuple(_plain(hint, each) for each in value)
     if isinstance(value, str) and float in _alternatives(hint) and SCIENTIFIC.fullmatch(value):
@@ -154,7 +154,7 @@ def _plain(hint: Any, value: Any) -> Any:
 
 
 def _alternatives(hint: Any) -> list[Any]:
-    """Returns the types, and the values of literals, that a hint allows, those inside tuples among them."""
+    """Returns the types and literal values that a hint allows, including those inside tuples."""
     origin = typing.get_origin(hint)
     if origin is Annotated:
         return _alternatives(typing.get_args(hint)[0])

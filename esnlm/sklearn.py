@@ -1,8 +1,8 @@
-"""Echo state networks for real-valued sequences as scikit-learn's estimators. It needs esnlm[sklearn].
+"""Echo state networks for real-valued sequences as scikit-learn estimators. It needs esnlm[sklearn].
 
-The reservoir is that of `esnlm.Reservoir`, in float64. What is fitted is a ridge regression on (u, x), the input and the
-state, with an intercept. It is found from sums over the states, which are computed piece by piece: no more of them exist at once than
-those of some thousand steps, or of the longest of `predicts="sequences"`.
+The reservoir is an `esnlm.Reservoir` in float64. The fit is a ridge regression on (u, x), the input and the state, with
+an intercept. It uses sums over the states, computed piece by piece: only the states of some thousand steps, or of the
+longest sequence with `predicts="sequences"`, are in memory at once.
 
 Example:
     from esnlm.sklearn import ReservoirRegressor
@@ -41,11 +41,11 @@ except ImportError:
 
 
 class _ReservoirEstimator(BaseEstimator):
-    """The reservoir, and the ridge regression on its states. The arguments are described at ReservoirRegressor."""
+    """The reservoir and the ridge regression on its states. See ReservoirRegressor for the arguments."""
 
-    _default = "steps"  # of `predicts`
+    _default = "steps"  # default of `predicts`
     _sums: RidgeSums
-    _end: Any  # with carry_state: the state in which the last sequence ended
+    _end: Any  # with carry_state: the final state of the last sequence
     _rng: np.random.Generator
     partial_fit: Callable[..., Self]
 
@@ -84,23 +84,23 @@ class _ReservoirEstimator(BaseEstimator):
 
     @property
     def _of_steps(self) -> bool:
-        """Whether a target belongs to each step, and not to a whole sequence."""
+        """Whether each step has a target, instead of each sequence."""
         return (self.predicts or self._default) == "steps"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits it anew, and returns it. Raises ValueError if X or y has the wrong shape, or a number that is not finite."""
+        """Fits the estimator and returns it. Raises ValueError if X or y has a wrong shape or nonfinite numbers."""
         self.__dict__.pop("_sums", None)
         return self.partial_fit(X, y)
 
     def states(self, X: Any) -> Any:
-        """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for several sequences."""
+        """Returns the states x after each step, (n, N) float64, or a list of these for several sequences."""
         check_is_fitted(self)
         sequences, several, _ = self._read(X)
         found = [self.reservoir_.run(_with_bias(u), self._end)[0] for u in sequences]
         return found if several or not self._of_steps else found[0]
 
     def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray], again: bool) -> None:
-        """Fits the readout to targets (T, L) of each sequence, or [(n, L)] of n whole sequences, beside the earlier ones if `again`."""
+        """Fits the readout to targets (T, L) per sequence, or [(n, L)]; `again` keeps the earlier data."""
         if self._of_steps:
             for u, target in zip(sequences, targets, strict=True):
                 check_consistent_length(u, target)
@@ -138,7 +138,7 @@ class _ReservoirEstimator(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         drawn = Reservoir.draw(
             self.state_size,
-            inputs=inputs + 1,  # the last one is a constant 1
+            inputs=inputs + 1,  # the last input is a constant 1
             spectral_radius=self.spectral_radius,
             leak=self.leak,
             topology=self.topology,
@@ -151,7 +151,7 @@ class _ReservoirEstimator(BaseEstimator):
         self._end, self._sums, self._rng = None, RidgeSums(outputs), np.random.default_rng(seed)
 
     def _outputs(self, X: Any) -> Any:
-        """Returns W (u, x) + b: (T, L) of one sequence or a list of such, or (n, L) of n whole sequences."""
+        """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole sequences."""
         check_is_fitted(self)
         sequences, several, _ = self._read(X)
         found: list[list[np.ndarray]] = [[] for _ in sequences]
@@ -163,12 +163,12 @@ class _ReservoirEstimator(BaseEstimator):
         return parts if several else parts[0]
 
     def _pieces(self, sequences: list[np.ndarray], start: Any) -> Iterator[tuple[int, int, np.ndarray, Any]]:
-        """Yields (i, first, h, end): what the readout sees of sequence i from a step on, and the state that it ends in.
+        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and the final state.
 
-        h is (u, x) of each step, or of a whole sequence those of its last step beside the means of all. Short sequences are read side by
-        side, without an end, unless they carry a state.
+        h is (u, x) of each step, or for a whole sequence (u, x) of the last step and the means over all steps. Short
+        sequences are read side by side, without a final state, unless they carry a state.
         """
-        most = max(1, BLOCK // 2 // self.state_size)  # steps
+        most = max(1, BLOCK // 2 // self.state_size)  # time steps
         alone = self._of_steps and (self.carry_state or max(map(len, sequences)) > most)
         for i, u in enumerate(sequences if alone else []):
             state = start
@@ -183,7 +183,7 @@ class _ReservoirEstimator(BaseEstimator):
                 yield i, 0, h if self._of_steps else np.hstack([h[-1:], h.mean(axis=0, keepdims=True)]), None
 
     def _counted(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Returns targets, predictions and weights of all steps that a score counts: without the washout of the fit."""
+        """Returns targets, predictions and weights of all steps that count in a score, without the washout."""
         found = self.predict(X)
         several, skipped = isinstance(found, list), 0 if self.carry_state else self.washout
 
@@ -193,16 +193,16 @@ class _ReservoirEstimator(BaseEstimator):
         return cut(y), cut(found), None if sample_weight is None else cut(sample_weight)
 
     def _read(self, X: Any, reset: bool = False, y: Any = None, **checks: Any) -> tuple[list[np.ndarray], bool, Any]:
-        """Returns the sequences (T, D) of X, whether they are several, and y; in a fit, which resets, with scikit-learn's checks."""
+        """Returns the sequences (T, D) of X, whether X has several, and y; a fit sets `reset`, for checks."""
         if self._is_several(X):
             sequences = [check_array(each, dtype=np.float64) for each in X]
             if reset:
                 check_consistent_length(sequences, y)
                 self.n_features_in_ = sequences[0].shape[1]
-                self.__dict__.pop("feature_names_in_", None)  # of an earlier fit to one table, whose columns had names
+                self.__dict__.pop("feature_names_in_", None)  # from an earlier fit to a table with named columns
             for each in sequences:
                 if each.shape[1] != self.n_features_in_:
-                    raise InputError(f"X has {each.shape[1]} features at a step, and the fit has {self.n_features_in_}")
+                    raise InputError(f"X has {each.shape[1]} features per step, but the fit has {self.n_features_in_}")
             return sequences, True, _by_row(y)
         if reset:
             X, y = validate_data(self, X, y, dtype=np.float64, **checks)
@@ -211,44 +211,44 @@ class _ReservoirEstimator(BaseEstimator):
         return [X] if self._of_steps else [row[:, None] for row in X], False, y
 
     def _is_several(self, X: Any) -> bool:
-        """Returns whether X is several sequences of vectors, and not one array of two axes."""
+        """Returns whether X is several sequences of vectors instead of one array with two axes."""
         if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
             X = list(X)
         if not isinstance(X, list | tuple) or not X:
             return isinstance(X, np.ndarray) and X.ndim == 3
         if self._of_steps and isinstance(X[0], np.ndarray) and X[0].ndim == 1:
-            raise InputError("X is a list of arrays of one axis: give each sequence as (T, 1)")
+            raise InputError("X is a list of arrays with one axis: give each sequence as (T, 1)")
         return np.ndim(X[0]) == 2
 
 
 class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
-    """Predicts a number, or several, at each time step of a sequence, or of each sequence.
+    """Predicts one or more numbers for each time step of a sequence, or for each sequence.
 
     Args:
-        state_size: N, units of the reservoir.
-        spectral_radius: of W_rec.
-        leak: a, one number, or the interval that each unit's is drawn from.
-        mean_degree: nonzeros of a row of an erdos_renyi W_rec; None: 32. Other topologies have their own settings, as in
-            {"kind": "fixed_in_degree", "degree": 10}.
-        topology, activation, update_rule: as in `esnlm.Reservoir.draw`. A pickle needs functions that are registered.
-        input_scale: standard deviation of W_in. Bring the inputs to a size near 1 before (StandardScaler).
-        bias_scale: the same of the weights of a constant input 1.
-        ridge: the penalty, relative to the mean eigenvalue of the covariance of what the readout sees; None: the best one of 1e-9, 1e-8, ..,
-            1 by 4-fold cross-validation, over whole sequences, or over the quarters of a single one.
-        washout: first steps of each sequence that the fit leaves out, and `score`, too, unless carry_state is on. Predictions
-            are made for all steps.
-        predicts: "steps" (of None, in a regressor): a target belongs to each step. X (n, D) is one sequence of n steps in the
-            order of time, and y is (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its
-            last and its mean state. X (n, T) is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be
-            (n, T, D) or a list of n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
-        carry_state: whether predictions of "steps" go on from the state in which the last sequence of the fit ended, as if a
-            series is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0.
-        random_state: of the reservoir; an int gives the same one each time.
+        state_size: N, number of units of the reservoir.
+        spectral_radius: spectral radius of W_rec.
+        leak: a, one number, or the interval from which each unit draws its leak.
+        mean_degree: mean nonzeros per row of an erdos_renyi W_rec; None: 32. Other topologies have other settings, as
+            in {"kind": "fixed_in_degree", "degree": 10}.
+        topology, activation, update_rule: as in `esnlm.Reservoir.draw`. Pickling needs registered functions.
+        input_scale: standard deviation of W_in. Scale the inputs to a size near 1 first (StandardScaler).
+        bias_scale: standard deviation of the weights of a constant input 1.
+        ridge: penalty, relative to the mean eigenvalue of the covariance of the readout's inputs; None: the best of
+            1e-9, 1e-8, .., 1 by 4-fold cross-validation over whole sequences, or over the quarters of a single one.
+        washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`.
+            `predict` returns all steps.
+        predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence of n time steps.
+            "sequences": each sequence has a target, predicted from its last and its mean state. X (n, T) is n
+            sequences of T steps of one number. In both cases y is (n,) or (n, L). X may also be (n, T, D) or a list of
+            n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
+        carry_state: for "steps", whether predictions continue from the final state of the last sequence in the fit, as
+            when a series is cut into a training and a test part; otherwise each sequence begins with the state 0.
+        random_state: seed of the reservoir; an int gives the same reservoir each time.
 
     Attributes:
         reservoir_: the `esnlm.Reservoir`. Its last input is the constant 1.
-        coef_, intercept_: of the readout on (u, x), (L, D + N) and (L,), float64; with predicts="sequences" on (u, x) of the last
-            step and their means over the steps, (L, 2 (D + N)).
+        coef_, intercept_: the readout on (u, x), (L, D + N) and (L,), float64; with predicts="sequences" on (u, x) of
+            the last step and their means over the steps, (L, 2 (D + N)).
         ridge_: the penalty.
 
     Example:
@@ -256,7 +256,7 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
     """
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Fits it to further sequences beside those before, as if `fit` had been given all; with carry_state they continue the last one."""
+        """Adds further sequences to the fit, as if `fit` had got all; with carry_state they continue the last one."""
         again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y, multi_output=True, y_numeric=True)
         parts = y if several and self._of_steps else [y]
@@ -266,18 +266,18 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Returns the predictions in the shape of the y that it was fitted with, (n,) or (n, L) float64, or a list of such."""
+        """Returns predictions in the shape of the fitted y, (n,) or (n, L) float64, or a list of these."""
         return _each(self._outputs(X), lambda found: found[:, 0] if self._flat else found)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns R^2 over the steps of all sequences; 1 is perfect, and predicting the mean scores 0.
 
-        The first `washout` steps of each sequence are not counted, as in the fit, unless carry_state is on. scikit-learn's
-        `scoring=None` calls this method; `scoring="r2"` calls `predict` and counts all.
+        The first `washout` steps of each sequence do not count, as in the fit, unless carry_state is on. scikit-learn's
+        `scoring=None` calls this method; `scoring="r2"` calls `predict` and counts all steps.
 
         Args:
             X, y: as for `fit`.
-            sample_weight: of each target, in the form of y.
+            sample_weight: weight of each target, in the form of y.
         """
         y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(r2_score(y, found, sample_weight=sample_weight))
@@ -289,9 +289,9 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
 
 
 class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
-    """Predicts a class for each sequence, or for each step of one, by a ridge regression onto one-hot classes.
+    """Predicts a class for each sequence, or for each time step, by a ridge regression onto one-hot classes.
 
-    The arguments are those of ReservoirRegressor. By default a class belongs to a whole sequence: `predicts="sequences"`.
+    The arguments are those of ReservoirRegressor. By default each sequence has a class: `predicts="sequences"`.
 
     Attributes:
         classes_: the classes, sorted.
@@ -303,7 +303,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
     _default = "sequences"
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Fits it to further sequences beside those before. The first call may name all `classes`; otherwise it has to have them."""
+        """Adds further sequences to the fit. The first call must have all classes in y or in `classes`."""
         again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y)
         parts = [column_or_1d(each) for each in (y if several and self._of_steps else [y])]
@@ -320,14 +320,14 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         return self
 
     def _tell_apart(self) -> None:
-        """Makes log p of each class, but for what all share, of the scores s that the regression gives them: W and b change.
+        """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term.
 
-        By Bayes' rule, if s is normal about a mean of each class. Means and covariance are of sequences that the fit has not seen. The
-        covariance has a row's worth of that of all s added, so that classes that are never confused get finite scores.
+        This is Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds. One
+        row's worth of the covariance of all s is added, so that classes that are never confused get finite scores.
         """
         m, k = self._sums.held_out_moments(self.ridge_), len(self.classes_)
         n, own, total = m[0, 0], m[0, 1 + k :, None], m[0, 1 : 1 + k] / m[0, 0]
-        spread, sums = m[1 : 1 + k, 1 : 1 + k], m[1 + k :, 1 : 1 + k]  # of s s^T, and of s of each class
+        spread, sums = m[1 : 1 + k, 1 : 1 + k], m[1 + k :, 1 : 1 + k]  # sums of s s^T, and of s per class
         means = (sums + total) / (own + 1)
         within = spread - sums.T @ means - means.T @ sums + (own * means).T @ means
         within += spread / n - np.outer(total, total)
@@ -336,16 +336,16 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         self.coef_, self.intercept_ = a @ self.coef_, a @ self.intercept_ + constant
 
     def decision_function(self, X: Any) -> Any:
-        """Returns log p of each class, but for what all share, (n, classes) float64, or of two classes the difference, (n,); or a list."""
+        """Returns log p up to a common term, (n, classes) float64, for two classes the difference, (n,); or a list."""
         found = self._outputs(X)
         return _each(found, lambda scores: scores[:, 1] - scores[:, 0]) if len(self.classes_) == 2 else found
 
     def predict_proba(self, X: Any) -> Any:
-        """Returns the probability of each class, (n, classes) float64, or a list of such."""
+        """Returns the probability of each class, (n, classes) float64, or a list of these."""
         return _each(self._outputs(X), lambda scores: softmax(scores, axis=1))
 
     def predict(self, X: Any) -> Any:
-        """Returns the class of the highest score, (n,), or a list of such."""
+        """Returns the class with the highest score, (n,), or a list of these."""
 
         def best(scores: np.ndarray) -> np.ndarray:
             return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
@@ -353,13 +353,13 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         return _each(self.decision_function(X), best)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Returns the share of classes that are right, counted as by `ReservoirRegressor.score`."""
+        """Returns the accuracy, counted as in `ReservoirRegressor.score`."""
         y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
 
 def _by_row(y: Any) -> Any:
-    """Returns y, whose rows belong to sequences. A table that is iterated gives its columns."""
+    """Returns y with one item per sequence. Iterating a table would give its columns."""
     return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 

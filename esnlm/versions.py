@@ -1,4 +1,4 @@
-"""Versions of packages: what a number may depend on."""
+"""Versions of packages, which results may depend on."""
 
 from importlib import metadata
 
@@ -6,5 +6,5 @@ ESNLM = "0.2.0"  # setuptools reads it here
 
 
 def version(package: str) -> str:
-    """Returns the version of a package. That of esnlm is known where it runs from a checkout, without being installed."""
+    """Returns the version of a package. For esnlm it also works in a checkout that is not installed."""
     return ESNLM if package == "esnlm" else metadata.version(package)

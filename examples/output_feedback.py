@@ -1,4 +1,4 @@
-"""Jaeger's network for real-valued sequences, whose output is fed back, on the tasks of Jaeger 2001 and on NARMA-10.
+"""Jaeger's network with output feedback for real-valued sequences, on the tasks of Jaeger 2001 and on NARMA-10.
 
     python -m examples.output_feedback --seeds 10 --out signals.md
 
@@ -7,11 +7,11 @@ The equations are those of Jaeger 2001, as summarised by Ichimura 2019 (eq. 1 an
     x(n+1) = (1 - alpha a) x(n) + a f(W_in u(n+1) + W x(n) + W_back y(n)),   f = tanh
     y(n+1) = f_out(W_out x(n+1))
 
-At a = alpha = 1 these are the paper's. In training the teacher's output is fed back (teacher forcing), and W_out is found by
-ridge regression; afterwards `generate` lets the network run on its own output. All is float64: a network that feeds on its own
-output is a loop, and the roundings of float32 would be the floor of its error.
+At a = alpha = 1 these are the paper's. Training feeds back the teacher's output (teacher forcing) and finds W_out by
+ridge regression; then `generate` runs the network on its own output. All arrays are float64: in a loop on its own
+output, float32 rounding would limit the error.
 
-W is drawn by esnlm, as that of any reservoir. `esnlm.Reservoir` and `esnlm.Readout` do the same without feedback.
+esnlm draws W as for any reservoir. `esnlm.Reservoir` and `esnlm.Readout` do the same without feedback.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from examples.series import mackey_glass, narma10, nrmse, sine
 
 
 class State(NamedTuple):
-    """What a network goes on from: its units, and the output that it is fed next."""
+    """The state of a network: its units, and the output to feed back next."""
 
     x: np.ndarray  # (N,)
     y: np.ndarray  # (L,)
@@ -38,7 +38,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """The weights in float64. `dataclasses.replace` puts others in their place."""
+    """The weights in float64; `dataclasses.replace` replaces them."""
 
     w: scipy.sparse.csr_array  # (N, N)
     w_in: np.ndarray  # (N, K); a constant bias is an input like any other
@@ -78,7 +78,7 @@ class Network:
         return np.tanh(found) if self.tanh_output else found
 
     def states(self, u: np.ndarray, teacher: np.ndarray) -> tuple[np.ndarray, State]:
-        """Returns x of each step from 0, (T, N), with the teacher's outputs (T, L) fed back, and the state at the end."""
+        """Returns x of each step from 0, (T, N), with the teacher's outputs (T, L) fed back, and the final state."""
         state, found = State(np.zeros(len(self.w_in)), np.zeros(teacher.shape[1])), []
         for here, taught in zip(u, teacher, strict=True):
             state = State(self.step(state, here), taught)
@@ -88,22 +88,22 @@ class Network:
     def train(
         self, u: np.ndarray, teacher: np.ndarray, washout: int, ridge: float, noise: float = 0.0, seed: int = 0
     ) -> "Network":
-        """Returns the network with the W_out that gives the teacher's outputs after the washout.
+        """Returns the network with W_out fitted to the teacher's outputs after the washout.
 
-        Noise, uniform in -noise .. noise on the outputs that are fed back, makes W_out correct errors of the feedback: of a
-        network that generates, whose loop is not stable without (Jaeger 2001, section 3.4).
+        Uniform noise in -noise .. noise on the fed-back outputs makes W_out correct errors of the feedback. A network
+        that generates needs it for a stable loop (Jaeger 2001, section 3.4).
         """
         fed = teacher + generator(seed, Stream.SIGNAL_FEEDBACK_NOISE).uniform(-noise, noise, teacher.shape)
         target = np.arctanh(teacher[washout:]) if self.tanh_output else teacher[washout:]
         x, penalty = self.states(u, fed)[0][washout:], np.sqrt(ridge) * np.eye(len(self.w_in))
-        # Not by the normal equations: they square the condition, which matters for a network that generates.
+        # Normal equations would square the condition number, which matters for a network that generates.
         w_out = np.linalg.lstsq(
             np.vstack([x, penalty]), np.vstack([target, np.zeros((len(penalty), target.shape[1]))])
         )[0].T
         return dataclasses.replace(self, w_out=w_out)
 
     def generate(self, state: State, u: np.ndarray) -> np.ndarray:
-        """Returns the outputs of a network that runs on its own outputs, (T, L)."""
+        """Returns the outputs of the network running on its own outputs, (T, L)."""
         found = []
         for here in u:
             x = self.step(state, here)
@@ -125,7 +125,7 @@ def follower(seed: int) -> dict[str, float]:
 
 
 def sine_generator(seed: int, noise: float) -> dict[str, float]:
-    """1/2 sin^7(n/5) from nothing but the network's own output."""
+    """1/2 sin^7(n/5) from the network's own output only."""
     y = sine(1400, power=7)
     settings = {"mean_degree": 5, "spectral_radius": 0.88, "feedback_scale": 1.0, "tanh_output": True}
     network = Network.draw(100, 0, **settings, seed=seed).with_signs(seed)
@@ -137,7 +137,7 @@ def sine_generator(seed: int, noise: float) -> dict[str, float]:
 
 
 def mackey(seed: int, trials: int = 20) -> dict[str, float]:
-    """The Mackey-Glass sequence 84 steps ahead: after each of `trials` stretches of 1000 steps the network goes on alone."""
+    """The Mackey-Glass sequence 84 steps ahead: after each of `trials` stretches of 1000 steps it generates."""
     raw = mackey_glass(3000 + trials * 1084)
     y, variance = np.tanh(raw - 1), float(raw.var())
     leaky = {"leak": 0.44, "decay": 0.9, "spectral_radius": 0.79, "mean_degree": 5}
@@ -155,7 +155,7 @@ def mackey(seed: int, trials: int = 20) -> dict[str, float]:
 
 
 def narma(seed: int) -> dict[str, float]:
-    """NARMA-10 by a ring of 400 units, of the lengths of Liang et al. 2022."""
+    """NARMA-10 by a ring of 400 units, with the lengths of Liang et al. 2022."""
     u, y = narma10(6000, seed=2 + seed)  # the scales were chosen on the sequence of seed 1
     u = np.hstack([u, np.ones_like(u)])
     ring = Network.draw(400, 2, topology="ring", spectral_radius=0.87, seed=seed).with_signs(seed)
@@ -194,7 +194,9 @@ def main() -> None:
             lines.append(f"| {title} | {name} | {published[name]:.2g} ({source}) | {np.median(own):.2g} | {spread} |")
             print(lines[-1], flush=True)
     if args.out:
-        page = f"# Real-valued sequences\n\nJaeger's network beside published errors, over {args.seeds} seeds, in float64.\n\n"
+        page = (
+            f"# Real-valued sequences\n\nJaeger's network beside published errors, {args.seeds} seeds, in float64.\n\n"
+        )
         command = f"\n\nCommand: `python -m examples.output_feedback --seeds {args.seeds} --out {args.out}`\n"
         args.out.write_text(page + "\n".join(lines) + command)
 

@@ -1,4 +1,4 @@
-"""Real-valued sequences on which echo state networks are compared, and the error they are compared by."""
+"""Real-valued benchmark sequences for echo state networks, and their error measure."""
 
 import math
 
@@ -15,8 +15,9 @@ def mackey_glass(steps: int, tau: float = 17.0, discard: int = 1000) -> np.ndarr
 
         dy/dt = 0.2 y(t - tau) / (1 + y(t - tau)^10) - 0.1 y(t)
 
-    It is integrated from y(t) = 1.2, t <= 0, by fourth-order Runge-Kutta in steps of 0.1. y(t - tau) at half a step is the cubic
-    through its neighbours and their slopes, so that the whole stays of fourth order. The sequence is chaotic above tau 16.8.
+    It is integrated from y(t) = 1.2, t <= 0, by fourth-order Runge-Kutta in steps of 0.1. y(t - tau) at half a step is
+    the cubic through its neighbours and their slopes, so that the whole stays of fourth order. The sequence is chaotic
+    above tau 16.8.
 
     Args:
         steps: how many numbers.
@@ -48,10 +49,10 @@ def narma10(steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
         y(n+1) = 0.3 y(n) + 0.05 y(n) (y(n) + ... + y(n-9)) + 1.5 u(n-9) u(n) + 0.1,   u ~ U(0, 0.5)
 
-    Beside u(n) stands y(n+1), the first output that u(n) decides. The first steps start from y = 0.
+    Row n has u(n) and y(n+1), the first output that depends on u(n). The sequence starts from y = 0.
 
     Raises:
-        ValueError: the sequence of this seed grows without bound, as those of few seeds do.
+        ValueError: the sequence of this seed diverges, which happens for few seeds.
     """
     u = np.random.default_rng(seed).uniform(0, 0.5, steps + 9)
     y = [0.0] * 10
@@ -63,18 +64,18 @@ def narma10(steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) -> float:
-    """Returns sqrt(mean (found - target)^2 / variance), without a unit. Predicting the mean scores 1.
+    """Returns sqrt(mean (found - target)^2 / variance), which has no unit. Predicting the mean scores 1.
 
     Args:
         found, target: (T,) or (T, L), of one shape.
-        variance: of the signal, where the target is too short to tell; otherwise the target's own, the mean over its L columns.
+        variance: variance of the signal, for a short target; None: the target's variance, averaged over its L columns.
 
     Raises:
         ValueError: the shapes differ, or the target does not vary.
     """
     found, target = np.asarray(found), np.asarray(target)
     if found.shape != target.shape:
-        raise ValueError(f"nrmse: found has the shape {found.shape} and target {target.shape}: give both the same")
+        raise ValueError(f"nrmse: found has shape {found.shape}, but target has {target.shape}: give equal shapes")
     variance = float(np.var(target, axis=0).mean()) if variance is None else variance
     if not variance > 0:
         raise ValueError(f"nrmse: the variance is {variance:g}: it must be above 0; give that of a longer signal")

@@ -2,16 +2,16 @@
 
     python examples/syntaxgym.py --run runs/first number_prep.json [MORE.json ...] [--scoring no-eos] [--out results.json]
 
-A suite has items, an item has conditions (versions of one sentence), and a condition has numbered regions. Its predictions are
-formulas over the surprisals of regions, in bits, with + and -, < > and =, & and | (which bind alike, from left to right), and
-brackets:
+A suite has items, an item has conditions (versions of one sentence), and a condition has numbered regions. Its
+predictions are formulas over the surprisals of regions, in bits, with + and -, < > and =, & and | (of equal precedence,
+from left to right), and brackets:
 
     (6;%mismatch%) > (6;%match%)
     ((7;%np_mismatch%) - (7;%np_match%)) + (6;%vp_mismatch%) > 0
 
 `(6;%match%)` is the surprisal of region 6 in the condition `match`, and `(*;%match%)` that of all regions. An item is right if
 the formula holds, and a tie if it fails only because two values are equal. As in syntaxgym-core, regions are joined by one space,
-which belongs to the region after it, and `=` holds within 0.001 + 0.00001 x. Formulas are parsed, and never run as code.
+which belongs to the following region, and `=` holds within 0.001 + 0.00001 x. Formulas are parsed, not run as code.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Surprisal = Callable[[str, str], float]  # of a region ("6", or "*" for all) and
 SYMBOL = re.compile(
     r"\s*(?:\(\s*(?P<region>\d+|\*)\s*;\s*%(?P<condition>[^%]*)%\s*\)|(?P<number>\d+\.?\d*|\.\d+)|(?P<mark>[-+<>=&|()\[\]]))\s*"
 )
-LEVELS = ("&|", "<>=", "+-")  # the operators, from what binds least
+LEVELS = ("&|", "<>=", "+-")  # the operators, weakest first
 ROUNDED = 1e-12  # [ours] sums that differ by less than this share of their terms are equal: rounding decides nothing
 
 

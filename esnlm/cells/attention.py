@@ -1,9 +1,9 @@
-"""Attention with frozen keys: how alike the state is to the states before it, as features.
+"""Attention with frozen keys: similarities of the state to earlier states, as features.
 
     k_t = P h_t / |P h_t|   for each head, with a frozen random P (d, N), N(0, 1)
-    a_{t,m} = exp(beta k_t . k_{t - m}) / sum over the m' that the sentence has,   m = 1 .. L
+    a_{t,m} = exp(beta k_t . k_{t - m}) / sum over m' = 1 .. L within the sentence,   m = 1 .. L
 
-Queries and keys are one, so that a state attends to those that are like it. The state t - m was followed by the token t - m + 1:
+Queries and keys are the same, so that a state attends to similar states. The token t - m + 1 followed the state t - m:
 esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens, with the weights a. Frozen keys with trained values are
 [ours].
 """
@@ -26,31 +26,31 @@ TINY = 1e-12  # added to the square of |P h|, so that a state of zeros has keys 
 class AttentionConfig:
     """Attention over past states with frozen random keys."""
 
-    heads: Natural = 0  # each with a projection of its own; 0: none
-    window: Count = 16  # L, the states that a head looks back on
-    width: Count = 32  # d, numbers of a key
-    sharpness: NonNegative = 8.0  # beta; 0: all past states weigh alike
+    heads: Natural = 0  # number of heads, each with its own projection; 0: none
+    window: Count = 16  # L, number of past states that a head attends to
+    width: Count = 32  # d, size of a key
+    sharpness: NonNegative = 8.0  # beta, factor of the scores in the softmax; 0: equal weights
 
     @property
     def history(self) -> int:
-        """The last tokens that the trunk needs: those that followed the states of the window."""
+        """Number of last tokens that the trunk needs: those after the states of the window."""
         return self.window if self.heads else 0
 
     @property
     def weights(self) -> int:
-        """The features."""
+        """Number of features."""
         return self.heads * self.window
 
     def initialize(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Returns P of all heads for states of a size, (heads d, N)."""
+        """Returns P of all heads, (heads d, N), for states of size N."""
         return rng.standard_normal((self.heads * self.width, size), np.float32)
 
 
 class Attention(nnx.Module):
-    """A cell above others: their features, and below those the weights a, head by head, (F + heads L, B).
+    """A cell above other cells. Its features are theirs, followed by the weights a, head by head, (F + heads L, B).
 
-    The state is theirs, the keys of the last L + 1 states, the newest first, and how many tokens were read. `projection` is P,
-    (heads d, N), where N are the first features of the cells.
+    The state is the state of these cells, the keys of the last L + 1 states, newest first, and the number of tokens
+    read. `projection` is P, (heads d, N), and reads the first N features of the cells.
     """
 
     def __init__(self, cells: SideBySide, projection: jax.typing.ArrayLike, config: AttentionConfig) -> None:
@@ -86,15 +86,15 @@ class Attention(nnx.Module):
         heads, window = self.config.heads, self.config.window
         keys = keys.reshape(window + 1, heads, self.config.width, -1)
         likeness = (keys[:1] * keys[1:]).sum(axis=2)  # (L, heads, B)
-        # The state t - m is there if the sentence has more than m tokens so far. After its first token no weight is above 0.
+        # The state t - m exists if the sentence has more than m tokens so far. After its first token all weights are 0.
         is_there = jnp.arange(1, window + 1)[:, None, None] < read
         most = jnp.max(likeness, axis=0, where=is_there, initial=-1.0)
         weights = jnp.where(is_there, jnp.exp(self.config.sharpness * (likeness - most)), 0)
-        weights = weights / jnp.maximum(weights.sum(axis=0), 1)  # Where there are states, one of them has exp(0).
+        weights = weights / jnp.maximum(weights.sum(axis=0), 1)  # With any states the sum is at least exp(0).
         return jnp.concatenate([self.cells.output(inner), weights.swapaxes(0, 1).reshape(heads * window, -1)])
 
     def _remember(self, inner: State, state: State) -> State:
-        """Returns the state after one more token, of which the cells have made `inner`."""
+        """Returns the state after one more token, given the new state `inner` of the cells."""
         _, keys, read = state
         projection, heads = self.projection[...], self.config.heads
         h = self.cells.output(inner)[: projection.shape[1]]

@@ -1,10 +1,10 @@
-"""Diagonal linear units: each a fading average of frozen random codes of the tokens, over a time scale of its own.
+"""Diagonal linear units: each a fading average of frozen random codes of the tokens, on its own time scale.
 
     s' = (1 - g) s + g c(u),   g = 1 - exp(-f(u) / tau)
 
-c(u) is the frozen code of the token u, N(0, 1), one number a unit. The time scales tau are spaced evenly in their logarithm,
-from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal if rates depend on the
-token: the selection of Gu and Dao 2023, frozen here [ours]. The features are the averages, each multiplied so that all have
+c(u) is the frozen code of the token u, N(0, 1), one number per unit. The time scales tau are spaced evenly in their
+logarithm, from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal if rates
+depend on the token (the selection of Gu and Dao 2023, frozen here [ours]). The features are the averages, scaled to
 about the variance of a code.
 """
 
@@ -19,12 +19,12 @@ from esnlm.settings import Natural, NonNegative, Positive, settings
 
 @settings
 class DiagonalConfig:
-    """Linear units without connections among each other, of many time scales."""
+    """Linear units on many time scales, not connected to each other."""
 
-    units: Natural = 0  # how many; 0: none
+    units: Natural = 0  # number of units; 0: none
     shortest: Positive = 1.0  # time scale of the fastest unit, in tokens
-    longest: Positive = 64.0  # of the slowest
-    # Standard deviation of the logarithm of f(u); 0: rates do not depend on the token.
+    longest: Positive = 64.0  # time scale of the slowest unit, in tokens
+    # Standard deviation of log f(u), a factor of the token u on a unit's rate; 0: the rates do not depend on the token.
     token_dependence: NonNegative = 0.0
 
     def __post_init__(self) -> None:
@@ -32,7 +32,7 @@ class DiagonalConfig:
             raise ValueError(f"longest is {self.longest}: it must be at least shortest = {self.shortest}")
 
     def entries(self, vocab_size: int) -> int:
-        """Returns the frozen numbers."""
+        """Returns the number of frozen entries."""
         return self.units * (1 + vocab_size * (2 if self.token_dependence else 1))
 
     def initialize(self, vocab_size: int, rng: np.random.Generator) -> dict:
@@ -75,4 +75,4 @@ class Diagonal(ArrayCell):
 
     def output(self, state: jax.Array) -> jax.Array:
         rates = -jnp.expm1(-1 / self.time_scales[...])
-        return state * jnp.sqrt((2 - rates) / rates)[:, None]  # of independent codes, g / (2 - g) is the variance of s
+        return state * jnp.sqrt((2 - rates) / rates)[:, None]  # For independent codes the variance of s is g / (2 - g).

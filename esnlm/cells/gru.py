@@ -3,9 +3,9 @@
     z = sigmoid(b + U_z h + W_z u),   r = sigmoid(U_r h + W_r u)
     h' = (1 - z) h + z tanh(U_c (r h) + W_c u)
 
-All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros in a row of each U and in a column of each W, N(0, 1 / d)
-and N(0, 1). The biases b are such that the gates at rest, z = sigmoid(b), have time scales 1 / z from 1.5 to `longest` tokens, spaced
-evenly in their logarithm.
+All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros per row of each U and per column of each W, N(0, 1
+/ d) and N(0, 1). The biases b give the gates without input, z = sigmoid(b), log-spaced time scales 1 / z, 1.5 ..
+`longest`.
 """
 
 from typing import Annotated
@@ -29,22 +29,22 @@ SHORTEST = 1.5  # tokens; a gate of exactly 1 would need an infinite bias
 class GruConfig:
     """Units with frozen random gates."""
 
-    units: Natural = 0  # how many; 0: none
-    mean_degree: Positive = 32.0  # mean nonzeros in a row of each U, and in a column of each W
-    recurrent_scale: NonNegative = 1.0  # multiplies U: what the spectral radius is to a reservoir
+    units: Natural = 0  # number of units; 0: none
+    mean_degree: Positive = 32.0  # mean nonzeros per row of each recurrent matrix U and column of each input matrix W
+    recurrent_scale: NonNegative = 1.0  # factor on U; it plays the part of the spectral radius
     input_scale: NonNegative = 1.0  # standard deviation of W's nonzeros
-    longest: Annotated[float, Field(gt=SHORTEST)] = 16.0  # time scale, in tokens, of the slowest gate at rest
+    longest: Annotated[float, Field(gt=SHORTEST)] = 16.0  # time scale, in tokens, of the slowest gate without input
 
     def __post_init__(self) -> None:
         if self.units and self.mean_degree > self.units:
             raise ValueError(f"mean_degree is {self.mean_degree}: it must be at most units = {self.units}")
 
     def nonzeros(self, vocab_size: int) -> int:
-        """Returns the frozen numbers, in expectation."""
+        """Returns the expected number of frozen nonzeros."""
         return round(3 * self.mean_degree * (self.units + vocab_size)) + self.units if self.units else 0
 
     def entries(self, vocab_size: int) -> int:
-        """Returns the frozen numbers with the zeros of the matrices."""
+        """Returns the number of frozen entries, zeros of the matrices included."""
         return 3 * self.units * (self.units + vocab_size) + self.units
 
     def initialize(self, vocab_size: int, rng: np.random.Generator) -> dict:
@@ -57,7 +57,7 @@ class GruConfig:
             return {"values": values, "indices": np.stack([row, column], axis=1)}
 
         recurrent = self.recurrent_scale / np.sqrt(self.mean_degree)
-        rest = 1 / np.geomspace(SHORTEST, self.longest, units)  # z where nothing comes in
+        rest = 1 / np.geomspace(SHORTEST, self.longest, units)  # z without input
         return {
             "gates": matrix(2 * units, units, recurrent),
             "candidate": matrix(units, units, recurrent),
@@ -85,7 +85,7 @@ class Gru(ArrayCell):
 
     @classmethod
     def from_arrays(cls, arrays: dict, vocab_size: int) -> "Gru":
-        """Returns the cell of the arrays of GruConfig.initialize."""
+        """Returns the cell with the arrays of GruConfig.initialize."""
         n = len(arrays["bias"])
         shapes = {"gates": (2 * n, n), "candidate": (n, n), "input": (3 * n, vocab_size)}
         gates, candidate, w_in = (matrix_from_arrays(arrays[name], shape) for name, shape in shapes.items())

@@ -10,9 +10,9 @@ from esnlm.features.recurrence import State
 
 
 class SideBySide(nnx.Module):
-    """Cells of features/recurrence.py as one. Its state is a tuple of theirs, its features are theirs, one below the other.
+    """Several cells of features/recurrence.py as one: its state is the tuple of their states, its features are stacked.
 
-    Nothing is dropped: no cell is given a mask.
+    It has no dropout: no cell gets a mask.
     """
 
     def __init__(self, cells: list[Any]) -> None:

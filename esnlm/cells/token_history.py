@@ -1,4 +1,4 @@
-"""The last tokens as features: so that what is trained above can look them up."""
+"""The last tokens as features, for trained embeddings above the frozen cells."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from esnlm.features.recurrence import ArrayCell
 class TokenHistory(ArrayCell):
     """A cell that remembers the last K tokens, the newest first: (K, B) float32.
 
-    A feature is a token's id plus 1, and 0 before the sentence began. Features are float32, in which whole numbers are exact
-    up to 2^24: far more than any vocabulary has.
+    A feature is a token's id plus 1, or 0 before the sentence. Features are float32, which represents integers exactly
+    up to 2^24, far beyond any vocabulary.
     """
 
     def __init__(self, count: int) -> None:
@@ -23,14 +23,14 @@ class TokenHistory(ArrayCell):
         return jnp.concatenate([x, state[:-1]])
 
     def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
-        """Returns the last tokens after each token, (T, K, B), of what `embed` gave, (T, 1, B), and the positions (T, B).
+        """Returns the last tokens after each token, (T, K, B), from `embed`'s results, (T, 1, B), and positions (T, B).
 
-        They are shifts of the tokens, so that no loop over time is needed.
+        They are shifts of the tokens, so no loop over time is needed.
         """
         shifts = [jnp.where(positions >= k, jnp.roll(x[:, 0], k, axis=0), 0) for k in range(self.output_size)]
         return jnp.stack(shifts, axis=1)
 
 
 def ids_of(features: jax.Array) -> jax.Array:
-    """Returns the ids (C, K) int32 that a TokenHistory wrote as features (C, K); -1 before the sentence began."""
+    """Returns the ids, (C, K) int32, from features of a TokenHistory, (C, K); -1 before the sentence."""
     return features.astype(jnp.int32) - 1

@@ -1,7 +1,7 @@
-"""`esnlm diagnose`: what a reservoir is, and whether it forgets, by theory and on text.
+"""`esnlm diagnose`: properties of a reservoir, and whether it forgets, by theory and on text.
 
-The reservoir is that of a run, that of a configuration, or both side by side. The text runs on over the ends of
-sentences here, where a model starts each sentence at the state 0: only so is there time to forget.
+It takes the reservoir of a run, of a configuration, or both side by side. Unlike in a model, the state is not reset at
+the ends of sentences: only a long text gives time to forget.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.training.summary import describe_device, versions
 
 FIGURES, PICTURE = "diagnostics.json", "contraction.png"
-SLOTS = 8  # stretches of text that are read side by side
+SLOTS = 8  # stretches of text read side by side
 STEPS = 300  # tokens that both states of a pair read
 HISTORY = 100  # tokens before them
 SENTENCES = 2000  # read from the grammar, or lines from a file
@@ -49,20 +49,20 @@ def diagnose(
 ) -> dict[str, Any]:
     """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both on one text.
 
-    Prints a table and a verdict, writes diagnostics.json and contraction.png, and returns what is written as JSON; distances and
-    rates are per token, in nats.
+    Prints a table and a verdict, writes diagnostics.json and contraction.png, and returns the content of the former.
+    Rates are in nats per token.
 
     Args:
-        run: a run directory. The newest checkpoint of an ESN+i is taken, because its W_in is trained.
-        config, overrides: a YAML file, and `--section.key value` for it. Given with `run`, its reservoir is initialized for the
-            run's vocabulary.
-        data: a text file, one sentence a line; without it the run's or the configuration's own text is read.
-        out: the folder for the files; otherwise diagnostics/ in the run directory.
+        run: a run directory. For an ESN+i the newest checkpoint is used, because its W_in is trained.
+        config, overrides: a YAML file, and `--section.key value` for it. With `run` its reservoir is initialized for
+            the run's vocabulary.
+        data: a text file with one sentence per line; None: the run's or the configuration's own text.
+        out: folder for the files; None: diagnostics/ in the run directory.
         overwrite: whether to replace a report.
-        command: the command, to stand in the report.
+        command: the command, for the report.
     """
     if config is None and overrides:
-        raise InputError(f"{' '.join(overrides)}: settings go with --config; a run has its own")
+        raise InputError(f"{' '.join(overrides)}: settings need --config; a run has its own")
     backend()  # before anything is written
     experiment = None if config is None else config_io.read(config, list(overrides))
     loaded = None if run is None else _load(run)
@@ -119,7 +119,7 @@ def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateCo
     """Returns the model's configuration. Raises InputError for a model whose reservoir cannot be diagnosed."""
     model = experiment.model
     if not isinstance(model, EchoStateConfig):
-        raise InputError(f"{where}: {model.title} is no echo state network without output feedback (model.family: esn)")
+        raise InputError(f"{where}: {model.title} is not an echo state network (model.family: esn)")
     return model
 
 
@@ -130,7 +130,7 @@ def _load(run: str | Path) -> Run:
 
 
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None) -> Text:
-    """Returns stretches from evenly spaced positions of the text, which goes on from its beginning where it ends."""
+    """Returns stretches from evenly spaced positions of the text, continuing from its beginning at its end."""
     if data is not None:
         sentences = [line for line in read_lines(data) if line][:SENTENCES]
         name, ids = str(data), tokenizer.encode_framed(sentences)
@@ -141,7 +141,7 @@ def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None, 
     else:
         name, ids = experiment.data.sample(tokenizer, SENTENCES, experiment.seed)
     if len(ids) < STEPS:
-        raise InputError(f"{name}: {len(ids)} tokens with the ends of sentences; give a text of at least {STEPS}")
+        raise InputError(f"{name}: {len(ids)} tokens, ends of sentences included; give a text of at least {STEPS}")
 
     def stretches(first: int, length: int) -> np.ndarray:
         starts = (first + 3 * np.arange(SLOTS)) * len(ids) // (3 * SLOTS)

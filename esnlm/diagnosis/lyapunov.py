@@ -1,8 +1,8 @@
-"""The largest Lyapunov exponent of a driven network: how fast two states that are infinitely close part, in nats a time step.
+"""The largest Lyapunov exponent of a driven network: the rate at which infinitely close states part, in nats per step.
 
     lambda = lim 1/T ln |J_T ... J_1 v|,    J_t = dx_t / dx_(t-1) under the input of time step t
 
-A random v turns towards what grows most. The logarithms of its growth are averaged (Benettin et al. 1980).
+A random v turns towards the direction of fastest growth, whose logarithm is averaged (Benettin et al. 1980).
 """
 
 from functools import partial

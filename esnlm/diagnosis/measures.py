@@ -1,4 +1,4 @@
-"""Measures a reservoir, by theory and on text, and says what was found: a verdict in one sentence."""
+"""Measures a reservoir, by theory and on text, and sums up the result in a verdict of one sentence."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,7 +19,7 @@ from esnlm.reservoir.cell import Reservoir, Stack
 T = TypeVar("T")
 
 WASHOUT = 100  # time steps before states are sampled
-MEMORY_SEEDS = 3  # measurements of the memory capacity, each with a driving vector and an input of its own
+MEMORY_SEEDS = 3  # measurements of the memory capacity, each with its own driving vector and input
 
 
 class Text(NamedTuple):
@@ -27,16 +27,16 @@ class Text(NamedTuple):
 
     name: str
     tokens: np.ndarray  # common to both states of a pair, (T, B)
-    history: np.ndarray  # what one state of a pair has read before, (H, B)
-    other: np.ndarray  # what the other one has read before, (H, B)
+    history: np.ndarray  # history of one state of a pair, (H, B)
+    other: np.ndarray  # history of the other state, (H, B)
 
 
 def measure(
     name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
 ) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
-    """Returns the figures of a reservoir, as JSON has them, and its curves by name. Rates are in nats a token.
+    """Returns the measurements of a reservoir, for JSON, and its curves by name. Rates are in nats per token.
 
-    A figure that cannot be measured, as in a ReLU network that grows without bound, is the line that says why.
+    A measurement that fails, as in a ReLU network that grows without bound, is replaced by the reason.
     """
     settings = config.reservoir
     with stage(f"{name}: singular value and spectral radii of W_rec"):
@@ -73,22 +73,22 @@ def measure(
 
 
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
-    """Returns one sentence: what theory says of the echo state property and why, and what was measured on text."""
+    """Returns one sentence with the theory's verdict on the echo state property, its reason, and the measured rate."""
     two = "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
     first, last = curve.fitted
     if np.isinf(curve.rate):
-        measured = f"{two} {'become one' if curve.rate < 0 else 'grow apart beyond float32'} within a token"
+        measured = f"{two} {'become equal' if curve.rate < 0 else 'grow apart beyond float32'} within a token"
     elif not curve.rate < 0:
-        measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
+        measured = f"{two} do not approach each other ({curve.rate:+.3g} nats per token)"
     else:
-        measured = f"{two} approach each other by {-curve.rate:.3g} nats a token (tokens {first} to {last})"
+        measured = f"{two} approach each other by {-curve.rate:.3g} nats per token (tokens {first} to {last})"
     says = {"undecided": "is undecided by theory", "undefined": "is not defined"}
     theory_says = says.get(decided.verdict, f"{decided.verdict} by theory")
     return f"The echo state property {theory_says}: {decided.reason}; measured on text, {measured}."
 
 
 def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
-    """Returns a curve as JSON has it, or the line that says why there is none."""
+    """Returns a curve for JSON, or the reason if there is none."""
     if isinstance(curve, str):
         return curve
     return {
@@ -115,7 +115,7 @@ def _measure_memory(ready: Cell) -> dict[str, Any]:
 
 
 def _or_reason(measure: Callable[[], T]) -> T | str:
-    """Returns what was measured, or the line that says why it could not be."""
+    """Returns a measurement, or the reason if it fails."""
     try:
         return measure()
     except InputError as error:

@@ -1,7 +1,6 @@
-"""What theory says of the echo state property: proposition 3 of Jaeger 2001, from norms and eigenvalues alone.
+"""The echo state property by theory: proposition 3 of Jaeger 2001, from norms and eigenvalues.
 
-At the papers' settings it decides nothing; diagnosis/contraction.py then measures. No dense matrix is made from a
-sparse one.
+At the papers' settings it decides nothing; diagnosis/contraction.py then measures. Sparse matrices stay sparse.
 """
 
 from dataclasses import dataclass
@@ -17,34 +16,34 @@ from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.linearisation import is_known, linearise
 from esnlm.reservoir.spectrum import spectral_radius
 
-DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values
+DENSE_LIMIT = 512  # maximum units for singular values by LAPACK
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
-# The accuracy of `spectral_radius`, so it is shown with three decimals. A value closer to a proposition's bound decides nothing.
+# The accuracy of `spectral_radius`, printed with three decimals. Values this close to a bound decide nothing.
 MARGIN = 1e-3
-ROUNDING = 1e-6  # relative: leaks are float32, so that 0.8 is 0.80000001
-START_SEED = 0  # of the start vectors of the iterations
+ROUNDING = 1e-6  # relative: leaks are float32, where 0.8 is 0.80000001
+START_SEED = 0  # for the start vectors of the iterations
 
 Matrix: TypeAlias = scipy.sparse.csr_array | np.ndarray
 
 
 @dataclass(frozen=True)
 class Theory:
-    """What proposition 3 says of a network, and the figures behind it (the largest over layers)."""
+    """The verdict of proposition 3 on a network, and its values (the largest over layers)."""
 
     verdict: str  # holds | fails | undecided | undefined
     reason: str  # one sentence
     sigma_max: float  # largest singular value of W
     radius: float  # largest |eigenvalue| of W
-    linear_radius: float | None  # largest |eigenvalue| of reservoir/linearisation.py, None where that is not known
-    empty_tokens: int  # tokens that drive no unit: their column of W_in, or W_in d, is 0
+    linear_radius: float | None  # largest |eigenvalue| of reservoir/linearisation.py; None if unknown
+    empty_tokens: int  # number of tokens that drive no unit: their column of W_in, or W_in d, is 0
 
 
 def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0) -> Theory:
-    """Decides whether the network has the echo state property, as far as proposition 3 of Jaeger 2001 goes.
+    """Decides whether the network has the echo state property, by proposition 3 of Jaeger 2001.
 
-    (a) With tanh and sigma_max(W) < alpha, in each layer, and all alpha a_i in (0, 1] it has the property, for every input. (b) With
-    tanh, an eigenvalue of the linearisation at 0 outside the unit circle, and the input 0 possible, it has not. A value within
-    0.1 % of its bound decides nothing. With output feedback the property is not defined. docs/references.md derives this.
+    (a) With tanh, sigma_max(W) < alpha in each layer, and all alpha a_i in (0, 1], it has the property for every input.
+    (b) With tanh, an eigenvalue of the linearisation at 0 outside the unit circle, and input 0 possible, it has not. A
+    value within 0.1 % of its bound decides nothing. With output feedback it is not defined (docs/references.md).
 
     `decay` is alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
     """
@@ -62,17 +61,17 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     is_convex = decay * a.max() <= 1 + ROUNDING
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     if is_below:
-        not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a says nothing"
+        not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a does not apply"
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.3f}, above 1"
     rules = {layer.update_rule for layer in reservoir.layers}
     own = sorted(({activation} - {"tanh", "relu"}) | (rules - {"leaky_output", "leaky_membrane"}))
     if own:
-        verdict, reason = "undecided", f"nothing was derived for {' and '.join(own)}"
+        verdict, reason = "undecided", f"the theory does not cover {' and '.join(own)}"
     elif activation != "tanh":
         verdict = "undefined"
-        reason = f"{activation} has no bounded set of states, which the echo state property asks for"
+        reason = f"{activation} has no bounded set of states, which the echo state property requires"
     elif at_rest:
-        verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state for ever"
+        verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state forever"
     elif is_below and is_convex:
         verdict = "holds"
         reason = f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
@@ -96,7 +95,7 @@ def sigma_max(matrix: Matrix, *, seed: int) -> float:
     if matrix.shape[0] <= DENSE_LIMIT:
         return float(np.linalg.norm(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), 2))
     if not abs(matrix).max():
-        return 0.0  # Lanczos can make nothing of a matrix of zeros
+        return 0.0  # Lanczos fails on a matrix of zeros
     rng = np.random.default_rng(seed)
     return float(svds(matrix, k=1, tol=SIGMA_TOLERANCE, return_singular_vectors=False, rng=rng)[0])
 
@@ -104,7 +103,7 @@ def sigma_max(matrix: Matrix, *, seed: int) -> float:
 def _count_empty_tokens(first: Reservoir) -> int:
     """Counts the tokens that drive no unit of the first layer."""
     w_in = first.stored_w_in
-    if first.embedding is not None:  # W_in d is 0 for a random d where W_in is 0, and almost nowhere else
+    if first.embedding is not None:  # for a random d, W_in d is almost surely 0 only if W_in is
         return 0 if first.nonzeros[1] else first.vocab_size
     if not isinstance(w_in, BCOO):
         return int((~np.asarray(w_in).any(axis=0)).sum())

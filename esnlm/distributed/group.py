@@ -1,7 +1,7 @@
-"""The processes of one run: which one this is, what they agree on, and how they stop and end together.
+"""The processes of one run: their numbers, their agreement on decisions, and their common end.
 
-A process alone is process 0 of 1, and everything here then costs nothing. Several processes make the same calls of JAX in the
-same order, so `agree` asks process 0 for whatever decides these calls. Only process 0 writes files and lines.
+A single process is process 0 of 1, and everything here then costs nothing. Several processes must make the same calls
+of JAX in the same order, so `agree` gives all of them process 0's decisions. Only process 0 writes and prints.
 """
 
 import contextlib
@@ -23,20 +23,20 @@ Value = TypeVar("Value")
 STOPPED = 75  # the exit status of a run that was stopped and can be resumed
 LOST = 76  # the exit status after another process was lost; EX_PROTOCOL in C
 LOSS = "another process was lost: its own lines may say why; the same command resumes from the newest checkpoint"
-# How many processes a launcher started. (In an interactive allocation JAX would wait for others that were never started.)
+# Launchers' counts of started processes. (In an interactive allocation JAX would wait for processes never started.)
 STARTED_TOGETHER = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-PATIENCE = 10  # seconds until a silent process is lost; a failing one waits no longer for the others
-MESSAGE = 1 << 16  # bytes of every message, so that a failing process can answer whatever the others ask
+PATIENCE = 10  # seconds until a silent process counts as lost; a failing process waits for the others this long, too
+MESSAGE = 1 << 16  # bytes of every message; one size, so that a failing process can answer any request
 
 _index, _count = 0, 1
-_failed = False  # all processes know that one of them failed
+_failed = False  # whether all processes know of a failure
 _stops = False
 _checks = itertools.count(1)
 _at_abort: Any = None  # The system calls it, so it must not be collected.
 
 
 def join(coordinator: str | None, processes: int | None, process: int | None, wait: int, stops_together: bool) -> None:
-    """Makes this process one of a run's, as the options of a command say (docs/machines.md), before JAX is used.
+    """Makes this process one of a run's, by a command's options (docs/machines.md). Call it before JAX is used.
 
     If `stops_together`, SIGTERM to one process stops all (`any_asked_to_stop`) instead of ending it.
     """
@@ -58,7 +58,7 @@ def join(coordinator: str | None, processes: int | None, process: int | None, wa
 
     where = f"--coordinator {coordinator or 'auto'}"
     alone = "to run alone, give --processes 1"
-    _end_at_abort(2, f"{where}: not all processes came within {wait} s, or two have one number; {alone}")
+    _end_at_abort(2, f"{where}: not all processes joined within {wait} s, or two have the same number; {alone}")
     jax.config.update("jax_enable_preemption_service", stops_together)
     try:
         jax.distributed.initialize(
@@ -70,14 +70,14 @@ def join(coordinator: str | None, processes: int | None, process: int | None, wa
             heartbeat_timeout_seconds=PATIENCE,
             shutdown_timeout_seconds=3 * PATIENCE,
         )
-        _count = 2  # or more: if a device is not there, this process leaves without the others
+        _count = 2  # or more; if its device is missing, this process ends without the others
         _index, _count = jax.process_index(), jax.process_count()
     except (RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{where}: {reason}; {alone}") from None
     _end_at_abort(LOST, LOSS)
     if not writes():
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Gloo prints lines of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # hides Gloo's own lines
     require_same({name: version(name) for name in ("esnlm", "jax")})
 
 
@@ -87,12 +87,12 @@ def index() -> int:
 
 
 def count() -> int:
-    """Returns how many processes there are."""
+    """Returns the number of processes."""
     return _count
 
 
 def writes() -> bool:
-    """Returns whether this is the process that writes files and lines: process 0."""
+    """Returns whether this process writes files and prints lines: process 0."""
     return _index == 0
 
 
@@ -100,7 +100,7 @@ def writes() -> bool:
 
 
 def agree(value: Value) -> Value:
-    """Returns process 0's value, which JSON can hold, in every process."""
+    """Returns process 0's value, which must be valid JSON, in every process."""
     return value if _count == 1 else _exchange(value)[0]
 
 
@@ -123,7 +123,7 @@ def meet() -> None:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Lets process 0 go first, and then the others, which read what it wrote. If one was asked to stop, all are interrupted."""
+    """Runs process 0 first, then the others, which read its files. If one was asked to stop, all are interrupted."""
     if not writes():
         meet()
     yield
@@ -145,7 +145,7 @@ def written_by_first() -> Iterator[bool]:
 
 
 def any_asked_to_stop(asked: bool) -> bool:
-    """Returns, in all processes at the same call, whether one was asked to stop; `asked` is the answer of a process alone."""
+    """Returns in all processes, at the same call, whether one was asked to stop. Alone, a process returns `asked`."""
     global _stops
     if _count == 1:
         return asked
@@ -163,7 +163,7 @@ def finish() -> None:
 
 
 def fail(line: str) -> None:
-    """Ends all processes: the others raise the line as InputError when they next agree, or within PATIENCE miss this one."""
+    """Ends all processes: the others raise InputError(line) when they next agree, or lose this one after PATIENCE."""
     if _count > 1:
         with contextlib.suppress(Exception):
             if not _failed:
@@ -172,12 +172,12 @@ def fail(line: str) -> None:
 
 
 def is_loss(error: Exception) -> bool:
-    """Returns whether an error of JAX is that of a collective operation whose other side has gone."""
+    """Returns whether an error of JAX comes from a collective operation with a lost process."""
     return _count > 1 and any(library in str(error) for library in ("Gloo", "NCCL"))
 
 
 def _leave() -> None:
-    """Leaves JAX's service when all do: process 0 has it, and JAX would abort the others."""
+    """Leaves JAX's service together with all processes: process 0 runs it, and JAX would abort the others."""
     global _count
     import jax
 
@@ -186,7 +186,7 @@ def _leave() -> None:
 
 
 def _end_at_abort(status: int, line: str) -> None:
-    """Ends this process with a line and a status if JAX aborts it, which no handler of Python's sees."""
+    """Ends this process with a line and a status if JAX aborts it; Python's handlers would not run."""
     global _at_abort
 
     def leave(_: int) -> None:

@@ -1,8 +1,7 @@
-"""Dropout whose masks depend on the token they fall on, never on the batch or slot that the token is in.
+"""Dropout with masks that depend on the token, not on its batch or slot.
 
-A token's key is derived from the seed, the epoch and the token's corpus position, which stands for its sentence and its
-position in one number. So precomputed features, which are made in another order and beside other sentences, are dropped
-exactly as features inside the gradient are.
+A token's key is derived from the seed, the epoch and the token's corpus position, one number for its sentence and its
+position in it. So precomputed features, made in another order, get the same masks as features inside the gradient.
 """
 
 import jax
@@ -10,17 +9,17 @@ import jax.numpy as jnp
 
 from esnlm.rng import Stream
 
-# Where in a recurrent model a mask falls (Ueda et al. 2025b): right after the input, and right before the readout.
+# Sites of the masks in a recurrent model (Ueda et al. 2025b): right after the input, and right before the readout.
 INPUT, OUTPUT = range(2)
 
 
 def epoch_key(seed: int, epoch: int) -> jax.Array:
-    """Returns the key from which an epoch's masks are derived."""
+    """Returns the key for the masks of an epoch."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), Stream.DROPOUT), epoch)
 
 
 def token_keys(key: jax.Array, corpus_positions: jax.Array) -> jax.Array:
-    """Returns one key a token, in the shape of `corpus_positions` (uint32)."""
+    """Returns one key per token, in the shape of `corpus_positions` (uint32)."""
     flat = jax.vmap(lambda position: jax.random.fold_in(key, position))(corpus_positions.reshape(-1))
     return flat.reshape(corpus_positions.shape)
 
@@ -29,10 +28,10 @@ def mask(keys: jax.Array, site: int | jax.Array, width: int, rate: float) -> jax
     """Returns 0 with probability `rate`, else 1 / (1 - rate): (..., width) float32, for keys (...).
 
     Args:
-        keys: one a token, of `token_keys`.
-        site: INPUT, OUTPUT or another number, so that the masks of a token differ.
-        width: numbers of a mask.
-        rate: share of them that is 0.
+        keys: one per token, from `token_keys`.
+        site: INPUT, OUTPUT or another number. Masks of one token differ between sites.
+        width: size of a mask.
+        rate: probability of a 0.
     """
 
     def is_kept(key: jax.Array) -> jax.Array:

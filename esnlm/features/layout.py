@@ -1,8 +1,8 @@
-"""How sentences are laid out side by side in batch slots, with little or no padding.
+"""Layouts of sentences side by side in batch slots, with little or no padding.
 
-Before the optimizer runs, whole sentences follow each other in a slot (`in_sequence`). For scoring, sentences that begin alike
-share their prefix, so that each distinct prefix is evaluated once (`as_prefix_tree`). Inside a gradient the tokens lie in a packed
-batch, which comes in few sizes (`pack_batch`).
+`in_sequence` puts whole sentences one after another into slots, for features computed ahead of the updates.
+`as_prefix_tree` shares common prefixes, so that scoring evaluates each distinct prefix once. `pack_batch` makes a
+packed batch of one of few sizes, for features inside a gradient.
 """
 
 import heapq
@@ -11,43 +11,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FEWEST_STEPS = 12  # of a packed batch
+FEWEST_STEPS = 12  # minimum time steps of a packed batch
 
 
 class Steps(NamedTuple):
-    """What the slots read at each time step.
+    """The tokens that the slots read at each time step.
 
-    A slot reads one token. With `starts` it goes on from its own state, or begins a sentence; with `parents` it goes on from the
-    state of another slot. Slots that are still running come first, so that time step t fills the rows first_rows[t],
-    first_rows[t] + 1, ... of a buffer; what it writes beyond them is overwritten by the next time step.
+    A slot reads one token per step. With `starts` it continues from its own state or begins a sentence; with `parents`
+    it continues from the state of another slot. Running slots come first, so that time step t fills the rows
+    first_rows[t], first_rows[t] + 1, ... of a buffer; the next time step overwrites any rows written beyond these.
     """
 
     tokens: Any  # (T, B) int32
     starts: Any  # (T, B) bool, whether a sentence starts with the token; None if there are `parents`
-    parents: Any  # (T, B) int32, the slot from whose state a slot goes on, -1 if a sentence starts; None if there are `starts`
+    parents: Any  # (T, B) int32, the slot to continue from, -1 if a sentence starts; None if there are `starts`
     first_rows: Any  # (T,) int32
     count: Any  # () int32, how many of the T time steps to run: one compilation serves all
-    corpus_positions: Any = None  # (T, B) uint32, where each token stands in the corpus; None: nothing is dropped
+    corpus_positions: Any = None  # (T, B) uint32, position of each token in the corpus; None: no dropout
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Tokens by time step and slot, and the row of a packed buffer in which the state after each one will lie.
+    """Tokens by time step and slot, and the row of a packed buffer for the state after each token.
 
-    rows[s][t] is the row of the state after sentence s has been read up to and including its position t. Exactly one of
-    `starts` and `parents` is given; features/recurrence.py says what they mean.
+    rows[s][t] is the row of the state after the token at position t of sentence s. Exactly one of `starts` and
+    `parents` is given; `Steps` describes them.
     """
 
     tokens: np.ndarray  # (T, B) int32
     starts: np.ndarray | None  # (T, B) bool, whether a sentence starts with the token
-    parents: np.ndarray | None  # (T, B) int32, the slot from whose state a slot goes on
+    parents: np.ndarray | None  # (T, B) int32, the slot to continue from
     first_rows: np.ndarray  # (T,) int32, the row of slot 0 at each time step
     steps: int  # T
     total: int  # rows in use
-    rows: list[np.ndarray]  # one int32 array a sentence
+    rows: list[np.ndarray]  # one int32 array per sentence
 
     def padded(self, steps: int, corpus_positions: np.ndarray | None) -> Steps:
-        """Returns what the device reads, with so many time steps, of which the last ones are not run."""
+        """Returns the layout for the device, padded to `steps` time steps. Padding steps are not run."""
 
         def pad(array: np.ndarray | None) -> np.ndarray | None:
             if array is None:
@@ -64,9 +64,9 @@ class Layout:
         )
 
     def spread(self, values: list[np.ndarray]) -> np.ndarray:
-        """Returns a number for each token, (T, B) uint32, laid out as the tokens are; `values` has one array a sentence.
+        """Lays numbers out like the tokens, (T, B) uint32; `values` has one array per sentence.
 
-        It is not for a layout whose first token is read apart from the slots.
+        It does not support a layout with a shared first token.
         """
         step = np.repeat(np.arange(self.steps), np.diff([*self.first_rows, self.total]))  # (total,), of each row
         row, laid = np.concatenate(self.rows), np.zeros(self.tokens.shape, np.uint32)
@@ -75,12 +75,12 @@ class Layout:
 
 
 def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int = 0) -> Layout:
-    """Lays sentences one after another into slots of nearly equal length: the longest first, each into the shortest slot.
+    """Lays sentences one after another into slots of nearly equal length: longest first, each into the shortest slot.
 
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
         slots: B.
-        shares_first_token: 1 if all sentences share their first token, which is then read apart from the slots and has row 0.
+        shares_first_token: 1 if all sentences share their first token, which is then read once and has row 0.
     """
     skipped = shares_first_token
     lengths = [len(sentence) - skipped for sentence in sentences]
@@ -94,7 +94,7 @@ def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int
     loads = np.zeros(slots, np.int64)
     for load, slot in queue:
         loads[slot] = load
-    # The longest slots come first: then the running slots of every time step are the first ones.
+    # The longest slots come first, so that the running slots of every time step are the first ones.
     number = np.empty(slots, np.int64)
     number[np.argsort(-loads, kind="stable")] = np.arange(slots)
     steps = int(loads.max())
@@ -111,10 +111,10 @@ def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int
 
 
 def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
-    """Lays at most `slots` sentences out as a tree of their distinct prefixes: one slot for each node of a depth."""
+    """Lays up to `slots` sentences out as a tree of their distinct prefixes, with one slot per node at each depth."""
     steps = max(len(sentence) for sentence in sentences)
     tokens, parents = np.zeros((steps, slots), np.int32), np.full((steps, slots), -1, np.int32)
-    slot = np.full(len(sentences), -1, np.int64)  # of each sentence, one time step ago
+    slot = np.full(len(sentences), -1, np.int64)  # slot of each sentence, one time step ago
     alive = np.arange(len(sentences))
     rows = [np.empty(len(sentence), np.int32) for sentence in sentences]
     first_rows, total = np.empty(steps, np.int32), 0
@@ -134,13 +134,13 @@ def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
 class PackedBatch(NamedTuple):
     """Tokens by time step and slot, for features inside a gradient: row t * B + b of the features is that of (t, b)."""
 
-    tokens: Any  # (T, B) int32, a NumPy array, or a JAX array inside a compiled function; so are the others
-    positions: Any  # (T, B) int32, of each token in its sentence; a sentence starts at 0
-    corpus_positions: Any  # (T, B) uint32, of each token in the corpus, for dropout
+    tokens: Any  # (T, B) int32; all arrays are NumPy's, or JAX's inside a compiled function
+    positions: Any  # (T, B) int32, position of each token in its sentence, from 0
+    corpus_positions: Any  # (T, B) uint32, position of each token in the corpus, for dropout
 
 
 def packed_steps(longest: int) -> int:
-    """Returns the time steps of a packed batch, of which there are two for each power of two, since each is a compilation."""
+    """Returns the time steps of a packed batch. There are two sizes per power of two, to limit compilations."""
     power = 1 << (max(longest, FEWEST_STEPS) - 1).bit_length()
     return power if longest > 3 * power // 4 else 3 * power // 4
 
@@ -148,7 +148,7 @@ def packed_steps(longest: int) -> int:
 def pack_batch(
     sentences: list[np.ndarray], corpus_positions: list[np.ndarray], slots: int = 1, multiple: int = 1
 ) -> tuple[PackedBatch, list[np.ndarray]]:
-    """Packs sentences into one batch, several in a slot if they fit, and returns it with the rows of each sentence."""
+    """Packs sentences into one batch, several per slot if they fit. Returns the batch and the rows of each sentence."""
     steps = packed_steps(max(len(sentence) for sentence in sentences))
     filled: list[int] = []  # tokens of each slot
     slot_of, first_steps = {}, {}

@@ -1,4 +1,4 @@
-"""Features of many sentences under a model that reads whole batches, not one token after another."""
+"""Features of many sentences under a model that reads whole batches instead of one token after another."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ import numpy as np
 from esnlm.features.layout import FEWEST_STEPS, PackedBatch, pack_batch
 from esnlm.parallel.placement import Placement
 
-TOKENS = 2048  # in a packed batch, about
+TOKENS = 2048  # approximate number of tokens in a packed batch
 
 
 class PackedStream:
-    """What features/stream.py is to a recurrent network. Prefixes are not shared."""
+    """A SentenceFeatures (features/stream.py) for such a model. It does not share prefixes."""
 
     def __init__(
         self, features: Callable[[PackedBatch], jax.Array], slots: int, placement: Placement | None = None

@@ -1,6 +1,6 @@
-"""The recurrence: what a recurrent network makes of many sentences at once.
+"""The recurrence: runs a recurrent network over many sentences at once.
 
-Each sentence is in a batch slot. What runs is a `Cell`, a Flax module that reads one token a slot.
+Each sentence is in a batch slot. A network is a `Cell`, a Flax module that reads one token per slot.
 """
 
 from abc import abstractmethod
@@ -29,32 +29,32 @@ class Cell(Protocol):
 
     @property
     def output_size(self) -> int:
-        """F, the features that the readout sees."""
+        """F, the number of features for the readout."""
 
     @property
     def mask_size(self) -> int:
         """E, the width of dropout's mask on the input."""
 
     def initial_state(self, slots: int) -> State:
-        """Returns the state before any token: zeros, to which a slot is set back where a sentence starts."""
+        """Returns the state before the first token: zeros. A slot is reset to it when a sentence starts."""
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
-        """Returns what tokens (B,) contribute, with dropout's mask `keep` (E, B) on it where there is one."""
+        """Returns the input of `advance` for tokens (B,), with dropout's mask `keep` (E, B) if given."""
 
     def advance(self, state: State, x: Any) -> State:
-        """Returns the state after one more token a slot, of which `x` is what `embed` gave."""
+        """Returns the state after one more token per slot, given the result `x` of `embed`."""
 
     def step(self, state: State, tokens: jax.Array) -> State:
-        """Returns the state after one more token a slot, (B,), without dropout: `embed` and `advance` at once."""
+        """Returns the state after one more token per slot, (B,), without dropout: `embed` and `advance` in one."""
 
     def output(self, state: State) -> jax.Array:
         """Returns the features after the last token, (F, B)."""
 
 
 class ArrayCell(nnx.Module):
-    """A frozen cell whose state is one array that is its features, too. A subclass sets `output_size`, `embed` and `advance`.
+    """A frozen cell whose features are its state, one array. A subclass sets `output_size`, `embed` and `advance`.
 
-    Nothing is dropped of its input.
+    Its input has no dropout.
     """
 
     output_size: int
@@ -65,7 +65,7 @@ class ArrayCell(nnx.Module):
 
     @property
     def nonzeros(self) -> int:
-        """The frozen numbers."""
+        """Number of frozen entries."""
         return sum(array.size for array in jax.tree.leaves(nnx.state(self)))
 
     def for_device(self, kernel: str, *, state_precision: str = "float32") -> Self:
@@ -93,23 +93,23 @@ class ThroughTime(Protocol):
     """A cell with a gradient through time that is faster than autodiff's (features/through_time.py)."""
 
     def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
-        """Returns every output, (T, F, B), of what `embed` gave, with T in front, and the positions (T, B)."""
+        """Returns all outputs, (T, F, B), from the results of `embed`, with T in front, and the positions (T, B)."""
 
 
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
 def run(
     cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any = None, key: Any = None, rate: float = 0.0
 ) -> jax.Array:
-    """Runs slots of tokens and writes every output into its row of a packed buffer, which it returns.
+    """Runs slots of tokens, writes each output into its row of a packed buffer, and returns the buffer.
 
     Args:
-        cell: ready for the device. Two cells of one structure share one compiled program.
-        steps: what the slots read.
+        cell: ready for the device. Cells with the same structure share one compiled program.
+        steps: the tokens that the slots read.
         buffer: (rows + B, F) float32, overwritten.
-        first_token: () int32, the token with which all sentences begin and which `steps` therefore leaves out. It is read
-            once, its output is row 0, and sentences start from the state after it. It needs `starts`, and no dropout.
-        key: the epoch's, of dropout; see features/dropout.py.
-        rate: of dropout; 0: nothing is dropped.
+        first_token: () int32, the first token of all sentences, left out of `steps`. It is read once, its output is row
+            0, and sentences start from the state after it. It needs `starts`, and no dropout.
+        key: dropout key of the epoch; see features/dropout.py.
+        rate: dropout rate; 0: no dropout.
     """
     tokens, starts, parents, first_rows, count, corpus_positions = steps
     start = cell.initial_state(1)
@@ -139,10 +139,10 @@ def run(
 def run_on_mesh(
     cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any, mesh: Mesh, rate: float
 ) -> jax.Array:
-    """Does what `run` does on every device of a mesh, each with its own slots and its own rows of the buffer.
+    """Does the same as `run` on every device of a mesh, each with its own slots and its own rows of the buffer.
 
-    In a plain program XLA would gather the buffer at each time step, whose rows begin anywhere. `steps` has a leading axis for
-    the device, and the rows of the buffer are cut; all else is the same everywhere.
+    `steps` has a leading axis for the device, and the devices share the rows of the buffer; the other arguments are
+    replicated. Without shard_map XLA would gather the whole buffer at each time step, since its rows begin anywhere.
     """
 
     def here(cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:
@@ -154,8 +154,8 @@ def run_on_mesh(
 
 
 def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-    """Returns every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays."""
-    # All tokens at once: inside `jax.vmap` a matrix of the cell would have a gradient for each time step (ops/matmul.py).
+    """Returns all outputs of sentences that follow each other in slots, (T, B, F), with gradients for the cell."""
+    # All tokens at once, since jax.vmap would make a gradient of the cell's matrix for each time step (ops/matmul.py).
     every = cell.embed(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (units, T B)
 
     def by_step(leaf: jax.Array) -> jax.Array:
@@ -175,7 +175,7 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
 def scan_sentences(
     advance: Callable[[State, Any], tuple[State, jax.Array]], start: State, x: Any, positions: jax.Array
 ) -> jax.Array:
-    """Returns every output of sentences that follow each other in slots, (T, F, B)."""
+    """Returns all outputs of sentences that follow each other in slots, (T, F, B)."""
 
     def step(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
         x, position = inputs

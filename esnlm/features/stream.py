@@ -17,14 +17,14 @@ from esnlm.features.recurrence import BY_DEVICE, Cell
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 
-FEWEST_CPU_SLOTS = 16  # A vector register of AVX-512 holds 16 float32 numbers: fewer slots would save little.
+FEWEST_CPU_SLOTS = 16  # An AVX-512 register holds 16 float32 numbers, so fewer slots save little.
 
 
 class SentenceFeatures(Protocol):
-    """What computes the features of many sentences at once: a FeatureStream, or another class of this folder."""
+    """Computes the features of many sentences at once: a FeatureStream, or another class of this folder."""
 
-    placement: Placement | None  # of the model's arrays on a mesh of devices; None: there is one device
-    slots: int  # sentences that a caller should give at once if it has many
+    placement: Placement | None  # placement of the model's arrays on a mesh; None: there is one device
+    slots: int  # number of sentences per call for best speed
 
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Returns (buffer, rows) as FeatureStream.read does."""
@@ -34,23 +34,23 @@ class LaidOut(NamedTuple):
     """Sentences in their batch slots, ready for the device."""
 
     steps: Steps  # on a mesh with a leading axis for the device
-    first_token: np.int32 | None  # what all sentences begin with, if that is read once
-    rate: float  # of dropout
+    first_token: np.int32 | None  # first token of all sentences, if it is read once
+    rate: float  # dropout rate
     size: int  # rows of the buffer
-    rows: list[np.ndarray]  # in which of them the features of each sentence will lie
+    rows: list[np.ndarray]  # rows for the features of each sentence
 
 
 class FeatureStream:
-    """Runs a recurrent network's cell over sentences. Several threads may `read`.
+    """Runs a recurrent network's cell over sentences. `read` is thread-safe.
 
     On a mesh each device reads a share of the sentences in batch slots of its own.
 
     Args:
         cell: see features/recurrence.py.
-        slots: sentences that run side by side on a device (B).
-        capacity: rows that a buffer usually has at most; it has more if a call needs more.
-        dropout: rate on the input, if a call gives the corpus positions of the tokens.
-        placement: of the model's arrays; None: there is one device.
+        slots: B, sentences that run side by side on a device.
+        capacity: usual maximum of rows in a buffer; a call that needs more gets more.
+        dropout: dropout rate on the input, for calls that give corpus positions.
+        placement: placement of the model's arrays; None: there is one device.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class FeatureStream:
     ) -> tuple[jax.Array, list[np.ndarray]]:
         """Computes the features after each token of each sentence.
 
-        A first token that all sentences share is read once, if nothing is dropped.
+        A first token shared by all sentences is read once, unless there is dropout.
 
         Args:
             sentences: int arrays of the tokens to read, each at least one long.
-            prefix_tree: evaluate each distinct prefix once; then at most `slots` sentences.
-            corpus_positions: where each token of each sentence stands in the corpus; without it nothing is dropped.
-            key: the epoch's, of dropout.
+            prefix_tree: evaluate each distinct prefix once; it allows at most `slots` sentences.
+            corpus_positions: position of each token in the corpus, by sentence; None: no dropout.
+            key: dropout key of the epoch.
 
         Returns:
             (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32.
@@ -93,14 +93,16 @@ class FeatureStream:
         corpus_positions: list[np.ndarray] | None = None,
         full: bool = False,
     ) -> LaidOut:
-        """Does the part of `read` that is the host's."""
+        """Does the host's part of `read`."""
         drops = self.dropout > 0 and corpus_positions is not None
         firsts = {int(sentence[0]) for sentence in sentences}
         first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree and not drops else None
         shares = self._shares([len(sentence) for sentence in sentences], in_order=prefix_tree)
         laid: list[Layout] = []
         for share in shares:
-            read = share if len(share) else [0]  # A device without a share reads a sentence, too. Nothing comes of it.
+            read = (
+                share if len(share) else [0]
+            )  # A device without a share reads a sentence whose features are not used.
             own, slots = [sentences[s] for s in read], self._slots_for(len(sentences))
             if prefix_tree:
                 laid.append(layouts.as_prefix_tree(own, slots))
@@ -122,12 +124,12 @@ class FeatureStream:
         return LaidOut(steps, first_token, self.dropout if drops else 0.0, own_rows * self.devices, rows)
 
     def run(self, laid_out: LaidOut, key: jax.Array | None = None, reuse: bool = False) -> jax.Array:
-        """Does the rest of `read`: it hands the sentences to the device, and returns the buffer before the features are there.
+        """Does the device's part of `read`: it dispatches the computation and returns the buffer without waiting.
 
         Args:
             laid_out: from `lay_out`.
-            key: the epoch's, of dropout.
-            reuse: overwrite the buffer of the last such call, if it has the right size. Nothing may read it any more.
+            key: dropout key of the epoch.
+            reuse: overwrite the buffer of the last such call, if it has the right size and is no longer in use.
         """
         steps, first_token, rate, size, _ = laid_out
         kept = self._buffer if reuse else None
@@ -144,7 +146,7 @@ class FeatureStream:
         return buffer
 
     def _own_rows(self, needed: int, full: bool) -> int:
-        """Returns the rows of a device's part of a buffer, with those that its last time steps may overwrite."""
+        """Returns the number of rows in a device's part of a buffer, with spare ones for its last time steps."""
         # The shares of several devices are not quite equal.
         usual = self.capacity if self.devices == 1 else 9 * self.capacity // (8 * self.devices)
         if needed > usual:
@@ -159,22 +161,22 @@ class FeatureStream:
         return _zeros_on(shape, NamedSharding(self.mesh, BY_DEVICE))
 
     def _shares(self, lengths: list[int], in_order: bool) -> list[np.ndarray]:
-        """Returns the numbers of each device's sentences: neighbours, or about equally many tokens for each."""
+        """Returns the indices of each device's sentences: neighbours, or about equal numbers of tokens."""
         if self.devices == 1 or in_order:
             return np.array_split(np.arange(len(lengths)), self.devices)
         queue = [(0, device) for device in range(self.devices)]
         shares: list[list[int]] = [[] for _ in range(self.devices)]
-        for s in np.argsort([-length for length in lengths], kind="stable"):  # the longest first, to who has the fewest
+        for s in np.argsort([-length for length in lengths], kind="stable"):  # longest first, to the shortest share
             load, device = queue[0]
             shares[device].append(int(s))
             heapq.heapreplace(queue, (load + lengths[s], device))
         return [np.array(share, np.int64) for share in shares]
 
     def _slots_for(self, sentences: int) -> int:
-        """Returns the slots for so many sentences: few on a CPU, where a time step takes longer the more slots there are, empty ones too.
+        """Returns the number of slots for some sentences. On a CPU it is small, since empty slots cost time, too.
 
-        A GPU or TPU computes all of them at once. The product of a sparse W_rec has the same bits in any number of slots, and that of a
-        dense matrix may be rounded otherwise (seen with AVX-512).
+        A GPU or TPU computes all slots at once. The product of a sparse W_rec has the same bits for any number of
+        slots; the product of a dense matrix may be rounded differently (seen with AVX-512).
         """
         if backend() != "cpu" or self.devices > 1:
             return self.own_slots

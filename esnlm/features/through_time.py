@@ -1,12 +1,13 @@
-"""The gradient of a recurrence whose own matrix is trained, for a few sentences side by side.
+"""The gradient of a recurrence with a trained recurrent matrix, for a few sentences side by side.
 
-A step adds W h to its input x, where h is the last output. So the gradient in x_t equals the gradient in W h, and the gradient in W is
+A step adds W h to its input x, where h is the last output. So the gradient with respect to x_t equals that with respect
+to W h, and the gradient with respect to W is
 
     dW = sum over t of dx_t h_{t-1}^T
 
-Autodiff of a scan adds one product to dW at each time step; here it is one product over all steps and slots. And XLA's CPU backend
-transposes W for each product W^T dx; here that is done once. Without these two changes an update of an LSTM of 512 units took about
-1.6 times as long on two cores of an EPYC (results/families.md).
+Autodiff of a scan adds one product to dW at each time step; this module computes one product over all steps and slots.
+XLA's CPU backend transposes W for each product W^T dx; this module does it once. Without both, an update of an LSTM of
+512 units took about 1.6 times as long on two cores of an EPYC (results/families.md).
 """
 
 from collections.abc import Callable
@@ -27,16 +28,15 @@ Advance = Callable[[Product, State, jax.Array], tuple[State, jax.Array]]
 def outputs(
     advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
 ) -> jax.Array:
-    """Returns every output of sentences that follow each other in slots, (T, H, B), differentiable once, in w and x.
+    """Returns all outputs of sentences that follow each other in slots, (T, H, B), differentiable once, in w and x.
 
     Args:
-        advance: from the product with W, a state, and an input (G, B) to the next state and its output h' (H, B). It depends on the
-            input through x + W h only, where h is the last output, and zeros at the start of a sentence. It reads no other array
-            that is trained.
+        advance: (product with W, state, input (G, B)) -> (next state, its output h' (H, B)). It must use the input only
+            as x + W h, h being the last output, or zeros at the start of a sentence, and read no other trained array.
         w: (G, H), the matrix W.
-        start: the state before any token: zeros.
+        start: the state before the first token: zeros.
         x: (T, G, B).
-        positions: (T, B) int32, of each token in its sentence; at 0 the state begins anew.
+        positions: (T, B) int32, position of each token in its sentence; 0 resets the state.
         precision: of the products (ops/matmul.py).
     """
     return _scan(advance, w, start, x, positions, precision)
@@ -74,7 +74,7 @@ def _by_unit(x: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _times(precision: str, w: jax.Array, transposed: jax.Array, h: jax.Array) -> jax.Array:
-    """Returns W h, (G, B), whose gradient in h reads the transposed W. It has none in W."""
+    """Returns W h, (G, B). Its gradient with respect to h uses `transposed`; it has none with respect to W."""
     return matmul(w, h, (1, 0), precision)
 
 

@@ -1,4 +1,4 @@
-"""Features of many sentences where something trained lies between what a frozen recurrence computes and the readout."""
+"""Features of many sentences under a model with a trained trunk between its frozen recurrence and the readout."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,13 +11,13 @@ from jax import lax
 from esnlm.features.stream import FeatureStream
 from esnlm.parallel.placement import Placement
 
-ROWS = 1024  # that go through the trunk together
+ROWS = 1024  # rows that go through the trunk together
 
 
 class TrunkStream:
-    """What features/stream.py is to a frozen recurrence: what it computes `ahead` (C, N) is put through a trunk, (C, F).
+    """A SentenceFeatures (features/stream.py) that passes the features of `ahead` (C, N) through a trunk, (C, F).
 
-    Streams with the same trunk share its compiled programs.
+    Streams with the same trunk share compiled programs.
     """
 
     def __init__(self, ahead: FeatureStream, trunk: Callable[[dict, jax.Array], jax.Array], params: dict) -> None:
@@ -37,7 +37,7 @@ class TrunkStream:
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
 def _apply(trunk: Callable, params: dict, buffer: jax.Array, devices: int, blocks: int) -> jax.Array:
-    """Returns the features of the first ROWS * blocks rows of each device, of which the last block may be cut short."""
+    """Returns the features of the first ROWS * blocks rows of each device; the last block may be shorter."""
     rows = buffer.reshape(devices, -1, buffer.shape[1])[:, : ROWS * blocks]
     rows = jnp.pad(rows, ((0, 0), (0, max(0, ROWS * blocks - rows.shape[1])), (0, 0)))
     by_block = rows.reshape(devices, blocks, ROWS, -1).swapaxes(0, 1).reshape(blocks, devices * ROWS, -1)

@@ -1,4 +1,4 @@
-"""What every model family offers: its configuration (`ModelConfig`) and its model (`LanguageModel`).
+"""The interface of a model family: its configuration (`ModelConfig`) and its model (`LanguageModel`).
 
 A family is one file of this folder with a frozen dataclass that is a ModelConfig and a Flax module that is a LanguageModel
 (or a RecurrentModel), and one line in models/registry.py. docs/extending.md walks through one.
@@ -26,7 +26,7 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.arrays import arrays_by_name
 
-READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # those with a row for each token
+READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # the arrays with one row per token
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Counts:
 
 
 class ModelConfig(ABC):
-    """The settings of a family, and what is known of its models before there is one. A subclass is a frozen dataclass."""
+    """The settings of a family, and the properties that follow from them. A subclass is a frozen dataclass."""
 
     family: str  # its name in models/registry.py
-    dropout: float  # rate; 0: none
+    dropout: float  # dropout rate; 0: no dropout
 
     @property
     @abstractmethod
@@ -52,29 +52,29 @@ class ModelConfig(ABC):
     @property
     @abstractmethod
     def feature_size(self) -> int:
-        """F, the features that the readout sees for each token."""
+        """F, the number of features per token that the readout reads."""
 
     @property
     def features_are_frozen(self) -> bool:
-        """Whether no trained number decides the features."""
+        """Whether the features depend on no trained array."""
         return False
 
     @property
     def ahead_size(self) -> int:
-        """Numbers of a token that are computed for many updates at once, ahead of them; 0: none.
+        """Numbers per token that are computed ahead of the updates, for many of them at once; 0: none.
 
-        They are the features if these are frozen, or what lies below a `RecurrentModel.trunk`.
+        These are the features if they are frozen, or the input of a `RecurrentModel.trunk`.
         """
         return self.feature_size if self.features_are_frozen else 0
 
     @property
     def recurrence(self) -> Recurrence | None:
-        """The frozen recurrence, by which a device chooses its kernel and batch slots; None if there is none."""
+        """The frozen recurrence, for the choice of a kernel and of batch slots; None if there is none."""
         return None
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest sentence that can be read; None: any length."""
+        """Maximum sentence length in tokens; None: any length."""
         return None
 
     @property
@@ -86,42 +86,43 @@ class ModelConfig(ABC):
     def readout_can_be_padded(self) -> bool:
         """Whether rows may be added to the readout (parallel/placement.py).
 
-        It must have a bias, and what else reads it must read rows of tokens only, which are below V.
+        It must have a bias, and every other reader must read rows of tokens only, which are below V.
         """
         return True
 
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with a row for each token, which several devices divide; None if the model needs one device.
+        """The trained arrays with one row per token, which several devices share; None if the model needs one device.
 
-        A family whose features are trained names here, beside READOUT_ARRAYS, the trained tables that its features look up by token.
+        A family with trained features adds to READOUT_ARRAYS the trained tables that its features look up by token.
         """
         return READOUT_ARRAYS if self.features_are_frozen else None
 
     @abstractmethod
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns the parameters, in expectation over the random weights."""
+        """Returns the expected parameter counts over the random weights."""
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        """Returns the memory of what is frozen; 0: nothing is, and nothing is restored."""
+        """Returns the bytes of the frozen arrays; 0: there are none to restore."""
         return 0
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
-        """Returns the frozen arrays as nested dicts, and a record of how they came about, to be saved with them.
+        """Returns the frozen arrays as nested dicts, and a record of how they were made, to be saved with them.
 
-        Raises InputError if something is to be counted in the training text, and there is none.
+        Raises InputError if the settings need counts from a training text and there is none.
         """
         return {}, {}
 
     @abstractmethod
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> LanguageModel:
-        """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
+        """Returns the untrained model: the frozen arrays of `initialize_frozen` and random trained arrays."""
 
 
 class LanguageModel(nnx.Module):
-    """A model: trained arrays are nnx.Param, frozen ones reservoir.arrays.Frozen. Models of one structure share programs.
+    """A model. Trained arrays are nnx.Param, frozen ones reservoir.arrays.Frozen.
 
-    Like any Flax module it goes through jax.jit as it is. If its trained arrays are donated, it is taken apart first:
+    Like any Flax module it can be an argument of jax.jit. Models with the same structure share compiled programs. To
+    donate the trained arrays, split the model first:
 
         graphdef, params, frozen = nnx.split(model, nnx.Param, ...)
         model = merge(graphdef, params_as_nested_dicts, frozen)      # inside the compiled function
@@ -132,23 +133,23 @@ class LanguageModel(nnx.Module):
 
     @abstractmethod
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
-        """Returns the features after each token, (T * B, F), differentiable in all that is trained.
+        """Returns the features after each token, (T * B, F), differentiable with respect to the trained arrays.
 
         Args:
             batch: tokens (T, B), their positions and corpus positions.
-            key: the epoch's key of dropout (features/dropout.py); None: nothing is dropped.
+            key: dropout key of the epoch (features/dropout.py); None: no dropout.
         """
 
     @abstractmethod
     def initial_state(self, slots: int, length: int | None = None) -> Any:
-        """Returns the state of B slots before any token, for `step`.
+        """Returns the state of B slots before the first token, for `step`.
 
-        `length` tokens will be read at most (None: `config.longest`), for models whose state grows with it.
+        `length` is the maximum number of tokens to read (None: `config.longest`); some states grow with it.
         """
 
     @abstractmethod
     def step(self, state: Any, tokens: jax.Array) -> Any:
-        """Returns the state after one more token a slot, (B,), without dropout."""
+        """Returns the state after one more token per slot, (B,), without dropout."""
 
     @abstractmethod
     def output(self, state: Any) -> jax.Array:
@@ -156,17 +157,17 @@ class LanguageModel(nnx.Module):
 
     @abstractmethod
     def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> SentenceFeatures:
-        """Returns what reads many sentences at once, without a gradient; see features/stream.py.
+        """Returns a reader of many sentences at once, without a gradient; see features/stream.py.
 
-        `placement` says where the model's arrays lie on a mesh of devices; None: there is one device.
+        `placement` gives the placement of the model's arrays on a mesh of devices; None: there is one device.
         """
 
     @abstractmethod
     def counts(self) -> Counts:
-        """Returns the parameters of this model. It does not read trained arrays, which may be donated."""
+        """Returns the parameter counts of this model. It does not read trained arrays, which may be donated."""
 
     def for_device(self, compute: ResolvedCompute) -> Self:
-        """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it."""
+        """Returns the same model ready to run: its precision is set, its frozen arrays are the kernel's operands."""
         graphdef, *state = nnx.split(self)
         ready = nnx.merge(graphdef, *state)
         ready.precision = compute.precision
@@ -174,25 +175,25 @@ class LanguageModel(nnx.Module):
 
     @property
     def output_dropout(self) -> float:
-        """Rate of dropout on the copy of the features that the readout sees."""
+        """Dropout rate on the copy of the features that the readout reads."""
         return self.config.dropout
 
     @property
     def states_in_features(self) -> int:
-        """How many of the features are states. The rest, behind them, are ids of tokens."""
+        """Number of features that are states. The features after them are token ids."""
         return self.config.feature_size
 
     @property
     def frozen_readout_arrays(self) -> dict:
-        """The arrays of the readout that are not trained, as readout/linear.py takes them beside the trained ones."""
+        """The frozen arrays of the readout, which readout/linear.py takes together with the trained ones."""
         return {}
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns the arrays of the readout, as readout/linear.py takes them, of trained arrays as `params` gives them."""
+        """Returns the arrays that readout/linear.py takes, from trained arrays in the form of the property `params`."""
         return params["readout"] | self.frozen_readout_arrays
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
-        """Returns a function from the tokens that each slot reads next, (B,), at most `length`, to the features after them, (B, F)."""
+        """Returns a function from each slot's next token, (B,), to the features, (B, F), for up to `length` calls."""
         state = self.initial_state(slots, length)
 
         def read(tokens: np.ndarray) -> jax.Array:
@@ -218,14 +219,14 @@ class LanguageModel(nnx.Module):
 
 
 class RecurrentModel(LanguageModel):
-    """A model whose features a recurrence makes: that of `cell`, a Cell of features/recurrence.py."""
+    """A model whose features come from a recurrence, its `cell` (a Cell of features/recurrence.py)."""
 
     @property
     @abstractmethod
     def cell(self) -> Cell:
-        """It holds no trained array that does not decide the features: the optimizer frees the readout's at every update.
+        """The recurrence. It must not hold the readout's arrays, since the optimizer frees those at every update.
 
-        A model whose features are trained may be its own cell.
+        A model with trained features may be its own cell.
         """
 
     def initial_state(self, slots: int, length: int | None = None) -> Any:
@@ -247,9 +248,9 @@ class RecurrentModel(LanguageModel):
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
-        """A function from trained arrays, and what the cell computed (C, N), to the features (C, F); None: they are the same.
+        """A function from the trained arrays and the cell's output (C, N) to the features (C, F); None: the identity.
 
-        It keeps no trained array of this model: the optimizer frees them at every update.
+        It must not hold trained arrays of this model, since the optimizer frees those at every update.
         """
         return None
 
@@ -258,12 +259,12 @@ class RecurrentModel(LanguageModel):
         return ahead if trunk is None else TrunkStream(ahead, trunk, self.params)
 
     def stream_ahead(self, compute: ResolvedCompute, placement: Placement | None = None) -> FeatureStream:
-        """Returns the stream of what `cell` computes, which needs no trained array if the configuration has an `ahead_size`."""
+        """Returns the stream of the cell's outputs. If `ahead_size` is above 0, it needs no trained array."""
         return FeatureStream(self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement)
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
-    """Returns the model of nnx.split(model, nnx.Param, ...), with other `params` as LanguageModel.params gives them."""
+    """Returns the model that nnx.split(model, nnx.Param, ...) took apart, with `params` like LanguageModel.params."""
     by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
     flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()}
     return nnx.merge(graphdef, traverse_util.unflatten_dict(flat), frozen)

@@ -1,10 +1,10 @@
-"""A counted bigram model below the logits: what is trained is a residual over it [ours].
+"""A counted bigram model added to the logits; the trained part learns a residual over it [ours].
 
     o = A z + b_out + log p_WB( . | w_t)
 
-p_WB is the bigram model of models/ngrams.py with Witten-Bell smoothing, counted on the training text before training begins.
-Nothing of it is trained. A and b_out begin at 0, so that training begins with its probabilities. The tokens that are trained on
-are among those that were counted: readout/prior.py leaves each out of the counts that it is predicted from.
+p_WB is the bigram model of models/ngrams.py with Witten-Bell smoothing. It is counted on the training text before
+training and stays fixed. A and b_out begin at 0, so that training begins with its probabilities. Since the counts
+include the tokens of the training text, readout/prior.py leaves each target out of the counts that predict it.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def table_bytes(vocab_size: int) -> int:
 
 
 def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
-    """Counts how often each token followed each other one in sentences of ids that begin with BOS and end with EOS.
+    """Counts the pairs of successive tokens in sentences of ids that begin with BOS and end with EOS.
 
     Returns:
         The arrays of a CountedBigram, in the order of the pairs: "rows" and "columns" (P,) int32, and "counts" (P,) uint32.
@@ -48,9 +48,9 @@ def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
 
 
 class CountedBigram(nnx.Module):
-    """Counts of the P pairs that occur: the first token (P,), the second (P,) and how often.
+    """The P pairs of tokens that occur: first tokens (P,), second tokens (P,) and counts (P,).
 
-    It computes after `for_device`, which adds the table of log p_WB, (V, V).
+    Call `for_device` before computing with it: it adds the table of log p_WB, (V, V).
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class CountedBigram(nnx.Module):
 
     @property
     def pairs(self) -> int:
-        """The pairs that occur."""
+        """P, the number of pairs that occur."""
         return len(self.counts[...])
 
     def for_device(self) -> "CountedBigram":
-        """Returns the same model with its table, made once."""
+        """Returns the same model with its table."""
         return CountedBigram(self.vocab_size, self.rows[...], self.columns[...], self.counts[...], self.log_probs())
 
     def prior(self) -> dict[str, jax.Array]:
-        """Returns what `readout.prior.held_out` reads: "table" (V, V), and "types", "total" and "unigram", (V,), all float32."""
+        """Returns what `readout.prior.held_out` reads: "table" (V, V), "types", "total", "unigram" (V,), float32."""
         pairs, types, unigram = self._totals()
         return {
             "table": self.log_probs(),
@@ -85,24 +85,24 @@ class CountedBigram(nnx.Module):
         }
 
     def log_probs(self) -> jax.Array:
-        """Returns log p_WB(w | v) in nats, (V, V) float32: a row for each token v before, a column for each token w after it.
+        """Returns log p_WB(w | v) in nats, (V, V) float32, with one row per token v and one column per next token w.
 
-        It is the equation of WittenBellModel, computed in float64. Of a pair that never occurs the logarithm is a sum of one
-        number for v and one for w, so that only those of the P pairs are taken one by one.
+        It is the equation of WittenBellModel, computed in float64. For a pair that never occurs the logarithm is a sum
+        of one number for v and one for w, so only the P pairs that occur are computed one by one.
         """
         if self.table is not None:
             return self.table[...]
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
         c, (pairs, types, unigram) = np.asarray(self.counts[...]).astype(np.float64), self._totals()
         both = pairs + types  # (V,)
-        share = np.divide(types, both, out=np.ones(size), where=both > 0)  # that p_1 has after v
+        share = np.divide(types, both, out=np.ones(size), where=both > 0)  # weight of p_1 after v
         found = np.empty((size, size), np.float32)
         np.add(np.log(share)[:, None], np.log(unigram), out=found, casting="same_kind")
         found[v, w] = np.log((c + types[v] * unigram[w]) / both[v])
         return jnp.asarray(found)
 
     def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns c(v), the pairs that v begins, t(v), the types of tokens that follow it, and its unigram p_1(v), all (V,)."""
+        """Returns c(v), the pairs that begin with v, t(v), the distinct tokens after it, and p_1(v), all (V,)."""
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
         c = np.asarray(self.counts[...]).astype(np.float64)  # (P,)
         unigram = (np.bincount(w, c, size) + 1) / (c.sum() + size)  # each predicted token ends one pair

@@ -1,8 +1,8 @@
-"""Frozen recurrences under a deep readout. What is trained is feed-forward, on numbers that are computed ahead of the updates.
+"""Frozen recurrences under a deep readout, which is feed-forward and reads features computed ahead of the updates.
 
-Side by side the tokens are read by echo state networks, diagonal linear units and a frozen GRU, as many of them as are asked
-for. What is trained above them is esnlm/trunk. So an update costs what its matrix products cost, and nothing is trained through
-time. With one reservoir and none of the trunk's sections this is the sparse ESN of Ueda et al. 2025a. All else is [ours].
+Echo state networks, diagonal linear units and a frozen GRU, as the settings ask, read the tokens side by side. The
+trained part above them is esnlm/trunk, so that an update is a few matrix products without a gradient through time. With
+one reservoir and none of the trunk's sections the model is the sparse ESN of Ueda et al. 2025a. The rest is [ours].
 """
 
 from collections.abc import Callable
@@ -48,13 +48,13 @@ class DeepReadoutConfig(ModelConfig):
 
     family: str = "deep_readout"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    reservoirs: Natural = 1  # echo state networks side by side, alike but for their weights; 0: none
+    reservoirs: Natural = 1  # number of reservoirs side by side, with the same settings and different weights; 0: none
     diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
     gru: GruConfig = field(default_factory=GruConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     readout: TrunkConfig = field(default_factory=TrunkConfig)
 
-    dropout = 0.0  # no setting: there is none
+    dropout = 0.0  # not a setting: the family has no dropout
 
     def __post_init__(self) -> None:
         if not frozen_size(self):
@@ -62,7 +62,7 @@ class DeepReadoutConfig(ModelConfig):
         tokens = self.readout.recent_tokens
         if tokens.tied and not tokens.vectors(self.attention.heads):
             raise ValueError(
-                "readout.recent_tokens.tied is true, and no embedding is looked up: give count, decays or attention.heads"
+                "readout.recent_tokens.tied is true, but no embedding is used: give count, decays or attention.heads"
             )
 
     @property
@@ -122,7 +122,7 @@ class DeepReadoutConfig(ModelConfig):
         trained = self.readout.parameters(frozen_size(self), self.attention.heads, vocab_size)
         nonzeros, entries = reservoir_numbers(self.reservoir, vocab_size)
         dense = self._dense_numbers(vocab_size)
-        counted = vocab_size**2 * self.readout.is_counted  # Before the text is read, how many occur is not known.
+        counted = vocab_size**2 * self.readout.is_counted  # How many are nonzero is unknown before the text is read.
         return Counts(
             trained,
             trained + round(self.reservoirs * nonzeros) + dense + self.gru.nonzeros(vocab_size),
@@ -135,11 +135,11 @@ class DeepReadoutConfig(ModelConfig):
         return round(self.reservoirs * reservoir_bytes(self.reservoir, vocab_size) + others) + table
 
     def _dense_numbers(self, vocab_size: int) -> int:
-        """Returns the frozen numbers of the diagonal units and of attention."""
+        """Returns the number of frozen entries of the diagonal units and of attention."""
         return self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * frozen_size(self)
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
-        # The first reservoir is that of an ESN with the same seed.
+        # The first reservoir equals that of an ESN with the same seed.
         seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
         members = [weights.initialize_reservoir(self.reservoir, vocab_size, own, text) for own in seeds]
         arrays: dict[str, dict] = {
@@ -155,15 +155,15 @@ class DeepReadoutConfig(ModelConfig):
         if self.readout.is_counted:
             counted_bigram.table_bytes(vocab_size)
             if text is None:
-                raise InputError("model.readout.counted is bigram: there is no training text here to count in")
+                raise InputError("model.readout.counted is bigram: there is no training text to count")
             arrays["counted"] = counted_bigram.count(text, vocab_size)
         records = [record_of_reservoir(own, member) for own, member in zip(seeds, members, strict=True)]
         return arrays, {"seed": seed, "reservoirs": records}
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
-        """Returns the frozen cells of these arrays under random trained ones, which are as torch.nn.Linear begins.
+        """Returns a model with these frozen arrays and trained arrays initialized as torch.nn.Linear does.
 
-        Over a counted model A and b_out are 0 instead, so that training begins with its probabilities [ours].
+        With a counted model A and b_out are 0 instead, so that training begins with its probabilities [ours].
         """
         members = frozen.get("reservoirs", {})
         cells: list[Any] = [
@@ -188,7 +188,7 @@ class DeepReadoutConfig(ModelConfig):
 
 
 class DeepReadout(RecurrentModel):
-    """`frozen`, what reads the tokens; `layers`, the trunk; `readout`, A and b_out; and `counted`, what is under the logits."""
+    """The frozen cells (`frozen`), the trunk (`layers`), A and b_out (`readout`) and a counted model (`counted`)."""
 
     config: DeepReadoutConfig
 
@@ -247,16 +247,16 @@ class DeepReadout(RecurrentModel):
 
 
 def frozen_size(config: DeepReadoutConfig) -> int:
-    """Returns the numbers of h, the features that frozen cells compute."""
+    """Returns the size of h, the features that the frozen cells compute."""
     in_reservoirs = config.reservoirs * config.reservoir.layers * config.reservoir.state_size
     return in_reservoirs + config.diagonal.units + config.gru.units
 
 
 def history(config: DeepReadoutConfig) -> int:
-    """Returns how many of the last tokens the trunk sees."""
+    """Returns the number of last tokens that the trunk reads."""
     return max(config.readout.history, config.attention.history)
 
 
 def _member_seed(seed: int, member: int) -> int:
-    """Returns the seed of a further reservoir of an ensemble."""
+    """Returns the seed of reservoir number `member`; the first one has the run's seed."""
     return int(generator(seed, Stream.MEMBER, member).integers(1 << 31))

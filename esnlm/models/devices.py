@@ -1,4 +1,4 @@
-"""The devices that a model is computed on: their mesh, where its arrays lie on them, and what they choose."""
+"""The devices of a model: their mesh, the placement of its arrays, and compute settings chosen for them."""
 
 import math
 from dataclasses import fields
@@ -17,25 +17,25 @@ from esnlm.reservoir import sparse
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
-STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
+STEPS = 128  # minimum time steps of a window: with fewer, most slots would wait for the slot with the longest sentence
 
 
 def mesh_of(model: ModelConfig, compute: ComputeConfig) -> Mesh | None:
-    """Returns the mesh of devices that a model is computed on; None if it is one device.
+    """Returns the mesh of devices for a model; None for one device.
 
     Raises:
-        InputError: there are fewer devices than asked for, or the model can be computed on one only and more are asked for.
+        InputError: there are fewer devices than requested, or several are requested for a model that needs one device.
     """
     if model.token_arrays is not None:
         return meshes.make_mesh(compute.mesh)
     if math.prod((compute.mesh or {}).values()) > 1:
-        raise InputError(f"compute.mesh asks for several devices: {model.title} can be computed on one only; give null")
-    meshes.require_one_process(f"{model.title} is computed on one device only")
+        raise InputError(f"compute.mesh asks for several devices: {model.title} runs on one device only; give null")
+    meshes.require_one_process(f"{model.title} runs on one device only")
     return None
 
 
 def placement_of(model: ModelConfig, compute: ComputeConfig, vocab_size: int) -> Placement:
-    """Returns where the arrays of a model lie on the devices, and how many rows of tokens they have there."""
+    """Returns the placement of a model's arrays on the devices, and their number of token rows there."""
     mesh = mesh_of(model, compute)
     if mesh is None:
         rows = rows_on(backend(), vocab_size) if model.readout_can_be_padded else vocab_size
@@ -46,8 +46,8 @@ def placement_of(model: ModelConfig, compute: ComputeConfig, vocab_size: int) ->
 
 
 def resolve_compute(compute: ComputeConfig, model: ModelConfig) -> ResolvedCompute:
-    """Returns the settings with everything that is left open chosen for the devices of this process."""
-    kind = backend()  # first, as it says in a line if JAX finds no device
+    """Returns the settings with every open choice made for the devices of this process."""
+    kind = backend()  # First, since it reports in one line if JAX finds no device.
     mesh = mesh_of(model, compute)
     return choose_compute(compute, model, kind, 1 if mesh is None else mesh.size)
 
@@ -56,19 +56,17 @@ def choose_compute(compute: ComputeConfig, model: ModelConfig, backend: str, dev
     """Returns the compute settings with every null and `auto` decided for a backend.
 
     Args:
-        compute: what is asked for.
-        model: its configuration.
+        compute: the requested settings.
+        model: the configuration of the model.
         backend: cpu, gpu or tpu.
-        devices: that share the features of a window.
+        devices: number of devices that share the features of a window.
 
     Raises:
-        InputError: the backend cannot do what is asked for.
+        InputError: the backend does not support a requested setting.
     """
     for name in ("precision", "state_precision"):
         if getattr(compute, name) == "tf32" and backend != "gpu":
-            raise InputError(
-                f"compute.{name} is tf32: a {backend.upper()} has no such products; choose float32 or bf16"
-            )
+            raise InputError(f"compute.{name} is tf32: a {backend.upper()} does not support it; choose float32 or bf16")
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
     numbers = 4 * (model.ahead_size or model.feature_size)
@@ -90,8 +88,8 @@ def choose_compute(compute: ComputeConfig, model: ModelConfig, backend: str, dev
 def choose_kernel(recurrence: Recurrence | None, backend: str, precision: str = "float32") -> str:
     """Returns the kernel of a recurrence's sparse products in a `state_precision`; "auto" if it has none.
 
-    All matrices have one kernel. If they want different ones, dense is right as long as the sparse matrices, stored dense,
-    have no more entries than the full ones have already.
+    All matrices use one kernel. If the best kernels differ, this is dense as long as the sparse matrices, stored dense,
+    have no more entries than the dense ones have already.
     """
     if recurrence is None or not recurrence.matrices:
         return "auto"

@@ -1,7 +1,7 @@
 """The echo state network language model: a frozen reservoir and a trained readout on its states.
 
-With `train_input` W_in is trained too, through time and through what else is frozen: the ESN+i of Ueda et al. 2025b. In a
-stack of layers it is W_in of the first one.
+With `train_input` W_in is trained too, by gradients through time and through the frozen arrays: the ESN+i of Ueda et
+al. 2025b. In a stack of layers only W_in of the first layer is trained.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ class EchoStateConfig(ModelConfig):
     family: str = "esn"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
-    train_input: bool = False  # train W_in too, all but its zeros: ESN+i (Ueda et al. 2025b)
-    # Rate of dropout on W_in u, and on the copy of h that the readout sees (Ueda et al. 2025b).
+    train_input: bool = False  # train the nonzeros of W_in, too: ESN+i (Ueda et al. 2025b)
+    # Dropout rate, applied to W_in u and to the copy of the states that the readout reads (Ueda et al. 2025b).
     dropout: Rate = 0.0
 
     def __post_init__(self) -> None:
@@ -77,8 +77,7 @@ class EchoStateConfig(ModelConfig):
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the counts of Ueda et al. 2025a, section 2.3: frozen (N + V) d + N, trainable (N + V) r + V.
 
-        Each of several layers has a leak and two frozen matrices, and the readout is F = L N wide. An embedding is frozen
-        too.
+        With L layers, each has a leak and two frozen matrices, and the readout is F = L N wide. Embeddings are frozen.
         """
         reservoir = self.reservoir
         in_readout = linear.count(self.readout, self.feature_size, vocab_size)
@@ -95,7 +94,7 @@ class EchoStateConfig(ModelConfig):
         return initialized.reservoir.arrays(), record_of_reservoir(seed, initialized)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "EchoState":
-        """Returns the reservoir of these arrays with a random readout."""
+        """Returns a reservoir with these arrays and a random readout."""
         reservoir = cell.from_arrays(frozen, vocab_size, **self.reservoir.dynamics)
         if self.train_input:
             reservoir = reservoir.with_trained_input()
@@ -105,9 +104,9 @@ class EchoStateConfig(ModelConfig):
 class EchoState(RecurrentModel):
     """`reservoir` and `readout`.
 
-    The readout is trained, and of an ESN+i `reservoir.input.values`, or `reservoir.layers[0].input.values`: the table of
-    W_in's columns that TrainedInput describes. The recurrence is computed in float32, whatever the precision; what W_rec
-    reads is rounded if `compute.state_precision` says so.
+    The readout is trained, and in an ESN+i also `reservoir.input.values`, or `reservoir.layers[0].input.values`: the
+    table of W_in's columns that TrainedInput describes. The recurrence runs in float32 in any precision, except that
+    `compute.state_precision` may round the input of W_rec.
     """
 
     config: EchoStateConfig
@@ -136,27 +135,27 @@ class EchoState(RecurrentModel):
         return Counts(trainable, total, in_readout + reservoir_numbers(config.reservoir, vocab_size)[1])
 
 
-# ---- what every model with a reservoir needs ----
+# ---- for every model with a reservoir ----
 
 
 def recurrent_matrix(reservoir: ReservoirConfig) -> SparseMatrix:
-    """Returns W_rec of each layer, and W_in of those above the first."""
+    """Returns the size of W_rec of each layer, and of W_in above the first layer, as one sparse matrix."""
     size = reservoir.state_size
     nonzeros = round(reservoir.recurrent_gamma * size * size)
     return SparseMatrix(size, nonzeros, reservoir.longest_row, copies=2 * reservoir.layers - 1)
 
 
 def reservoir_numbers(reservoir: ReservoirConfig, vocab_size: int) -> tuple[float, int]:
-    """Returns the nonzeros, in expectation, and the entries of all matrices and leaks."""
+    """Returns the expected number of nonzeros, and the number of entries, of all matrices and leaks."""
     matrices, leaks = reservoir.matrices(vocab_size), reservoir.layers * reservoir.state_size
     nonzeros = sum(rows * columns * share for rows, columns, share in matrices)
     return nonzeros + leaks, sum(rows * columns for rows, columns, _ in matrices) + leaks
 
 
 def reservoir_bytes(reservoir: ReservoirConfig, vocab_size: int) -> float:
-    """Returns the bytes of a reservoir as it is saved.
+    """Returns the bytes of a saved reservoir.
 
-    A dense matrix has 4 bytes an entry. A sparse one has 12 a nonzero: 4 for the value and 4 for each of two indices.
+    A dense matrix takes 4 bytes per entry. A sparse one takes 12 per nonzero, a value and two indices of 4 each.
     """
     sizes = [(rows * columns, share) for rows, columns, share in reservoir.matrices(vocab_size)]
     matrices = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
@@ -164,7 +163,7 @@ def reservoir_bytes(reservoir: ReservoirConfig, vocab_size: int) -> float:
 
 
 def record_of_reservoir(seed: int, initialized: weights.InitializedReservoir) -> dict:
-    """Returns what frozen/ records of a reservoir: its seed, draws that were thrown away, radii before scaling and nonzeros."""
+    """Returns a reservoir's record for frozen/: its seed, discarded draws, radii before scaling, and nonzeros."""
     return {
         "seed": seed,
         "redraws": initialized.redraws,
@@ -174,7 +173,7 @@ def record_of_reservoir(seed: int, initialized: weights.InitializedReservoir) ->
 
 
 def reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
-    """Returns the nonzeros of W_rec, W_in, leak and embedding of all layers, with a trained W_in among them."""
+    """Returns the number of nonzeros in W_rec, W_in, leak and embedding of all layers; a trained W_in counts, too."""
     embedding = reservoir.layers[0].embedding
     in_layers = sum(sum(layer.nonzeros) + layer.state_size for layer in reservoir.layers)
     return in_layers + (0 if embedding is None else int(np.count_nonzero(embedding[...])))

@@ -4,8 +4,8 @@
     x = x + attn(ln_1(x)),  x = x + mlp(ln_2(x))        in every layer
     h = ln_f(x),  o = wte h                             features, and the embedding again as the readout
 
-Arrays carry Hugging Face's names. Those of the layers are stacked, and one compiled block is scanned over them, so that
-compiling takes no longer for a deeper network.
+Arrays have Hugging Face's names. The arrays of the layers are stacked, and one compiled block is scanned over them, so
+that the time to compile does not grow with the depth.
 """
 
 import math
@@ -30,22 +30,22 @@ from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.rng import Stream, generator
 from esnlm.settings import Count, Positive, Rate, settings
 
-# Where masks fall: on the embedding, and in layer l at LAYER_SITES * l + one of the others.
+# Sites of dropout masks: the embedding, and in layer l LAYER_SITES * l + one of the others.
 EMBEDDING, ATTENTION, AFTER_ATTENTION, AFTER_MLP = range(4)
 LAYER_SITES = 3
-CACHE_STEP = 64  # the cache's positions are a multiple of it: every size is compiled once
+CACHE_STEP = 64  # The cache's length is a multiple of this, to limit the number of compilations.
 
 
 @settings
 class GPT2Config(ModelConfig):
-    """GPT-2; the defaults are the released model of 124M parameters, and Hugging Face's."""
+    """GPT-2; the defaults are those of the released model with 124M parameters, and of Hugging Face."""
 
     family: str = "gpt2"
-    layers: Count = 12  # blocks of attention and MLP
-    heads: Count = 12  # heads of attention in each layer
-    width: Count = 768  # units of the embedding and of the residual stream; four times that inside the MLP
-    positions: Count = 1024  # longest sentence, in tokens read
-    dropout: Rate = 0.1  # rate, on the embedding, on the attention weights and on what each branch adds
+    layers: Count = 12  # number of blocks of attention and MLP
+    heads: Count = 12  # attention heads per block
+    width: Count = 768  # size of the embedding and of the residual stream; the MLP is four times as wide
+    positions: Count = 1024  # maximum sentence length in tokens, BOS included and EOS not
+    dropout: Rate = 0.1  # dropout rate, applied to the embedding, the attention weights and the output of each branch
     layer_norm_epsilon: Positive = 1e-5  # added to the variance in a layer norm
     initializer_range: Positive = 0.02  # standard deviation of the initial weights
 
@@ -71,18 +71,18 @@ class GPT2Config(ModelConfig):
 
     @property
     def readout_can_be_padded(self) -> bool:
-        return False  # it is the embedding, and has no bias
+        return False  # The readout is the embedding, without a bias.
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns the parameters, the tied embedding once: nothing is frozen, and no entry is zero by design."""
+        """Returns the counts. All are equal, as no array is frozen or sparse; the tied embedding counts once."""
         entries = sum(math.prod(shape) for shape in shapes(self, vocab_size).values())
         return Counts(entries, entries, entries)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "GPT2":
         """Returns the model as Hugging Face initialises it.
 
-        Embeddings and matrices ~ N(0, initializer_range**2), those that end a residual branch (c_proj) divided by
-        sqrt(2 * layers); biases 0; LayerNorm 1 and 0.
+        Embeddings and matrices ~ N(0, initializer_range**2); matrices at the end of a residual branch (c_proj) are
+        divided by sqrt(2 * layers); biases are 0; LayerNorm begins with 1 and 0.
         """
         rng = generator(seed, Stream.WEIGHTS)
 
@@ -100,7 +100,7 @@ class GPT2Config(ModelConfig):
 
 
 def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of every array by its name; matrices are (in, out), and those of `h` have a leading axis of layers."""
+    """Returns the shape of each array by name. Matrices are (in, out); arrays in `h` have a leading axis of layers."""
     width = config.width
     layer = {
         "ln_1.weight": (width,),
@@ -126,7 +126,7 @@ def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
 
 
 class Cache(NamedTuple):
-    """What GPT-2 keeps of the tokens that it has read, of B sentences side by side."""
+    """Keys and values of the tokens read so far, for B sentences side by side."""
 
     key: jax.Array  # (layers, B, heads, positions, E)
     value: jax.Array  # (layers, B, heads, positions, E)
@@ -141,7 +141,7 @@ class GPT2(LanguageModel):
     """
 
     config: GPT2Config
-    output_dropout = 0.0  # all its masks are inside
+    output_dropout = 0.0  # All masks are inside the network.
 
     def __init__(self, config: GPT2Config, arrays: dict) -> None:
         self.config = config
@@ -153,15 +153,15 @@ class GPT2(LanguageModel):
         return features.transpose(1, 0, 2).reshape(-1, self.config.width)
 
     def hidden_states(self, tokens: jax.Array, positions: jax.Array, keys: jax.Array | None = None) -> jax.Array:
-        """Returns what the readout sees after each token, (B, T, width) float32.
+        """Returns the features after each token, (B, T, width) float32.
 
-        A slot holds several sentences one after another. A token sees itself and what came before it in its own sentence,
-        so the features are the same, up to rounding, however sentences are laid out; with dropout too.
+        A slot holds several sentences one after another. A token attends to itself and to earlier tokens of its
+        sentence, so the features do not depend on the layout of the sentences, up to rounding; with dropout too.
 
         Args:
             tokens: (B, T) int32.
-            positions: (B, T) int32, each token's place in its sentence: every 0 starts one, as it does behind the last one.
-            keys: of dropout, one a token (B, T); None: nothing is dropped.
+            positions: (B, T) int32, each token's position in its sentence. Every 0 starts a sentence or padding.
+            keys: dropout keys, one per token (B, T); None: no dropout.
         """
         config, length = self.config, tokens.shape[1]
         keys = keys if config.dropout else None
@@ -190,7 +190,7 @@ class GPT2(LanguageModel):
         return Cache(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32), jnp.int32(0), features)
 
     def step(self, state: Cache, tokens: jax.Array) -> Cache:
-        """Returns the cache with one more token a slot; beyond its positions the features are NaN."""
+        """Returns the cache after one more token per slot. Beyond its length the features are NaN."""
         config, position, length = self.config, state.position, state.key.shape[3]
         x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], position)  # (B, D)
         x = jnp.where(position < length, x, jnp.nan)[:, None]  # (B, 1, D)
@@ -217,21 +217,21 @@ class GPT2(LanguageModel):
         return PackedStream(partial(_evaluate, model), compute.batch_slots, placement)
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns {"w"} (V, width), the embedding itself: a readout of full rank without a bias."""
+        """Returns {"w"} (V, width), the embedding, as a full-rank readout without a bias."""
         return {"w": params["wte"]["weight"]}
 
     def counts(self) -> Counts:
         return self.config.expected_counts(self.wte["weight"].shape[0])
 
     def _queries_keys_values(self, x: jax.Array, p: dict) -> jax.Array:
-        """Returns queries, keys and values, (3, B, T, heads, E), of x (B, T, D) in a layer of arrays `p`."""
+        """Returns queries, keys and values, (3, B, T, heads, E), for x (B, T, D) in a layer with arrays `p`."""
         y = _linear(_layer_norm(x, p["ln_1"], self.config.layer_norm_epsilon), p["attn"]["c_attn"], self.precision)
         return y.reshape(*x.shape[:2], 3, self.config.heads, -1).transpose(2, 0, 1, 3, 4)
 
     def _after_attention(
         self, x: jax.Array, attended: jax.Array, p: dict, drop: Callable[[jax.Array, int], jax.Array]
     ) -> jax.Array:
-        """Returns x (B, T, D) after a layer of arrays `p`, given its attended values, (B, T, heads, E) or of that order."""
+        """Returns x (B, T, D) after a layer with arrays `p`, from its attended values in the order (B, T, heads, E)."""
         y = _linear(attended.reshape(x.shape), p["attn"]["c_proj"], self.precision)
         x = x + drop(y, AFTER_ATTENTION)
         y = _linear(_layer_norm(x, p["ln_2"], self.config.layer_norm_epsilon), p["mlp"]["c_fc"], self.precision)
@@ -244,7 +244,7 @@ def _evaluate(model: GPT2, batch: PackedBatch) -> jax.Array:
     return model(batch)
 
 
-# The attention weights (B, heads, T, T) of all layers would be most of the memory, if they were kept for the gradient.
+# Kept for the gradient, the attention weights (B, heads, T, T) of all layers would take most of the memory.
 @partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)  # scan keeps the two passes apart
 def _attention(
     query: jax.Array,
@@ -265,10 +265,10 @@ def _attention(
 
 
 def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: float) -> jax.Array:
-    """Returns dropout's mask, (B, heads, T, T), of the query's key, the key token's position in its sentence, and the head.
+    """Returns dropout's mask, (B, heads, T, T), from the query's key, the position of the key token, and the head.
 
-    A threefry block for every number takes about as many operations as attention itself. So only a query's key comes
-    from one; its two words are scrambled with a counter by murmur3's finalizer.
+    A threefry block per number would take about as many operations as attention itself. So threefry makes one key per
+    query, and murmur3's finalizer scrambles the two words of that key with a counter.
     """
     words = jax.random.key_data(keys)[:, None, :, None, :]  # (B, 1, T, 1, 2)
     counter = positions[:, None, :] * heads + jnp.arange(heads)[:, None]  # (B, heads, T)
@@ -278,7 +278,7 @@ def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: flo
 
 
 def _scramble(x: jax.Array) -> jax.Array:
-    """Applies the finalizer of murmur3 (Appleby), a bijection of uint32 in which every bit of x moves every bit."""
+    """Applies the finalizer of murmur3 (Appleby), a bijection of uint32 in which every input bit affects every bit."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)

@@ -1,7 +1,7 @@
-"""Reads a GPT-2 from a local folder in Hugging Face's format, such as the one that OpenAI released.
+"""Reads a GPT-2 from a local folder in Hugging Face's format, such as the one released by OpenAI.
 
-(Ueda et al. 2025a compare with it, section "Comparisons".) A setting of the folder that esnlm's GPT-2 does not have is
-refused, not ignored.
+(Ueda et al. 2025a compare with it, section "Comparisons".) It raises an error for any setting of the folder that
+esnlm's GPT-2 does not support.
 """
 
 import json
@@ -18,7 +18,7 @@ from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
 from esnlm.settings import build
 
-# What config.json may say. Hugging Face's default comes first. The two activations are two names of one formula.
+# The supported values of config.json, Hugging Face's default first. The two activations are two names of one formula.
 ACCEPTED = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
     "scale_attn_weights": (True,),
@@ -30,13 +30,13 @@ MASKS = r"h\.\d+\.attn\.(bias|masked_bias)"  # constants that older versions of 
 
 
 def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
-    """Returns the configuration, the model and the tokenizer of a folder that `save_pretrained` wrote, or of a published one.
+    """Returns the configuration, the model and the tokenizer of a published folder or of `save_pretrained`'s.
 
-    It reads config.json, model.safetensors (float32, float16 or bfloat16, which become float32), and vocab.json with
-    merges.txt, or tokenizer.json. Nothing is downloaded and no pickle is opened. Needs the extra `hf`.
+    It reads config.json, model.safetensors (float32, float16 or bfloat16, converted to float32), and vocab.json with
+    merges.txt, or tokenizer.json. It downloads nothing and opens no pickle. Needs the extra `hf`.
 
     Raises:
-        InputError: something is missing, damaged, or not as this GPT-2 has it.
+        InputError: a file is missing, damaged, or has a setting that this GPT-2 does not support.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -45,7 +45,7 @@ def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
     tokenizer = load_tokenizer(folder, vocab_size)
     if tokenizer.vocab_size != vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids and config.json a vocab_size of {vocab_size}: "
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, but vocab_size in config.json is {vocab_size}: "
             "copy the tokenizer that the model was trained with"
         )
     arrays = _read_arrays(folder, gpt2.shapes(config, vocab_size), config.layers, tied)
@@ -53,10 +53,10 @@ def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
 
 
 def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
-    """Returns the configuration, the vocabulary's size, and whether the readout is said to be the embedding."""
+    """Returns the configuration, the vocabulary size, and whether config.json ties the readout to the embedding."""
     tree = _read_json(file)
     if tree.get("model_type") != "gpt2":
-        raise InputError(f"{file}: model_type is {tree.get('model_type')!r}: only gpt2 can be read")
+        raise InputError(f"{file}: model_type is {tree.get('model_type')!r}: only gpt2 is supported")
     dropout = tree.get("resid_pdrop", 0.1)
     named = {"layers": "n_layer", "heads": "n_head", "width": "n_embd", "positions": "n_positions"}
     if missing := [key for key in (*named.values(), "vocab_size") if key not in tree]:
@@ -69,12 +69,12 @@ def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
     for key, values in rules.items():
         usual = 0.1 if key.endswith("pdrop") else values[0]
         if (found := tree.get(key, usual)) not in values:
-            raise InputError(f"{file}: {key} is {found!r}: only {' or '.join(map(repr, values))} can be read")
+            raise InputError(f"{file}: {key} is {found!r}: only {' or '.join(map(repr, values))} is supported")
     return config, tree["vocab_size"], tree.get("tie_word_embeddings", True)
 
 
 def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, tied: bool) -> dict[str, np.ndarray]:
-    """Returns the arrays of `gpt2.shapes` by name, in float32. Those of the layers are stacked."""
+    """Returns the arrays of `gpt2.shapes` by name, in float32, with the layers stacked."""
     try:
         import safetensors
     except ImportError:
@@ -110,7 +110,7 @@ def _stack(
     def read(key: str, shape: tuple[int, ...]) -> np.ndarray:
         part = stored.get_slice(key)
         if tuple(part.get_shape()) != shape:
-            raise InputError(f"{file}: {key} has shape {tuple(part.get_shape())} and by config.json {shape}")
+            raise InputError(f"{file}: {key} has shape {tuple(part.get_shape())}, but config.json needs {shape}")
         return stored.get_tensor(key).astype(np.float32)
 
     arrays = {}
@@ -122,7 +122,7 @@ def _stack(
         tied = np.array_equal(read("lm_head.weight", embedding.shape), embedding)
     if not tied:
         raise InputError(
-            f"{file}: the readout is not the embedding (tie_word_embeddings): only a tied GPT-2 can be read"
+            f"{file}: the readout is not tied to the embedding (tie_word_embeddings): only a tied GPT-2 is supported"
         )
     return arrays
 

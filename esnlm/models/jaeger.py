@@ -1,17 +1,19 @@
-"""Jaeger's network as a language model: a frozen reservoir that its own prediction is fed back to (Jaeger 2001).
+"""Jaeger's network as a language model: a frozen reservoir with feedback from its own prediction (Jaeger 2001).
 
     p(n)   = softmax(o(n)),  0 before the first prediction of a sentence
     x(n+1) = (1 - a) x(n) + a f(W_in u(n+1) + W x(n) + W_back p(n))                  frozen: W_in, W, W_back and a
     o(n+1) = A (B x(n+1) + B_u u(n+1) + B_y p(n)) + b_out                            trained: A, B, B_u, B_y and b_out
 
-which is eq. 1 and 2 of Jaeger 2001, as summarised by Ichimura 2019, with y = o and W_out = A (B_u B B_y), the readout on (u, x, y). The
-leaks a and the low rank of W_out are those of Ueda et al. 2025a, and not in these equations. The taught y(n) of next-token prediction
-would be u(n+1): fed back, it would make W_back a second W_in. So what is fed back is the distribution that the network itself predicted,
-in training, scoring and generation alike [ours]. u is one-hot, so B_u u is a row of a table.
+These are eq. 1 and 2 of Jaeger 2001, as summarised by Ichimura 2019, with y = o and W_out = A (B_u B B_y), the readout
+on (u, x, y). The leaks a and the low rank of W_out come from Ueda et al. 2025a and are not in his equations. In
+next-token prediction the teacher y(n) would be u(n+1), and feeding it back would make W_back a second W_in. So the
+network's own predicted distribution is fed back, in training, scoring and generation alike [ours]. u is one-hot, so B_u
+u is a row of a table.
 
-There is no gradient through time: at each time step x(n+1) and p(n) are constants. But they depend on the readout, so no features can
-be precomputed: the family is trained end to end. The features are z = B x + B_u u + B_y p, (r,) a token, and what the shared readout
-computes is A z + b_out. With output feedback the echo state property is not defined (definition 1), whatever W's spectral radius.
+There is no gradient through time: at each time step x(n+1) and p(n) are constants. But they depend on the readout, so
+features cannot be precomputed, and the family is trained end to end. The features are z = B x + B_u u + B_y p, (r,) per
+token, and the shared readout computes A z + b_out. With output feedback the echo state property is not defined
+(definition 1), whatever W's spectral radius.
 """
 
 from dataclasses import field
@@ -39,7 +41,7 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
 from esnlm.settings import Count, Positive, settings
 
-State = tuple[Any, jax.Array, jax.Array]  # the reservoir's, z (r, B), and whether there was a prediction (1, B)
+State = tuple[Any, jax.Array, jax.Array]  # the reservoir's state, z (r, B), and whether there was a prediction (1, B)
 
 
 @settings
@@ -48,8 +50,8 @@ class JaegerConfig(ModelConfig):
 
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    rank: Count = 512  # of W_out = A (B_u B B_y) [r]
-    feedback_scale: Positive = 1.0  # standard deviation of W_back's nonzeros, of which there are as many as in W_in
+    rank: Count = 512  # rank of W_out = A (B_u B B_y) [r]
+    feedback_scale: Positive = 1.0  # standard deviation of W_back's nonzeros; W_back is as sparse as W_in
 
     dropout = 0.0
 
@@ -68,14 +70,14 @@ class JaegerConfig(ModelConfig):
 
     @property
     def readout_can_be_padded(self) -> bool:
-        return False  # the recurrence reads A and b_out, and its other tables are V wide too
+        return False  # The recurrence reads A and b_out, and its other tables are V wide, too.
 
     def expected_counts(self, vocab_size: int) -> Counts:
         nonzeros = round(self.reservoir.state_size * vocab_size * feedback_gamma(self))
         return _add_feedback(self, without_feedback(self).expected_counts(vocab_size), vocab_size, nonzeros)
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        w_back = 12 * self.reservoir.state_size * vocab_size * feedback_gamma(self)  # a value and two indices an entry
+        w_back = 12 * self.reservoir.state_size * vocab_size * feedback_gamma(self)  # a value and two indices per entry
         return without_feedback(self).frozen_bytes(vocab_size) + round(w_back)
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
@@ -103,18 +105,18 @@ class JaegerConfig(ModelConfig):
 
 
 def without_feedback(config: JaegerConfig) -> EchoStateConfig:
-    """Returns the echo state network that is left if nothing is fed back, and nothing but x is read."""
+    """Returns the configuration of the same network without feedback, whose readout reads x only."""
     return EchoStateConfig(reservoir=config.reservoir, readout=ReadoutConfig(config.rank))
 
 
 def feedback_gamma(config: JaegerConfig) -> float:
-    """Returns the share of nonzeros of W_back, which is that of a random W_in."""
+    """Returns the share of nonzeros of W_back, the same as in a random W_in."""
     of_input = config.reservoir.input_connectivity
     return min(1.0, config.reservoir.gamma if of_input is None else of_input)
 
 
 def _add_feedback(config: JaegerConfig, without: Counts, vocab_size: int, nonzeros: int) -> Counts:
-    """Returns the counts of a network `without` feedback and those of W_back, with its nonzeros, B_u and B_y."""
+    """Adds W_back (with its number of nonzeros), B_u and B_y to the counts of a network `without` feedback."""
     tables, matrix = 2 * vocab_size * config.rank, config.reservoir.state_size * vocab_size
     return Counts(without.trainable + tables, without.total + tables + nonzeros, without.entries + tables + matrix)
 
@@ -141,7 +143,7 @@ class Jaeger(RecurrentModel):
 
     @property
     def w_back(self) -> BCOO:
-        """W_back, (N, V) BCOO; not of what `for_device` returns."""
+        """W_back, (N, V) BCOO. It is not available after `for_device`."""
         return self.feedback.get_value()
 
     @property
@@ -163,7 +165,7 @@ class Jaeger(RecurrentModel):
         """Returns W_in u, (N, B), and B_u u, (r, B), for tokens (B,); there is no dropout."""
         return self.reservoir.embed(tokens), self.b_u[...][tokens].T
 
-    # p is computed again for the gradient. If it were kept, it would be V numbers for each token of an update.
+    # p is recomputed for the gradient: keeping it would take V numbers per token of an update.
     @partial(jax.checkpoint, prevent_cse=False)
     def advance(self, state: State, x: tuple[jax.Array, jax.Array]) -> State:
         below, z, predicted = lax.stop_gradient(state)
@@ -184,14 +186,14 @@ class Jaeger(RecurrentModel):
         return state[1]
 
     def for_device(self, compute: ResolvedCompute) -> "Jaeger":
-        """Returns the same model with kernels' operands. What is frozen runs in float32, whatever the precision."""
+        """Returns the same model with the operands of its kernels. The frozen part runs in float32 in any precision."""
         ready = super().for_device(compute)
         ready.reservoir = self.reservoir.for_device(compute.kernel, state_precision=compute.state_precision)
         ready.feedback = Frozen(sparse.prepare(self.w_back, "csr" if jax.default_backend() == "cpu" else "bcoo"))
         return ready
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns {"w": A, "bias"}: for readout/linear.py it is a readout of full rank on z."""
+        """Returns {"w": A, "bias"}, which readout/linear.py treats as a full-rank readout of z."""
         return {"w": params["readout"]["a"], "bias": params["readout"]["bias"]}
 
     def counts(self) -> Counts:

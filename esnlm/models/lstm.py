@@ -1,6 +1,6 @@
-"""The LSTM language model that the papers compare with: embedding, one layer, and a readout of full rank.
+"""The LSTM language model that the papers compare with: embedding, one layer, and a full-rank readout.
 
-Hashed n-grams may be added to its features [ours], so that a deep readout with n-grams can be compared with an LSTM that has them.
+Hashed n-grams may be added to its features [ours], for a comparison with a deep readout that has n-grams.
 """
 
 from dataclasses import field
@@ -26,12 +26,12 @@ State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
 
 @settings
 class LstmConfig(ModelConfig):
-    """An LSTM of one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
+    """An LSTM with one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
 
     family: str = "lstm"
-    width: Count = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
-    dropout: Rate = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
-    # Whether a token's embedding is its row of the readout (Press and Wolf 2017), times the root of width. In the papers it is not.
+    width: Count = 512  # size of the embedding and of the hidden state (Ueda et al. 2025a)
+    dropout: Rate = 0.1  # dropout rate, applied after the embedding and before the readout (Ueda et al. 2025a)
+    # Use the readout matrix, times sqrt(width), as the embedding (Press and Wolf 2017). The papers do not.
     tied: bool = False
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
 
@@ -53,7 +53,7 @@ class LstmConfig(ModelConfig):
         return not self.tied
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch; tied, V H fewer; and those of n-grams."""
+        """Returns 2 V H + V + 8 H (H + 1) (two bias vectors as in PyTorch), less V H if tied, plus those of n-grams."""
         tables = (1 if self.tied else 2) * vocab_size * self.width
         count = tables + vocab_size + 8 * self.width * (self.width + 1) + self.ngrams.parameters(self.width)
         return Counts(count, count, count)
@@ -61,7 +61,7 @@ class LstmConfig(ModelConfig):
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Lstm":
         """Returns PyTorch's initialisation: embedding ~ N(0, 1), the layer and the readout ~ U(-1/sqrt H, 1/sqrt H).
 
-        With n-grams all other arrays are as without them.
+        N-grams do not change the initial values of the other arrays.
         """
         rng, width = generator(seed, Stream.WEIGHTS), self.width
         bound = np.float32(1 / np.sqrt(width))
@@ -80,7 +80,7 @@ class LstmConfig(ModelConfig):
 
 
 class Bias(nnx.Module):
-    """What is left of a readout that has the embedding for its W_out: `bias` (V,)."""
+    """The readout of a tied LSTM, whose W_out is the embedding: `bias` (V,)."""
 
     def __init__(self, bias: jax.Array) -> None:
         self.bias = nnx.Param(bias)
@@ -92,8 +92,8 @@ class Lstm(RecurrentModel):
         i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
         c' = sigmoid(f) * c + sigmoid(i) * tanh(g);   h' = sigmoid(o) * tanh(c')
 
-    The embedding is (V, H), w_ih and w_hh (4 H, H), b_ih and b_hh (4 H,), and the readout (V, H) with its bias, or only the bias if
-    the embedding is the readout, too.
+    The embedding is (V, H), w_ih and w_hh (4 H, H), b_ih and b_hh (4 H,), and the readout (V, H) with its bias, or only
+    a bias if it is tied to the embedding.
     """
 
     config: LstmConfig
@@ -137,8 +137,8 @@ class Lstm(RecurrentModel):
         return _advance(lambda h: matmul(self.w_hh[...], h, (1, 0), self.precision), state, x)[0]
 
     def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
-        """Returns h after each token, (T, H, B), of what `embed` gave, (T, 4 H, B), and the positions (T, B)."""
-        start = _zeros(self.output_size, x.shape[2])  # `initial_state` of a subclass may hold more
+        """Returns h after each token, (T, H, B), from the results of `embed`, (T, 4 H, B), and the positions (T, B)."""
+        start = _zeros(self.output_size, x.shape[2])  # not `initial_state`, which holds more in a subclass
         return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -155,10 +155,10 @@ class Lstm(RecurrentModel):
 
 
 class LstmWithNgrams(Lstm):
-    """An LSTM whose features are z = h + what the last n tokens together add, for some n (trunk/hashed_ngrams.py).
+    """An LSTM with features z = h + the embeddings of the last n tokens, for some n (trunk/hashed_ngrams.py).
 
-    The readout is right above z: an n-gram reaches neither the gates nor the next h. The state is a pair: that of the LSTM, and the
-    last tokens as TokenHistory writes them, (K, B).
+    Only the readout reads z: n-grams affect neither the gates nor the next h. The state is a pair of the LSTM's state
+    and the last tokens in the form of TokenHistory, (K, B).
     """
 
     def __init__(self, config: LstmConfig, ngrams: HashedNgrams, *arrays: Any) -> None:
@@ -169,14 +169,14 @@ class LstmWithNgrams(Lstm):
         return super().initial_state(slots), self.history.initial_state(slots)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
-        """Returns what the LSTM's `embed` gives, (4 H, B), and what TokenHistory's does, (1, B)."""
+        """Returns the results of `embed` of the LSTM, (4 H, B), and of TokenHistory, (1, B)."""
         return super().embed(tokens, keep), self.history.embed(tokens)
 
     def advance(self, state: Any, x: Any) -> Any:
         return super().advance(state[0], x[0]), self.history.advance(state[1], x[1])
 
     def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
-        """Returns z after each token, (T, H, B), of what `embed` gave, with T in front, and the positions (T, B)."""
+        """Returns z after each token, (T, H, B), from the results of `embed`, with T in front, and positions (T, B)."""
         history = self.history.through_time(x[1], positions)  # (T, K, B)
         added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)  # (T B, H)
         return super().through_time(x[0], positions) + added.reshape(*positions.shape, -1).mT
@@ -187,7 +187,7 @@ class LstmWithNgrams(Lstm):
 
 
 def embedding_scale(config: LstmConfig) -> float:
-    """Returns what a row of the embedding is multiplied with: a readout's entries begin at about 1 / sqrt H, others at about 1."""
+    """Returns the factor on embeddings: a tied one begins with entries of about 1 / sqrt H, others with about 1."""
     return config.width**0.5 if config.tied else 1.0
 
 
@@ -197,7 +197,7 @@ def _zeros(units: int, slots: int) -> State:
 
 
 def _advance(recurrent: through_time.Product, state: State, x: jax.Array) -> tuple[State, jax.Array]:
-    """Returns the next h and c, and h again, of the product W_hh h and x = W_ih x + b_ih + b_hh, (4 H, B)."""
+    """Returns the next (h, c), and h again, given h -> W_hh h and the input W_ih x + b_ih + b_hh, (4 H, B)."""
     h, c = state
     i, f, g, o = jnp.split(x + recurrent(h), 4)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

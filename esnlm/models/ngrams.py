@@ -1,7 +1,7 @@
-"""Models that count sequences of n tokens: the baselines beside every trained model.
+"""N-gram models, the baselines for every trained model.
 
-They are fitted on sentences of token ids that begin with BOS and end with EOS. BOS is context only; every token after it is
-predicted, and no context reaches back over it.
+They are fitted to sentences of token ids that begin with BOS and end with EOS. BOS is context only; every token after
+it is predicted, and no context extends beyond it.
 
     bigram = WittenBellModel.fit(train, vocab_size, order=2)
     bigram.token_log_probs(sentence)        # (T-1,) nats
@@ -17,27 +17,27 @@ import numpy as np
 
 from esnlm.errors import InputError
 
-BLOCK_TOKENS = 1 << 22  # read at a time: bounds the memory that a large corpus takes
+BLOCK_TOKENS = 1 << 22  # tokens read at a time, to bound the memory that a large corpus takes
 
 
 class NgramModel(ABC):
-    """What all these models have in common."""
+    """The interface of an n-gram model."""
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """V."""
+        """V, the number of token ids."""
 
     @abstractmethod
     def log_probs(self, ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """Returns ln p of tokens, (T,) float64 in nats. At the beginning of a sequence the value means nothing."""
+        """Returns ln p of tokens, (T,) float64 in nats. Ignore the value of the first token of a sequence."""
 
     def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
         """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
         return self.token_log_probs_of([ids])[0]
 
     def token_log_probs_of(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns ln p of each token after the first one of each sequence, (T-1,) float64 in nats; empty where T < 2."""
+        """Returns ln p of all but the first token of each sequence, (T-1,) float64 in nats; empty if T < 2."""
         found = []
         for block in _blocks(sequences):
             ids, begins = _joined(block, self.vocab_size)
@@ -46,7 +46,7 @@ class NgramModel(ABC):
         return [next(each)[1:] if len(sequence) else np.empty(0) for sequence in sequences]
 
     def nll(self, sequences: Iterable[np.ndarray]) -> float:
-        """Returns the total negative log-likelihood / number of predicted tokens, in nats."""
+        """Returns the mean negative log-likelihood per predicted token, in nats."""
         total, tokens = 0.0, 0
         for block in _blocks(sequences):
             ids, begins = _joined(block, self.vocab_size)
@@ -67,7 +67,7 @@ class UnigramModel(NgramModel):
     def fit(cls, sequences: Iterable[np.ndarray], vocab_size: int) -> Self:
         """Fits the model on integer arrays that include BOS and EOS (a token store, a list), read once.
 
-        Raises InputError for an id outside 0 .. vocab_size - 1, and where there is no predicted token.
+        Raises InputError for an id outside 0 .. vocab_size - 1, or if there is no predicted token.
         """
         counts = np.zeros(vocab_size, np.int64)
         for block in _blocks(sequences):
@@ -77,7 +77,7 @@ class UnigramModel(NgramModel):
 
     @classmethod
     def from_counts(cls, counts: np.ndarray) -> Self:
-        """Returns the model of (V,) counts of how often each token is predicted."""
+        """Returns the model for the counts of each token as a predicted token, (V,)."""
         if not counts.any():
             raise InputError("n-gram model: no predicted token to count: give sentences that hold at least BOS and EOS")
         return cls(np.log((counts + 1) / (counts.sum() + len(counts))))
@@ -91,29 +91,28 @@ class UnigramModel(NgramModel):
 
 
 class Grams(NamedTuple):
-    """The sequences of k tokens that occur, numbered in ascending order of their codes: P of them, after Q contexts.
+    """The P sequences of k tokens that occur, after Q contexts, numbered in ascending order of their codes.
 
-    A context is a sequence of k - 1 tokens. Its number q is that among the sequences of k - 1 tokens, which for k = 2 is the
-    token's id. The code of a context and the token w after it is q V + w: no two have the same, and none is hashed.
+    A context is a sequence of k - 1 tokens with a number q among such sequences; for k = 2 this is the token's id. The
+    code of a context and the next token w is q V + w, which is unique.
     """
 
     codes: np.ndarray  # (P,) int64, ascending
     counts: np.ndarray  # (P,) float64, exact below 2^53
-    total: np.ndarray  # (Q,) float64, how many tokens followed each context
-    types: np.ndarray  # (Q,) int64, how many different ones
+    total: np.ndarray  # (Q,) float64, number of tokens after each context
+    types: np.ndarray  # (Q,) int64, number of distinct ones
 
 
 @dataclass(frozen=True)
 class WittenBellModel(NgramModel):
     """Predicts from the n - 1 tokens before, with Witten-Bell smoothing (Witten and Bell 1991, method C).
 
-    Each order is interpolated with the one below it, down to the add-one unigram model p_1. With v the k - 1 tokens before w,
-    and v' all of them but the first:
+    Each order is interpolated with the next lower one, down to the add-one unigram model p_1. Let v be the k - 1 tokens
+    before w, and v' all of them but the first:
 
-        p_k(w | v) = (c(v w) + t(v) p_{k-1}(w | v')) / (c(v) + t(v)),      t(v) = how many different tokens followed v
+        p_k(w | v) = (c(v w) + t(v) p_{k-1}(w | v')) / (c(v) + t(v)),      t(v) = number of distinct tokens after v
 
-    and p_k(w | v) = p_{k-1}(w | v') for a v that was never a context. Near the beginning of a sentence v is as much as
-    there is since BOS.
+    and p_k(w | v) = p_{k-1}(w | v') for a v that was never a context. Near the beginning of a sentence v is shorter.
     """
 
     unigram: UnigramModel
@@ -130,7 +129,7 @@ class WittenBellModel(NgramModel):
             raise InputError(f"n-gram model: order {order}: give 2 (a bigram model) or more")
         again = list(sequences) if isinstance(sequences, Iterator) else sequences
         pairs = _count(again, vocab_size, ())
-        # Every predicted token stands at the end of one pair, so the pairs have the counts of the tokens, too.
+        # Every predicted token ends exactly one pair, so the pairs give the counts of the tokens, too.
         tokens = np.bincount(pairs.codes % vocab_size, weights=pairs.counts, minlength=vocab_size)
         levels: tuple[Grams, ...] = (pairs,)
         unigram = UnigramModel.from_counts(tokens)
@@ -140,11 +139,11 @@ class WittenBellModel(NgramModel):
 
     @property
     def order(self) -> int:
-        """n."""
+        """n, the length of the longest counted sequences."""
         return len(self.levels) + 1
 
     def lower(self, order: int) -> "WittenBellModel":
-        """Returns the model of a lower order, from 2, of the same text. It is a part of this one, so nothing is counted anew."""
+        """Returns the model of a lower order (2 or more) for the same text. It shares the counts of this one."""
         return WittenBellModel(self.unigram, self.levels[: order - 1])
 
     @property
@@ -155,7 +154,7 @@ class WittenBellModel(NgramModel):
         p, context = np.exp(self.unigram.log_p)[ids], ids  # (T,)
         for level in self.levels:
             if not len(level.codes):
-                break  # no sequence of the text is as long
+                break  # The text has no sequence of this length.
             before = _before(context, begins)
             place = _numbers(level, before, ids, self.vocab_size)
             count = np.where(place >= 0, level.counts[place], 0.0)
@@ -166,7 +165,7 @@ class WittenBellModel(NgramModel):
 
 
 def _count(sequences: Iterable[np.ndarray], vocab_size: int, levels: Sequence[Grams]) -> Grams:
-    """Returns the sequences that are one token longer than those of the last level."""
+    """Counts the sequences one token longer than those of the last level."""
     codes, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for block in _blocks(sequences):
         ids, begins = _joined(block, vocab_size)
@@ -187,12 +186,12 @@ def _count(sequences: Iterable[np.ndarray], vocab_size: int, levels: Sequence[Gr
 
 
 def _before(context: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """Returns the number of the context before each place; -1 where a sequence begins, and where there is no such context."""
+    """Returns the number of the context before each position; -1 at the start of a sequence, or without a context."""
     return np.where(begins, -1, np.roll(context, 1))
 
 
 def _numbers(level: Grams, before: np.ndarray, ids: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Returns the numbers of the sequences that end at each place, -1 for one that does not occur or is cut by a beginning."""
+    """Returns the number of the sequence that ends at each position; -1 if it does not occur or crosses a beginning."""
     if not len(level.codes):
         return np.full(len(ids), -1)
     codes = before * vocab_size + ids
@@ -214,7 +213,7 @@ def _blocks(sequences: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
 
 
 def _joined(block: list[np.ndarray], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of the sequences one after another, (T,) int64, and where each begins, (T,) bool."""
+    """Returns the concatenated ids of the sequences, (T,) int64, and a mask of their first tokens, (T,) bool."""
     ids = np.concatenate([np.asarray(sequence) for sequence in block])
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
         wrong = ids.max() if ids.min() >= 0 else ids.min()

@@ -1,4 +1,4 @@
-"""The model families by the name that `model.family` gives: the one place where a family is listed."""
+"""The model families by their name in `model.family`. This is the only list of families."""
 
 from pkgutil import resolve_name
 

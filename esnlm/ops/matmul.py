@@ -1,11 +1,10 @@
-"""Matrix products in a named precision. Every precision accumulates in float32.
+"""Matrix products in a named precision. All precisions accumulate in float32.
 
-float32   true float32 products (JAX's own default is less on recent GPUs and on TPUs)
-tf32      factors rounded to 10 bits of mantissa, on GPUs that have such products
+float32   true float32 products (JAX's own default is less precise on recent GPUs and on TPUs)
+tf32      factors rounded to 10 bits of mantissa, on GPUs that support it
 bf16      factors rounded to bfloat16
 
-The gradients of a product are products of the same precision. Autodiff would multiply bf16 with float32, which is slower, and round
-the result to bf16.
+Gradients have the same precision. Autodiff would multiply bf16 with float32, which is slower, and round to bf16.
 """
 
 from functools import partial
@@ -21,11 +20,11 @@ from esnlm.ops import xla
 def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
     """Returns the product of the matrices x and y, summed over axis contract[0] of x and axis contract[1] of y.
 
-    A CPU imitates the roundings of tf32, which it has not. Do not differentiate it inside `jax.vmap`: the gradient of a factor
-    that is not mapped would be computed for each element, and added up.
+    A CPU emulates the rounding of tf32. Do not differentiate this function inside `jax.vmap`: it would compute the
+    gradient of an unmapped factor for each element, and add them up.
 
     Example:
-        matmul(z, w, (1, 1), "float32")  # z w^T, (C, V), of z (C, r) and w (V, r)
+        matmul(z, w, (1, 1), "float32")  # z w^T, (C, V), for z (C, r) and w (V, r)
     """
     dimensions = (((contract[0],), (contract[1],)), ((), ()))
 
@@ -53,7 +52,7 @@ def _matmul_backward(
     contract: tuple[int, int], precision: str, factors: tuple[jax.Array, jax.Array], cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, y = factors
-    kept = 1 - contract[0], 1 - contract[1]  # the axes of x and y that the product has, too
+    kept = 1 - contract[0], 1 - contract[1]  # the axes of x and y that remain in the product
     if contract[0] == 1:
         dx = matmul(cotangent, y, (1, kept[1]), precision)
     else:
@@ -70,7 +69,7 @@ matmul.defvjp(_matmul_forward, _matmul_backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 3))
 def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.Array:
-    """Returns jnp.einsum of two arrays, differentiable in both."""
+    """Returns jnp.einsum of two arrays, differentiable with respect to both."""
 
     def float32(x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.einsum(subscripts, x, y, precision=lax.Precision.HIGHEST)
@@ -84,7 +83,7 @@ def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.A
         return jnp.einsum(subscripts, x, y, preferred_element_type=jnp.float32)
 
     def on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
-        # The same numbers: XLA's CPU backend does not have a bf16 product for every order of axes.
+        # Same result: XLA's CPU backend lacks a bf16 product for some orders of axes.
         return float32(rounded(x, precision), rounded(y, precision))
 
     if precision == "float32":
@@ -112,6 +111,6 @@ einsum.defvjp(_einsum_forward, _einsum_backward)
 
 
 def rounded(x: jax.Array, precision: str) -> jax.Array:
-    """Returns x as it is when it enters a product of a precision, in float32."""
+    """Returns x rounded as in a product of this precision, in float32."""
     mantissa_bits = {"float32": 23, "tf32": 10, "bf16": 7}[precision]
     return x if mantissa_bits == 23 else lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)

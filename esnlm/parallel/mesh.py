@@ -1,4 +1,4 @@
-"""The devices of a run as a mesh, and how arrays get onto them and back.
+"""The devices of a run as a mesh, and moving arrays to and from them.
 
 There are D devices along `data` and M along `vocabulary` (docs/machines.md). If they belong to several processes, every
 process makes the same calls.
@@ -17,26 +17,24 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from esnlm.errors import InputError
 
 DATA, VOCABULARY = AXES = ("data", "vocabulary")
-ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) cuts an axis of an array over all devices
-EVERYWHERE = PartitionSpec()  # every device has all of it
+ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) shards an axis of an array over all devices
+EVERYWHERE = PartitionSpec()  # replicated on all devices
 
 
 def make_mesh(setting: Mapping[Any, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
-    """Returns the mesh of {"data": D, "vocabulary": M}, or for None of all devices along `vocabulary`; None for one device."""
+    """Returns the mesh {"data": D, "vocabulary": M}, by default all devices along `vocabulary`; None for one device."""
     found = devices or _devices()
     shape = {VOCABULARY: len(found)} if setting is None else setting
     data, vocabulary = (shape.get(name, 1) for name in AXES)
     count, processes = data * vocabulary, len({device.process_index for device in found})
     if count > len(found) or (count < len(found) and processes > 1):
-        there = (
-            f"there are {len(found)}" if processes == 1 else f"{processes} processes take part with all {len(found)}"
-        )
+        there = f"there are {len(found)}" if processes == 1 else f"{processes} processes need all {len(found)}"
         raise InputError(f"compute.mesh: data {data} x vocabulary {vocabulary} devices, but {there}; null takes all")
     return None if count == 1 else Mesh(np.array(found[:count]).reshape(data, vocabulary), AXES)
 
 
 def require_one_process(why: str) -> None:
-    """Raises InputError if several processes were started for what one device computes."""
+    """Raises InputError if there are several processes for a computation on one device."""
     processes = len({device.process_index for device in _devices()})
     if processes > 1:
         raise InputError(f"{why}, and {processes} processes were started: start one")
@@ -44,7 +42,7 @@ def require_one_process(why: str) -> None:
 
 @contextlib.contextmanager
 def own_devices() -> Iterator[None]:
-    """Lets meshes that are made within it have this process's own devices only, for what one process does alone."""
+    """Limits meshes made within this context to the process's own devices, for work that one process does alone."""
     global _devices
     before, _devices = _devices, jax.local_devices
     try:
@@ -62,7 +60,7 @@ def describe(mesh: Mesh | None) -> dict[str, int]:
 
 
 def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """Returns an array on the devices of a mesh. Each of several processes gives the whole array, and places its part."""
+    """Returns an array on the devices of a mesh. Each process passes the whole array and places its part."""
     sharding = NamedSharding(mesh, spec)
     if isinstance(array, jax.Array) and array.sharding == sharding:
         return array
@@ -80,7 +78,7 @@ def _reshard(array: jax.Array, sharding: NamedSharding) -> jax.Array:
 
 
 def fetch(tree: Any) -> Any:
-    """Returns a tree with its JAX arrays as whole, read-only NumPy arrays. All processes must call it, and each gets everything."""
+    """Returns a tree with its JAX arrays as whole, read-only NumPy arrays. All processes must call it."""
 
     def whole(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array):

@@ -1,15 +1,14 @@
-"""Where the arrays of a model lie while a run computes, and how many rows they have there.
+"""Placement of a model's arrays on devices, with padding of their rows.
 
-On a mesh of devices, arrays with a row for each token are cut along `vocabulary`, and B (r, N) by unit over all devices if
-they divide the units. Everything else is on every device. Features are computed by batch slot, and each device has slots of
-its own. XLA finds the exchanges from this.
+On a mesh, arrays with one row per token are sharded along `vocabulary`, and B (r, N) by unit over all devices if these
+divide the units. All other arrays are replicated. Each device computes features for its own batch slots.
 
-Arrays with a row for each token may get more rows than there are tokens, so that all devices have equally many. One device
-also wants a certain number: on a GPU, GPT-2's odd V = 50,257 misaligns the rows of the logits, and XLA then copies them at every
-update. On a CPU round numbers are slow: if V is a multiple of 1,024, the gradient of A reads columns of the exponentials (C, V)
-whose numbers all want the same few places of the cache.
+Arrays with one row per token may be padded with rows, so that all devices have equally many. Padding also helps a
+single device: on a GPU, GPT-2's odd V = 50,257 misaligns the rows of the logits, and XLA then copies them at every
+update. On a CPU, if V is a multiple of 1,024, the gradient of A reads columns of the exponentials (C, V) whose entries
+all fall into the same few cache sets.
 
-An added row is no token. Its numbers are 0, and `masked` gives it a bias of PADDING_BIAS, so that its probability and its
+An added row is 0 and corresponds to no token. `masked` gives it a bias of PADDING_BIAS, so that its probability and its
 gradient are exactly 0. Checkpoints have the arrays without added rows.
 """
 
@@ -28,9 +27,9 @@ from esnlm.parallel import mesh as meshes
 from esnlm.parallel.mesh import ALL, EVERYWHERE, VOCABULARY
 
 MULTIPLE = 128  # rows: whole tiles of a GPU's products, and the lanes of a TPU
-ON_CPU = 16  # rows that are added there: a line of the cache, so that each row of the logits begins at one
-SMALLEST_ON_CPU = 2048  # tokens; below, the exponentials of some hundred tokens lie in the cache however they are read
-PADDING_BIAS = -1e30  # far below any logit; finite, or 0 times it were not a number
+ON_CPU = 16  # rows to add there: one cache line, so that each row of the logits begins at a line
+SMALLEST_ON_CPU = 2048  # tokens; with fewer, the exponentials of some hundred tokens fit into the cache anyway
+PADDING_BIAS = -1e30  # far below any logit, but finite, since 0 times infinity is NaN
 
 BY_TOKEN, BY_UNIT, BY_SLOT = PartitionSpec(VOCABULARY), PartitionSpec(None, ALL), PartitionSpec(None, ALL)
 
@@ -39,25 +38,25 @@ Tree = Any  # the trained arrays, their gradient, or the state of an optimizer
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices of a run, and which arrays are cut and padded, by their names in LanguageModel.params, such as "readout.a".
+    """The devices of a run, and the sharded and padded arrays by their names in LanguageModel.params ("readout.a").
 
-    The arrays of an optimizer's state are cut as those that they belong to.
+    An optimizer's arrays are sharded like the arrays that they belong to.
     """
 
-    mesh: Mesh | None  # None: one device does all
+    mesh: Mesh | None  # None: one device
     vocab_size: int  # V
-    rows: int  # of an array by token, with those that are added
-    by_token: tuple[str, ...] = ()  # arrays whose first axis is V
-    by_unit: tuple[str, ...] = ()  # arrays whose second axis is F, which the devices divide
+    rows: int  # rows of an array by token, padding included
+    by_token: tuple[str, ...] = ()  # arrays sharded along their first axis, V
+    by_unit: tuple[str, ...] = ()  # arrays sharded along their second axis, F
 
     @property
     def devices(self) -> int:
         return 1 if self.mesh is None else self.mesh.size
 
-    # ---- on the way to the devices and back ----
+    # ---- to the devices and back ----
 
     def place(self, tree: Tree) -> Tree:
-        """Puts whole arrays, as they are saved, onto the devices. Arrays that lie there already stay."""
+        """Puts whole arrays, as in a checkpoint, onto the devices. Arrays that are already there stay."""
 
         def of_leaf(spec: PartitionSpec, array: Any) -> jax.Array:
             if spec == BY_TOKEN and (missing := self.rows - len(array)):
@@ -67,43 +66,43 @@ class Placement:
         return self._map(of_leaf, tree)
 
     def fetch(self, tree: Tree) -> Tree:
-        """Returns the whole arrays of a tree that `place` made, or that went on from it."""
+        """Returns the whole arrays of a tree from `place`, or of its successor after updates."""
         found = tree if self.mesh is None else meshes.fetch(tree)
         if self.rows == self.vocab_size:
             return found
         return self._map(lambda spec, array: array[: self.vocab_size] if spec == BY_TOKEN else array, found)
 
     def everywhere(self, tree: Any) -> Any:
-        """Returns a tree with every array on every device."""
+        """Returns a tree with all arrays replicated."""
         return self._put(tree, EVERYWHERE)
 
     def by_slots(self, tree: Any) -> Any:
-        """Returns a tree of arrays (T, B), each device with some of the slots."""
+        """Returns a tree of arrays (T, B), sharded by slot."""
         return self._put(tree, BY_SLOT)
 
     def by_units(self, features: jax.Array) -> jax.Array:
-        """Returns features (rows, F) with some units of all rows on each device, if units are cut."""
+        """Returns features (rows, F), sharded by unit if B is."""
         return self._put(features, BY_UNIT) if self.by_unit else features
 
     # ---- inside a compiled function ----
 
     def masked(self, readout: dict) -> dict:
-        """Returns a readout, as readout/linear.py takes it, whose added rows have the probability 0."""
+        """Returns the arrays of a readout (readout/linear.py), with probability 0 for added rows."""
         if self.rows == self.vocab_size:
             return readout
         is_token = jnp.arange(self.rows) < self.vocab_size
         return readout | {"bias": jnp.where(is_token, readout.get("bias", 0.0), PADDING_BIAS)}
 
     def constrain(self, tree: Tree) -> Tree:
-        """Returns a tree whose arrays are cut as `place` cuts them."""
+        """Returns a tree with its arrays sharded as by `place`."""
         return self._map(self._constrain, tree)
 
     def replicated(self, array: jax.Array) -> jax.Array:
-        """Returns an array that every device has all of."""
+        """Returns a replicated array."""
         return self._constrain(EVERYWHERE, array)
 
     def hold(self, optimizer: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
-        """Returns the same optimizer, which never moves an added row: with an epsilon of 0, Adam divides 0 by 0."""
+        """Returns the optimizer with zero steps for added rows: with an epsilon of 0, Adam would divide 0 by 0."""
         if self.rows == self.vocab_size:
             return optimizer
 
@@ -123,7 +122,7 @@ class Placement:
     # ---- inside ----
 
     def _map(self, of_leaf: Callable[[PartitionSpec, Any], Any], tree: Tree) -> Tree:
-        """Calls a function with each leaf of a tree and how it is cut; a counter of an optimizer is not."""
+        """Calls a function with each leaf of a tree and its sharding. Counters of an optimizer are not sharded."""
 
         def of_path(path: KeyPath, leaf: Any) -> Any:
             name = ".".join(str(key.key) for key in path if isinstance(key, DictKey))
@@ -141,7 +140,7 @@ class Placement:
 
 
 def rows_on(backend: str, vocab_size: int, vocabulary: int = 1) -> int:
-    """Returns how many rows an array by token has where so many devices of a kind (cpu, gpu or tpu) divide it."""
+    """Returns the padded rows of an array by token, sharded over `vocabulary` devices of a backend."""
     if vocabulary > 1 or backend != "cpu":
         multiple = MULTIPLE * vocabulary
         return -(-vocab_size // multiple) * multiple

@@ -1,24 +1,26 @@
-"""Softmax cross-entropy of packed tokens, with its gradient made in the same sweep over the vocabulary.
+"""Softmax cross-entropy of packed tokens, with its gradient computed in the same sweep over the vocabulary.
 
-Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the vocabulary. So the
-exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and serve three times. They are never
-normalised, and no maximum is sought. With s the row sums of E, w the weights of the tokens and y the targets,
+Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the
+vocabulary. So the exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and used three
+times, without normalising them or finding a maximum. With s the row sums of E, w the weights of the tokens and y the
+targets,
 
     loss   = sum_i w_i log s_i
     dL/dZ  = (w / s) * (E W) - w * W[y]
     dL/dW  = E^T (Z * w / s) - scatter_y(w * Z)
     dL/db  = E^T (w / s)     - scatter_y(w)
 
-which equals the textbook's (softmax - one-hot), a matrix that is never written. Since s >= 1, nothing that has weight can underflow.
-If a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to log s, which are
-probabilities. A GPU or TPU would wait for the host to decide that, and always computes these, with log s from one pass over the logits.
+This equals the textbook's (softmax - one-hot) without writing that matrix. Since s >= 1, nothing with weight can
+underflow. If a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to log
+s, which are probabilities. On a GPU or TPU this decision would wait for the host, so they always compute probabilities,
+with log s from one pass over the logits.
 
-Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The row is then
-there once, with exponentials relative to the first of its targets: w / s has the sum of the weights of its targets, and log s the
-difference O_y - O_i added for each target i.
+One row of Z may predict several tokens, like the state after BOS, which predicts the first token of every sentence. Its
+exponentials are then relative to the first of its targets: w / s uses the sum of the weights of its targets, and for
+each target i the difference O_y - O_i is added to log s.
 
-If a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p_y
-becomes p_y e^d / rest, and the p of every other token p / rest, with rest = 1 - p_y + p_y e^d.
+If a target is left out of the counts of a prior (readout/prior.py), d = `held_out` is added to its logit only. Its
+probability p_y becomes p_y e^d / rest, and the p of every other token p / rest, with rest = 1 - p_y + p_y e^d.
 """
 
 from functools import partial
@@ -31,9 +33,9 @@ from jax import lax
 from esnlm.ops import xla
 from esnlm.ops.matmul import matmul
 
-Gradient = tuple[jax.Array | None, jax.Array, jax.Array]  # in z, w and bias; of a z that nothing below trains, none
+Gradient = tuple[jax.Array | None, jax.Array, jax.Array]  # dL/dZ (None if Z is frozen), dL/dW and dL/db
 
-LARGEST_SUM = 1e30  # of exponentials relative to the target's: a loss of 69 nats, and products with it are still finite
+LARGEST_SUM = 1e30  # maximum row sum: a loss of 69 nats, whose products are still finite
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(6,))
@@ -58,8 +60,8 @@ def weighted_nll(
         weights: (P,).
         rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C - 1. None if P is C.
         precision: of the products (ops/matmul.py).
-        prior: added to the logits, (C, V), and not differentiated.
-        held_out: added to the logit of a target if it is the one that is predicted, (P,), not differentiated; with a prior only.
+        prior: added to the logits, (C, V), not differentiated.
+        held_out: added to the logit of the predicted target only, (P,), not differentiated. It needs a prior.
     """
     return _forward(z, w, bias, targets, weights, rows, precision, prior, held_out, with_dz=False)[0]
 
@@ -75,13 +77,13 @@ def pair_log_probs(
 ) -> jax.Array:
     """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a target t; rows may recur.
 
-    `prior` is that of `weighted_nll`.
+    `prior` is as in `weighted_nll`.
     """
     logits = _without_bias(z, w, prior, precision)  # (C, V), as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
 
     def about_maximum() -> jax.Array:
-        top, total = _row_sums(_without_bias(z, w, prior, precision), bias)  # a loop does not hold the logits
+        top, total = _row_sums(_without_bias(z, w, prior, precision), bias)  # recomputed, not kept
         return (picked - top[sources]) - jnp.log(total)[sources]
 
     def about_targets() -> jax.Array:
@@ -105,19 +107,20 @@ def _forward(
     held_out: jax.Array | None,
     with_dz: bool,
 ) -> tuple[jax.Array, Gradient]:
-    """Returns the loss and its gradient; dL/dZ, a product of its own, only where it is asked for."""
+    """Returns the loss and its gradient; dL/dZ, which takes a further product, only on request."""
     rows = jnp.arange(len(z)) if rows is None else rows
 
     def from_exponentials(e: jax.Array, total: jax.Array, excess: jax.Array) -> tuple[jax.Array, *Gradient]:
-        """Returns (loss, dz, dw, dbias), from E (C, V), its row sums (C,) and the logit that E is relative to less O_y (P,)."""
+        """Returns (loss, dz, dw, dbias), from E (C, V), its row sums (C,) and E's reference logit minus O_y (P,)."""
         nll = excess + jnp.log(total)[rows]  # (P,)
         if held_out is not None:
-            # The sum of exponentials with held_out, divided by that without: 1 - p + p exp(held_out), also where p is nearly 1. (P,)
+            # Ratio of the sums of exponentials with and without held_out, 1 - p + p exp(held_out), also for p near 1.
+            # (P,)
             rest = jnp.exp(held_out - nll) - jnp.expm1(-jnp.maximum(nll, 0))
             nll = nll - held_out + jnp.log(rest)
         loss, slopes = _dot(weights, nll), weights
         if held_out is not None:
-            slopes = weights / rest  # The gradient of log rest adds p (1 - exp(held_out)) / rest to the 1 of log p.
+            slopes = weights / rest  # The gradient of log rest adds p (1 - exp(held_out)) / rest to that of log p, 1.
         scale = jnp.zeros_like(total).at[rows].add(slopes) / total  # (C,): w / s
         dz = None
         if with_dz:
@@ -126,7 +129,7 @@ def _forward(
             scale = xla.after(scale, mean)  # one large product after the other
         dw = matmul(e, scale[:, None] * z, (0, 0), precision)  # (V, r)
         dw = dw.at[targets].add(-slopes[:, None] * z[rows])
-        if jax.sharding.get_abstract_mesh().empty:  # Devices that have some rows each would gather all of them.
+        if jax.sharding.get_abstract_mesh().empty:  # On a mesh a scatter would gather all rows on each device.
             dw = xla.laid_out(dw)
         dbias = _dot(scale, e).at[targets].add(-slopes)  # (V,)
         return loss, dz, dw, dbias
@@ -141,7 +144,7 @@ def _forward(
     def about_target() -> tuple[jax.Array, *Gradient]:
         logits = _without_bias(z, w, prior, precision)  # (C, V); the pass of the exponentials adds the bias
         picked = logits[rows, targets] + bias[targets]  # (P,)
-        base = picked[: len(z)]  # (C,), the logit of the first target of each row
+        base = picked[: len(z)]  # (C,), logit of the first target of each row
         e, total = _relative(logits, bias, base)
         found = from_exponentials(e, total, base[rows] - picked)
         return xla.or_else(found, (total < LARGEST_SUM).all(), from_probabilities)
@@ -161,7 +164,7 @@ def _forward_of_vjp(
     prior: Any = None,
     held_out: Any = None,
 ) -> tuple[jax.Array, Gradient]:
-    """Does `_forward` on arguments that say whether they are differentiated. Frozen features at full rank are not."""
+    """Calls `_forward` with arguments that record whether they are differentiated, which frozen features are not."""
     z_, w, bias, targets, weights = (given.value for given in (z, w, bias, targets, weights))
     rows, prior, held_out = (None if given is None else given.value for given in (rows, prior, held_out))
     return _forward(z_, w, bias, targets, weights, rows, precision, prior, held_out, z.perturbed)
@@ -175,7 +178,7 @@ weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
 
 
 def _without_bias(z: jax.Array, w: jax.Array, prior: jax.Array | None, precision: str) -> jax.Array:
-    """Returns the logits less the bias, (C, V)."""
+    """Returns the logits without the bias, (C, V)."""
     logits = matmul(z, w, (1, 1), precision)
     return logits if prior is None else logits + prior
 
@@ -194,12 +197,12 @@ def _row_sums(logits: jax.Array, bias: jax.Array) -> tuple[jax.Array, jax.Array]
         return top, one[1] * jnp.exp(one[0] - top) + other[1] * jnp.exp(other[0] - top)
 
     x = logits + bias
-    lowest = jnp.finfo(x.dtype).min  # finite: -inf less -inf is not a number
+    lowest = jnp.finfo(x.dtype).min  # finite, since -inf minus -inf is NaN
     return lax.reduce((x, jnp.ones_like(x)), (lowest, jnp.zeros((), x.dtype)), join, (1,))
 
 
 def likeliest_targets(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:
-    """Returns the logit of the likeliest target of each row, (C,); inf for a row without one, whose exponentials are then 0."""
+    """Returns the logit of the likeliest target of each row, (C,); inf for a row without targets, to make it 0."""
     base = jnp.full(rows, -jnp.inf).at[sources].max(picked)
     return jnp.where(jnp.zeros(rows, bool).at[sources].set(True), base, jnp.inf)
 

@@ -1,10 +1,10 @@
 """The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B.
 
-The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, since
-that is what an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias.
+The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, the
+form that an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias.
 
-Beside them may stand a frozen "prior", a counted model whose log p is added to the logits (readout/prior.py) [ours]. The features
-then have one more column, the last one, with the id of the token.
+The dictionary may also have a frozen "prior", a counted model whose log p is added to the logits (readout/prior.py)
+[ours]. The features then have a further, last column with the id of the token.
 """
 
 from typing import Literal
@@ -20,20 +20,20 @@ from esnlm.readout.scaling import readout_sigmas
 from esnlm.rng import Stream, generator
 from esnlm.settings import Count, settings
 
-ROWS_AT_ONCE = 64  # rows that are initialized at once; the numbers are the same for any
+ROWS_AT_ONCE = 64  # rows initialized at once; the values do not depend on it
 
 
 @settings
 class ReadoutConfig:
     """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
 
-    rank: Count | None = 512  # of W_out = A B; null: one matrix of full rank [r_out]
-    # Of initial weights and learning rates with the widths (Utsunomiya 2025).
+    rank: Count | None = 512  # rank of W_out = A B; null: one matrix of full rank [r_out]
+    # Rule that scales initial weights and learning rates with the layer widths (Utsunomiya 2025); none: no scaling.
     scaling: Literal["none", "ntp", "spectral", "dynamic"] = "none"
 
     def __post_init__(self) -> None:
         if self.rank is None and self.scaling != "none":
-            raise ValueError(f"scaling is {self.scaling}, which is for W_out = A B: give rank, or scaling none")
+            raise ValueError(f"scaling is {self.scaling}, which needs W_out = A B: give rank, or scaling none")
 
 
 class LowRankReadout(nnx.Module):
@@ -53,9 +53,9 @@ class FullRankReadout(nnx.Module):
 def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:
     """Returns a readout with random weights.
 
-    They are those of torch.nn.Linear (Ueda et al. 2025a): A and b_out are uniform between -1/sqrt(r) and 1/sqrt(r), and B, or a
-    W_out of full rank with its b_out, between -1/sqrt(N) and 1/sqrt(N). With a scaling, A, B and b_out are normal, with the standard
-    deviations of readout/scaling.py.
+    As in torch.nn.Linear (Ueda et al. 2025a), A and b_out are uniform between -1/sqrt(r) and 1/sqrt(r), and B, or a
+    full-rank W_out with its b_out, between -1/sqrt(N) and 1/sqrt(N). With a scaling, A, B and b_out are normal, with
+    the standard deviations of readout/scaling.py.
     """
     rng = generator(seed, Stream.READOUT)
 
@@ -63,7 +63,7 @@ def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: in
         bound, values = np.float32(1 / np.sqrt(fan_in)), np.empty(shape, np.float32)
         for row in range(
             0, shape[0], ROWS_AT_ONCE
-        ):  # NumPy draws float64: all at once would need three times the array
+        ):  # NumPy draws float64; drawing all at once would take three times the memory of the array
             some = values[row : row + ROWS_AT_ONCE]
             some[...] = rng.uniform(-bound, bound, some.shape)
         return values
@@ -106,9 +106,9 @@ def weighted_nll(
     precision: str,
     rows: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns sum_i weights_i * -log p(target_i) in nats, differentiable in params and features. It is the loss of training.
+    """Returns the training loss sum_i weights_i * -log p(target_i) in nats, differentiable in params and features.
 
-    With a prior, each target is left out of the counts that it is predicted from.
+    With a prior, each target is left out of the counts that predict it.
 
     Args:
         params: the arrays of the readout.
@@ -131,14 +131,14 @@ def pair_log_probs(
     targets: jax.Array,
     precision: str,
 ) -> jax.Array:
-    """Returns log p(target) in nats, (P,), for pairs of the number of a row of features (C, N) and a target."""
+    """Returns log p(target) in nats, (P,), for pairs of a row index into features (C, N) and a target."""
     z, w, bias, added, _ = _last_layer(params, features, precision)
     return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, added)
 
 
 def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precision: str) -> jax.Array:
-    """Returns log p(the next token is one of a group) in nats, (C,), for features (C, N) and a group (V,) bool."""
-    found = logits(params, features, precision)  # (C, V), with rows of padding where there are some
+    """Returns log p that the next token is in a group, in nats, (C,), for features (C, N) and a mask `group` (V,)."""
+    found = logits(params, features, precision)  # (C, V), with padded tokens if there are any
     group = jnp.pad(group, (0, found.shape[1] - len(group)))
     return jax.nn.logsumexp(jnp.where(group, found, -jnp.inf), axis=1) - jax.nn.logsumexp(found, axis=1)
 
@@ -146,14 +146,14 @@ def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precisi
 def _last_layer(
     params: dict, features: jax.Array, precision: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
-    """Returns z (C, r), w (V, r), the bias (V,) and what a prior adds (C, V), such that the logits are z w^T + bias + added.
+    """Returns z (C, r), w (V, r), the bias (V,) and the prior (C, V) or None: logits are z w^T + bias + prior.
 
-    r is N at full rank. The fifth is the id of the last token of each row, (C,) int32, or 0 without a prior; the fourth is then None.
+    At full rank r is N. The fifth value is the id of the last token of each row, (C,) int32, or 0 without a prior.
     """
     added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:
         table = params["prior"]["table"]
-        # A row of padding may have any number in the place of the id.
+        # In a row of padding the id may be any number.
         features, ids = features[:, :-1], jnp.clip(features[:, -1].astype(jnp.int32), 0, len(table) - 1)
         added = table[ids]
     if "w" in params:

@@ -1,12 +1,12 @@
-"""A counted bigram model under the logits, and how training leaves out the very token that it predicts [ours].
+"""A counted bigram model added to the logits; in training each predicted token is left out of its counts [ours].
 
     o = W_out h + b_out + log p_WB( . | v),   p_WB(w | v) = (c(v, w) + t(v) p_1(w)) / (c(v) + t(v))
 
-v is the last token, c counts pairs, t(v) is how many different tokens follow v, and p_1 a unigram model (Witten and Bell 1991).
+v is the last token, c counts pairs, t(v) distinct tokens follow v, and p_1 is a unigram model (Witten and Bell 1991).
 
-Predicted from all pairs, training would learn to trust counts of 1, which say nothing of new text. So if w follows v in the training
-text, its own count is c(v, w) - 1, as in the leaving-one-out of Ney, Essen and Kneser 1994. All else stays: t and p_1 still know the
-token. If a target is nearly sure, two large numbers of the gradient nearly cancel; in bf16 it is less exact.
+With counts of all pairs, training would learn to trust counts of 1, which do not generalise. So to predict w after v in
+the training text, c(v, w) is reduced by 1, as in the leaving-one-out of Ney, Essen and Kneser 1994; t and p_1 stay. For
+a target with a probability near 1, two large terms of the gradient nearly cancel, which makes it less exact in bf16.
 """
 
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 
 def held_out(prior: dict, log_p: jax.Array, v: jax.Array, w: jax.Array) -> jax.Array:
-    """Returns what leaving out one pair adds to the logit of its second token, log (c - 1 + t p_1) - log (c + t p_1).
+    """Returns log (c - 1 + t p_1) - log (c + t p_1), the change of a token's logit if its pair is left out.
 
     Args:
         prior: "table" of log p_WB (V, V), "types" t (V,), "total" c + t (V,) and "unigram" p_1 (V,), all float32.
@@ -22,9 +22,9 @@ def held_out(prior: dict, log_p: jax.Array, v: jax.Array, w: jax.Array) -> jax.A
         v, w: the tokens, (P,) int32.
 
     Returns:
-        A difference in nats for each pair, (P,) float32; 0 for a pair that was not counted.
+        The difference in nats for each pair, (P,) float32; 0 for a pair that was not counted.
     """
     backed_off = prior["types"][v] * prior["unigram"][w]  # t p_1
-    # Rounding makes it exact below some 100,000. Above that, 1 is little.
+    # Rounding makes the count exact below about 100,000; above that, a change of 1 is negligible.
     count = jnp.round(jnp.exp(log_p) * prior["total"][v] - backed_off)
     return jnp.where(count >= 1, jnp.log(count - 1 + backed_off) - jnp.log(count + backed_off), 0)

@@ -1,17 +1,17 @@
-"""From linear scores to log-probabilities by one rule, affine in the features, the same for ridge, LMS and RLS.
+"""From linear scores to log-probabilities, by rules that are affine in the features; the same for ridge, LMS and RLS.
 
 A regression onto one-hot next tokens scores every token v by y_v(h) = w_v h + c_v, an estimate of p(v | h) that may be
-negative and need not sum to 1. Each rule makes logits o that are affine in h, so what is saved is an ordinary readout.
+negative and need not sum to 1. Each rule gives logits o that are affine in h, and thus an ordinary readout.
 
-softmax      o_v = y_v, the plainest reading of Fujimaki 2026, whose slides do not say [ours]. Scores lie near 0 .. 1, so this is nearly uniform: its NLL
-             is about ln V.
+softmax      o_v = y_v, the simplest choice; the slides of Fujimaki 2026 give none [ours]. Scores lie near 0 .. 1, so it
+             is nearly uniform, with an NLL of about ln V.
 
 calibrated   o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma [ours]
 
 Here f_v is the share of v in the training text, p its add-one unigram probabilities, and s_v the mean of y_v - f_v over
-the training tokens that v follows. beta and gamma are fitted to the NLL of held-out text. At beta = gamma = 1 this is
-linear discriminant analysis with the total covariance S: an exact regression has w_v = p_v S^-1 (mu_v - m), where mu_v
-is the mean feature before v, so that
+the training positions with next token v. beta and gamma are fitted to the NLL of held-out text. At beta = gamma = 1
+this is linear discriminant analysis with the total covariance S: an exact regression has w_v = p_v S^-1 (mu_v - m),
+where mu_v is the mean feature before v, so that
 o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma below 1 shrinks the means of rare
 tokens, which are mostly noise.
 """
@@ -24,25 +24,25 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
-LogProbs = Literal["calibrated", "softmax"]  # how linear scores become log-probabilities
-Fitted = tuple[dict[str, np.ndarray], dict]  # a readout, and a record of how it was made, for the summary
+LogProbs = Literal["calibrated", "softmax"]  # rules that turn linear scores into log-probabilities
+Fitted = tuple[dict[str, np.ndarray], dict]  # a readout, and its record for the summary
 PRIOR_MEAN, PRIOR_DEVIATION = (0.0, 0.7), (2.0, 0.5)  # of log beta and gamma
-CHUNK = 512  # predictions whose logits are worked on at once
+CHUNK = 512  # predictions whose logits exist at once
 
 
 class HeldOut(NamedTuple):
-    """Predictions that a rule is fitted to."""
+    """Predictions for fitting a rule."""
 
     features: np.ndarray  # (n, F) float32
     targets: np.ndarray  # (n,) int
 
 
 class Scores(NamedTuple):
-    """Linear scores y = w h + intercept, and the mean of each over the tokens that it is the score of."""
+    """Linear scores y = w h + intercept, and the mean score of each token where it is the target."""
 
     w: np.ndarray  # (V, F) float32
     intercept: np.ndarray  # (V,)
-    own: np.ndarray  # (V,): mean of y_v over the training tokens that v follows
+    own: np.ndarray  # (V,): mean of y_v over the training positions with target v
     share: np.ndarray  # (V,): f, share of each token in the training text
 
 
@@ -64,7 +64,7 @@ class Rule:
         return {"w": scores.w * scale[:, None].astype(np.float32), "bias": bias.astype(np.float32)}
 
     def record(self) -> dict:
-        """Returns what the summary tells of it."""
+        """Returns the record for the summary."""
         numbers = {"beta": self.beta, "gamma": self.gamma} if self.kind == "calibrated" else {}
         return {"log_probs": self.kind, **numbers, "held_out": self.nll}
 
@@ -72,19 +72,19 @@ class Rule:
 def linear_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Scores:
     """Returns the scores of a regression, w (V, F) and intercept (V,).
 
-    `sums` (V, F) are of the features that v follows, and `counts` (V,) says how many those are. A token that never follows anything has
-    its intercept for its own mean.
+    `sums` (V, F) add up the features before each token v, and `counts` (V,) is their number. The mean score of a token
+    without any is its intercept.
     """
     own = np.einsum("vf,vf->v", w, sums) / np.where(counts > 0, counts, 1) + intercept
     return Scores(np.asarray(w, np.float32), intercept, own, counts / counts.sum())
 
 
 def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True) -> Rule:
-    """Fits beta, and gamma if `gamma_too`, to held-out text, starting from those of `rule`; log_p (V,) are of the unigram model.
+    """Fits beta, and gamma if `gamma_too`, to held-out text, starting from `rule`; log_p (V,) is the unigram model.
 
-    log beta and gamma have a normal prior [ours], of PRIOR_MEAN and PRIOR_DEVIATION, which weighs about as much as a token of that text.
-    Without it they would grow without bound if the scores name the target of every held-out token. If scores are not finite, the NLL
-    of the rule is nan.
+    log beta and gamma have a normal prior [ours], of PRIOR_MEAN and PRIOR_DEVIATION, with about the weight of one
+    held-out token. Without it they would diverge if the scores predict every held-out token correctly. If scores are
+    not finite, the NLL of the rule is nan.
     """
     softmax = rule.kind == "softmax"
     offset = jnp.asarray(scores.intercept if softmax else _centred(scores), jnp.float32)
@@ -109,7 +109,7 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
     mean, deviation = np.array(PRIOR_MEAN)[free], np.array(PRIOR_DEVIATION)[free]
 
     def penalty(numbers: np.ndarray) -> float:
-        """Returns -log of the prior's density, but for a constant, over the tokens."""
+        """Returns -log of the prior's density up to a constant, divided by the number of tokens."""
         return float(np.sum(((numbers - mean) / deviation) ** 2)) / 2 / count
 
     def of_free(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +123,7 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
 
 
 def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
-    """Returns the readout that scores give under a rule fitted to held-out text, and a record of the rule."""
+    """Returns the readout from scores under a rule fitted to held-out text, and the rule's record."""
     rule = fit_rule(scores, held_out, log_p, Rule(kind))
     return rule.readout(scores, log_p), rule.record()
 

@@ -1,4 +1,4 @@
-"""All fits of a readout by regression that `training.kind` can name."""
+"""The regressions by their name in `training.kind`."""
 
 from esnlm.regression.base import Fitter
 from esnlm.regression.lms import LeastMeanSquares

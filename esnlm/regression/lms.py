@@ -1,11 +1,11 @@
-"""Least mean squares: the delta rule, online, over sentences that are read side by side.
+"""Least mean squares: the online delta rule over sentences read side by side.
 
     W_out(t + 1) = W_out(t) + mu / B * sum_k e_k(t) r_k(t)^T,    e_k(t) = d_k(t) - y_k(t),    y_k(t) = W_out(t) r_k(t)
 
 (Fujimaki 2026). One time step makes one update, over the B sentences k; d is the one-hot next token and r the features.
-With `intercept` a 1 is appended to r [ours]. B sentences are always under way, since a new one begins in a batch slot
-as soon as one ends there. So that the windows in which the text comes decide nothing, the time steps in which a sentence of the
-next window may be read wait for it.
+With `intercept` a 1 is appended to r [ours]. B sentences are always being read, since a new one begins in a batch slot
+as soon as one ends there. To make the result independent of the windows, time steps that may include a sentence of the
+next window wait for it.
 """
 
 from functools import partial
@@ -28,12 +28,12 @@ class LeastMeanSquares(Fitter):
 
     kind: str = "lms"
     epochs: Count = 1  # passes over the training text
-    batch_size: Count = 32  # sentences side by side [B]
-    learning_rate: Positive = 0.01  # size of a step [mu]
-    intercept: bool = True  # learn one for each token, beside W_out r; the slides have none
-    # How scores become log-probabilities, which the slides do not say [ours]: calibrated or softmax.
+    batch_size: Count = 32  # sentences read side by side [B]
+    learning_rate: Positive = 0.01  # step size [mu]
+    intercept: bool = True  # learn an intercept for each token, too; the slides have none
+    # Rule that turns linear scores into log-probabilities [ours]; the slides do not give one.
     log_probs: LogProbs = "calibrated"
-    # Tokens of training text, left out of the fit under either rule [ours], that calibrate.
+    # Tokens of training text kept out of the fit under either rule [ours], to calibrate.
     held_out_tokens: Count = 4096
     checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
@@ -41,7 +41,7 @@ class LeastMeanSquares(Fitter):
     computed_by_host: ClassVar[bool] = False
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
-        """Returns W_out(0) = 0, the sums that tell each token's mean features, and the features that wait for the next window."""
+        """Returns W_out(0) = 0, the sums for each token's mean features, and features waiting for the next window."""
         return {
             "w": np.zeros((vocab_size, features), np.float32),
             "bias": np.zeros(vocab_size, np.float32),
@@ -55,7 +55,7 @@ class LeastMeanSquares(Fitter):
         return (4 + 8) * vocab_size * (features + 1)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Updates W_out with sentences, once a time step, up to the step in which a sentence of the next window begins."""
+        """Updates W_out once per time step, up to the first step in which a sentence of the next window may begin."""
         features, rows, targets = window
         waiting, waiting_for = accumulators["waiting"], accumulators["waiting_for"]
         free = np.zeros(self.batch_size, np.int64)
@@ -63,7 +63,7 @@ class LeastMeanSquares(Fitter):
         step, slot = side_by_side([len(row) for row in rows], free)
         row, steps = np.concatenate(rows), int(free.min())
 
-        # The features that wait have the numbers -2, -3, ...; those of the window have the numbers of their rows.
+        # Waiting features have the indices -2, -3, ...; features of the window have their row indices.
         numbers = np.concatenate([-2 - np.arange(len(waiting)), row])
         places = np.concatenate([waiting_for, np.column_stack([step, slot, targets]).astype(np.int32)])
         now = places[:, 0] < steps
@@ -93,9 +93,9 @@ class LeastMeanSquares(Fitter):
         steps: int,
         precision: str,
     ) -> None:
-        """Runs time steps, from which "w" and "bias" change, over `places` (n, 3): time step, slot and target.
+        """Runs time steps that update "w" and "bias" over `places` (n, 3): time step, slot and target.
 
-        `numbers` (n,) say which features each place has, as `run_delta_rule` takes them: of `features` or of "waiting".
+        `numbers` (n,) are the indices of each place's features, in `features` or "waiting", as in `run_delta_rule`.
         """
         if steps == 0:
             return
@@ -126,8 +126,8 @@ class LeastMeanSquares(Fitter):
 def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the time step and the batch slot of every token of some sentences, (tokens,) each.
 
-    Each sentence, in order, begins in the slot that is free first. `free` (B,) int64 is the time step from which on each slot is free;
-    it is changed to what it is after the sentences.
+    Each sentence, in order, begins in the slot that is free first. `free` (B,) int64 is the first free time step of
+    each slot; it is updated in place.
     """
     begins, slot_of = [], []
     for length in lengths:
@@ -140,7 +140,7 @@ def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _few(n: int) -> int:
-    """Returns the power of 2 from n on: few sizes, so few compilations."""
+    """Returns the next power of 2 from n, to limit compilations."""
     return 1 << (n - 1).bit_length()
 
 
@@ -157,15 +157,15 @@ def run_delta_rule(
     *,
     precision: str,
 ) -> tuple[jax.Array, jax.Array]:
-    """Runs time steps over sentences that lie side by side.
+    """Runs time steps of the delta rule over sentences side by side.
 
     Args:
         w, bias: W_out (V, F) and (V,), overwritten.
-        features, waiting: (rows, F), and further ones, (one or more, F).
-        rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle; row n of `waiting` is -2 - n.
+        features, waiting: features (rows, F), and further ones, (one or more, F).
+        rows: feature row of each step and slot, (T, B) int32; -1 for an idle slot; -2 - n for row n of `waiting`.
         targets: (T, B) int32.
-        steps: how many of the T to run.
-        rates: mu / B, of w and of bias, (2,); the latter is 0 where there is no intercept.
+        steps: number of the T steps to run.
+        rates: mu / B for w and for bias, (2,); the latter is 0 without an intercept.
     """
 
     def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

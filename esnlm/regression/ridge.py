@@ -1,10 +1,10 @@
-"""Ridge regression onto one-hot targets, from sums that are taken once over the text.
+"""Ridge regression onto one-hot targets, from sums in one pass over the text.
 
     y(h) = p + W (h - m),    W = C (G + lambda I)^-1,    G = sum (h - m)(h - m)^T,    C = sum (d - p)(h - m)^T
 
 over all tokens, of features h and one-hot next tokens d, with means m and p: the intercept is not penalised. One
-eigendecomposition G = Q diag(s) Q^T serves every lambda. Nothing of the size tokens x F ever exists, and d is an index:
-C adds up the features that precede each token. Sums and solutions are float64.
+eigendecomposition G = Q diag(s) Q^T serves every lambda. No array of size tokens x F is needed, and d is an index: C
+adds up the features that precede each token. Sums and solutions are float64.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ from esnlm.settings import Count, NonNegative, settings
 
 @settings
 class Ridge(Fitter):
-    """Ridge regression, in one pass over the text; with readout.rank the best of that rank [ours]."""
+    """Ridge regression in one pass over the text; with readout.rank the best readout of that rank [ours]."""
 
     kind: str = "ridge"
-    # Tried on the text held out, in mean eigenvalues of the Gram matrix [lambda].
+    # Values to try, relative to the mean eigenvalue of the Gram matrix; held-out text chooses the best one [lambda].
     regularizations: tuple[NonNegative, ...] = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-    log_probs: LogProbs = "calibrated"  # how scores become log-probabilities: calibrated or softmax
-    held_out_tokens: Count = 4096  # tokens of training text, left out of the fit, that choose lambda and calibrate
+    log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
+    held_out_tokens: Count = 4096  # tokens of training text kept out of the fit, to choose lambda and to calibrate
     checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "in closed form"
@@ -59,10 +59,10 @@ class Ridge(Fitter):
         return 1
 
     def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
-        """Makes the readout of the best regularisation.
+        """Makes the readout with the best regularisation.
 
-        Each is judged at full rank by the NLL of held-out text, under the rule calibrated for it. One at which the normal equations
-        are singular is left out; InputError is raised if all are.
+        Each regularisation is evaluated at full rank by the NLL of held-out text, under a rule calibrated for it. Those
+        with singular normal equations are skipped. Raises InputError if all are singular.
         """
         counts, spectrum = accumulators["counts"], decompose(accumulators)
         rotated = HeldOut(((held_out.features - spectrum.mean) @ spectrum.vectors).astype(np.float32), held_out.targets)
@@ -77,9 +77,9 @@ class Ridge(Fitter):
             w = _float32(found["w"], 1.0, spectrum.vectors.T)
             readout = {"w": w, "bias": (found["bias"] - w @ spectrum.mean).astype(np.float32)}
             return readout, record | rule.record()
-        # The best readout of rank r: with M = P C Q (S + lambda I)^-1/2, where P = diag(p)^-gamma is what the rule scales
-        # scores by, it keeps the r largest singular values of M, which are those of the fitted scaled scores, penalty
-        # included.
+        # The best readout of rank r keeps the r largest singular values of M = P C Q (S + lambda I)^-1/2. P =
+        # diag(p)^-gamma is the rule's scale of the scores, and these values are those of the fitted scaled scores,
+        # penalty included.
         scale = np.exp(-rule.gamma * log_p)[:, None] if rule.kind == "calibrated" else np.ones((len(log_p), 1))
         # (S + lambda I)^-1/2 U (F, r)
         directions = _largest_directions(spectrum.cross, root, scale, rank) / root[:, None]
@@ -95,7 +95,7 @@ class Ridge(Fitter):
     def _choose_regularization(
         self, spectrum: "Spectrum", scores: Callable[..., Scores], held_out: HeldOut, log_p: np.ndarray
     ) -> tuple[float, Rule, dict]:
-        """Returns the regularisation with the least NLL of held-out text, its rule, and what was tried."""
+        """Returns the regularisation with the least NLL of held-out text, its rule, and a record of all."""
         found: dict[float, Rule] = {}
         singular: list[InputError] = []
         rule = Rule(self.log_probs)
@@ -113,16 +113,16 @@ class Ridge(Fitter):
         return best, found[best], {"regularization": best, "held_out_nll": tried, "singular": len(singular)}
 
     def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
-        """Counts G, Q and C in float64; then Q and C, W as it is tried, and the readout."""
+        """Counts G, Q and C in float64; then Q and C, a candidate W, and the readout."""
         square, cross = features * features, vocab_size * features
         return max(8 * (2 * square + cross), 8 * (square * (1 if rank is None else 3) + cross) + 4 * 2 * cross)
 
 
 class Spectrum(NamedTuple):
-    """The normal equations in the basis where they are diagonal."""
+    """The normal equations in their diagonal basis."""
 
     values: np.ndarray  # s (F,), ascending
-    vectors: np.ndarray  # Q (F, F), a column an eigenvector
+    vectors: np.ndarray  # Q (F, F), one eigenvector per column
     cross: np.ndarray  # C Q (V, F)
     mean: np.ndarray  # m (F,)
     share: np.ndarray  # p (V,)
@@ -132,24 +132,24 @@ class Spectrum(NamedTuple):
         found = self.values + regularization * self.values.sum() / len(self.values)
         if not found[0] > len(found) * np.finfo(np.float64).eps * found[-1]:
             raise InputError(
-                f"training.regularizations: at {regularization:g} the normal equations are singular, since states depend on each"
-                f" other (eigenvalues from {found[0]:.1e} to {found[-1]:.1e}); leave it out, or raise it"
+                f"training.regularizations: at {regularization:g} the normal equations are singular: states are"
+                f" linearly dependent (eigenvalues from {found[0]:.1e} to {found[-1]:.1e}); leave it out, or raise it"
             )
         return found
 
 
 def decompose(accumulators: Accumulators) -> Spectrum:
-    """Diagonalizes the normal equations in the memory of the sums, which are lost. Raises InputError if all states are equal."""
+    """Diagonalizes the normal equations, overwriting the sums. Raises InputError if all states are equal."""
     gram, cross, counts = accumulators["gram"], accumulators["cross"], accumulators["counts"]
     tokens, total = counts.sum(), cross.sum(0)
     mean, share = total / tokens, counts / tokens
     for rows in row_blocks(len(gram), len(gram)):
         gram[rows] -= np.outer(total[rows], mean)
-    # "evr" needs one more F x F, "evd" three, and it overflows its 32-bit sizes at F = 32,768.
+    # "evr" needs one more F x F array; "evd" needs three, and overflows 32-bit sizes at F = 32,768.
     values, vectors = scipy.linalg.eigh(gram.T, lower=True, overwrite_a=True, check_finite=False, driver="evr")
     if values[-1] <= 0:
         raise InputError(
-            "all states are equal: ridge has nothing to learn from; look at the reservoir's settings, as its leaks"
+            "all states are equal: ridge has nothing to learn from; check the reservoir's settings, such as its leaks"
         )
     for rows in row_blocks(len(cross), len(gram)):
         cross[rows] = (cross[rows] - np.outer(counts[rows], mean)) @ vectors
@@ -157,7 +157,7 @@ def decompose(accumulators: Accumulators) -> Spectrum:
 
 
 def _float32(matrix: np.ndarray, scale: np.ndarray | float, onto: np.ndarray | None = None) -> np.ndarray:
-    """Returns a matrix (V, ..) with its columns scaled, times `onto` where it is given, as float32: block by block."""
+    """Returns a matrix (V, ..) with its columns scaled, times `onto` if given, as float32, computed block by block."""
     found = np.empty((len(matrix), matrix.shape[1] if onto is None else onto.shape[1]), np.float32)
     for rows in row_blocks(*matrix.shape):
         part = matrix[rows] * scale

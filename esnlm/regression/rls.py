@@ -4,14 +4,14 @@ With x = (h, 1), one-hot next tokens d, forgetting f and P(0) = I / delta, token
 
     P(t)^-1 = f P(t - 1)^-1 + x x^T,    Z(t) = f Z(t - 1) + d x^T,    W(t) = Z(t) P(t)
 
-(Haykin, Adaptive Filter Theory, the recursion from which the gain is derived). W is the exact minimiser of
+(Haykin, Adaptive Filter Theory, the recursion behind the gain). W is the exact minimiser of
 sum_t f^(n - t) |d(t) - W x(t)|^2 + f^n delta |W|^2. At f = 1 this is ridge regression with the penalty delta, on the
-intercept too. By the matrix inversion lemma k tokens X (k, F + 1) are taken in at once, with their weights
+intercept too. By the matrix inversion lemma k tokens X (k, F + 1) are added at once, with their weights
 D = diag(f^(k - 1), .., f, 1) and P' = P / f^k:
 
     P <- P' - P' X^T (D^-1 + X P' X^T)^-1 X P'
 
-W = Z P is computed once, at the end, since no token's prediction is needed on the way. Everything is float64.
+W = Z P is computed once, at the end, since no predictions are needed before. All arrays are float64.
 """
 
 from typing import Annotated, ClassVar
@@ -25,20 +25,20 @@ from esnlm.regression.base import Accumulators, Fitter, Window, add_by_target
 from esnlm.regression.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
 from esnlm.settings import Count, Positive, settings
 
-SMALLEST_FADED = 1e-100  # of what float64 holds, which goes down to 1e-308
+SMALLEST_FADED = 1e-100  # safely above the smallest float64, 1e-308
 
 
 @settings
 class RecursiveLeastSquares(Fitter):
-    """Recursive least squares, in one pass over the text."""
+    """Recursive least squares in one pass over the text."""
 
     kind: str = "rls"
-    # Tokens that P is updated with at once, or as many as halve what was before; the result is that of one by one.
+    # Tokens per update of P, fewer if forgetting would otherwise lose digits; the result does not depend on it.
     block: Count = 256
-    forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0  # what a token weighs beside the next one; 1: all alike
-    delta: Positive = 1.0  # the regularisation at the start, P(0) = I / delta
-    log_probs: LogProbs = "calibrated"  # how scores become log-probabilities: calibrated or softmax
-    held_out_tokens: Count = 4096  # tokens of training text, left out of the fit, that calibrate
+    forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0  # weight of a token relative to the next; 1: equal weights
+    delta: Positive = 1.0  # initial regularisation, P(0) = I / delta
+    log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
+    held_out_tokens: Count = 4096  # tokens of training text kept out of the fit, to calibrate
     checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by recursive least squares"
@@ -51,13 +51,13 @@ class RecursiveLeastSquares(Fitter):
         return 8 * (features + 1) * (features + 1 + vocab_size)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Takes tokens into P and Z in their order, one update a block. The last block may be smaller."""
+        """Adds tokens to P and Z in their order, one update per block. The last block may be smaller."""
         features, rows, targets = np.asarray(window.features), np.concatenate(window.rows), window.targets
         size = self.block
-        if self.forgetting < 1:  # P grows by f^-k before it shrinks: not so far that digits are lost
+        if self.forgetting < 1:  # P grows by f^-k before it shrinks; limit this to keep digits
             size = min(size, max(1, int(np.log(0.5) / np.log(self.forgetting))))
         starts = range(0, len(targets), size)
-        z, faded = accumulators["z"], 1.0  # Z is faded * z: to scale all of z in each block would take longest
+        z, faded = accumulators["z"], 1.0  # Z is faded * z; scaling all of z in each block would dominate the time
         for first in starts:
             x = features[rows[first : first + size]].astype(np.float64)
             x = np.hstack([x, np.ones((len(x), 1))])  # (k, F + 1)
@@ -78,12 +78,12 @@ class RecursiveLeastSquares(Fitter):
         return calibrate(self.log_probs, scores, held_out, log_p)
 
     def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
-        """Counts P, its successor and what is taken from it; Z, W and the readout."""
+        """Counts P, its successor and their difference; Z, W and the readout."""
         return 8 * (4 * (features + 1) ** 2 + 2 * vocab_size * (features + 1)) + 4 * 2 * vocab_size * features
 
 
 def solution(accumulators: Accumulators) -> tuple[np.ndarray, np.ndarray]:
-    """Returns W (V, F) and the intercept (V,) of the text that was taken in."""
+    """Returns W (V, F) and the intercept (V,) for the text so far."""
     w = accumulators["z"] @ accumulators["p"]
     return w[:, :-1], w[:, -1]
 
@@ -103,6 +103,6 @@ def _shrink(p: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         if (p.diagonal() > 0).all():
             return p
     raise InputError(
-        "training.kind is rls: P is no longer positive definite, for float64 does not suffice; raise training.delta or"
+        "training.kind is rls: P is no longer positive definite in float64; raise training.delta or"
         " training.forgetting, or choose ridge"
     )

@@ -1,7 +1,7 @@
 """Ridge regression onto real-valued targets, by Cholesky of the normal equations in float64.
 
-RidgeSums      From sums that are added up piece by piece, in the memory of one. They choose the penalty by cross-validation, too.
-predict_ridge  From the smaller Gram matrix, of features or of samples. It serves many targets at one penalty.
+RidgeSums      From sums that are accumulated piece by piece; they also choose the penalty by cross-validation.
+predict_ridge  From the smaller Gram matrix, of features or of samples, for many targets at one penalty.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,11 @@ FOLDS = 4
 
 
 class RidgeSums:
-    """Sums over rows of z z^T, z = (1, h, y), for each fold of the rows: all that a ridge regression y = W h + b asks of them.
+    """Sums of z z^T over the rows of each fold, z = (1, h, y), as needed for a ridge regression y = W h + b.
 
-    A row of the first piece is taken off h and y, so that means far above the deviations cost no digits. A penalty is relative to the
-    mean eigenvalue of the Gram matrix; below F * 1e-14 it is lost in the rounding of the sums, and counts as this.
+    A row of the first piece is subtracted from h and y, so that means far above the deviations cost no digits. A
+    penalty is relative to the mean eigenvalue of the Gram matrix; values below F * 1e-14 would be lost in rounding and
+    are raised to this.
     """
 
     def __init__(self, outputs: int) -> None:
@@ -25,7 +26,7 @@ class RidgeSums:
         self.shift = np.zeros(0)  # (F + L,)
 
     def add(self, h: np.ndarray, y: np.ndarray, fold: np.ndarray) -> None:
-        """Adds rows h (n, F) and y (n, L) of the folds `fold` (n,), 0 .. FOLDS - 1."""
+        """Adds rows h (n, F) and y (n, L) with folds `fold` (n,), 0 .. FOLDS - 1."""
         z = np.hstack([np.ones((len(h), 1)), h, y])
         if not len(self.by_fold):
             self.shift, self.by_fold = z[len(z) // 2, 1:].copy(), np.zeros((FOLDS, z.shape[1], z.shape[1]))
@@ -64,7 +65,7 @@ class RidgeSums:
         return moments
 
     def _splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the sums of each fold, and those of the other rows, if there are both."""
+        """Yields the sums of each fold and of the other rows, if both have rows."""
         total = self.by_fold.sum(axis=0)
         return ((held, total - held) for held in self.by_fold if 0 < held[0, 0] < total[0, 0])
 
@@ -80,9 +81,9 @@ class RidgeSums:
 
 
 def folds(lengths: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    """Returns the fold of each row, (n,) int: of several sequences whole ones, of one alone its quarters.
+    """Returns the fold of each row, (n,) int: folds are whole sequences, or quarters of a single one.
 
-    The rows of a sequence are alike: a penalty that is chosen by some of them beside others of the fit would be too small.
+    Rows of one sequence are similar, so a penalty chosen with only some of them held out would be too small.
     """
     if len(lengths) == 1:
         return np.arange(lengths[0]) * FOLDS // lengths[0]
@@ -90,7 +91,7 @@ def folds(lengths: Sequence[int], rng: np.random.Generator) -> np.ndarray:
 
 
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
-    """Fits y (S, K) on x (S, F) with an intercept where not `test` (S,), and returns the predictions where it is.
+    """Fits y (S, K) on x (S, F) with an intercept on the rows outside `test` (S,), and returns predictions for `test`.
 
     `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples.
     """

@@ -1,4 +1,4 @@
-"""Arrays of a Flax module: which ones are frozen, how a frozen matrix is held, and all of them by name."""
+"""Frozen arrays and matrices in Flax modules, and all arrays of a module by name."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ Matrix = sparse.BCOO | jax.Array | np.ndarray  # sparse, with rows sorted, or de
 class Frozen(nnx.Variable):
     """Arrays that no optimizer trains: one array, or the operand of a kernel of reservoir/sparse.py.
 
-    Read it with `get_value()` where it may hold an operand: `[...]` is for arrays only.
+    Read it with `get_value()` if it may hold an operand: `[...]` is for arrays only.
     """
 
 
 class FrozenMatrix(Frozen):
-    """A matrix in the form in which it is built, saved and shown: BCOO, or dense."""
+    """A matrix in its canonical form, used to build, save and show it: BCOO, or dense."""
 
     def __init__(self, matrix: Matrix, **metadata: Any) -> None:
         super().__init__(matrix if isinstance(matrix, sparse.BCOO) else jax.device_put(matrix), **metadata)
@@ -30,8 +30,8 @@ class FrozenMatrix(Frozen):
 def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) -> dict:
     """Returns the arrays of a module's variables as nested dicts whose keys are the names of its attributes.
 
-    The key of a list's item is its number as a text. A FrozenMatrix is {"values", "indices"} where it is sparse, with
-    indices (nonzeros, 2), and {"values"} where it is dense. Only variables of `kind` are returned, for example nnx.Param.
+    The key of a list's item is its index as a string. A sparse FrozenMatrix becomes {"values", "indices"}, with indices
+    (nonzeros, 2), and a dense one {"values"}. Only variables of `kind` are returned, for example nnx.Param.
     """
     flat: dict[tuple[str, ...], object] = {}
     for path, variable in nnx.to_flat_state(nnx.state(module, kind)):
@@ -44,7 +44,7 @@ def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) 
 
 
 def matrix_from_arrays(arrays: dict, shape: tuple[int, int]) -> Matrix:
-    """Returns the matrix of the arrays that `arrays_by_name` gives of it."""
+    """Returns a matrix from its arrays in `arrays_by_name`."""
     return bcoo(arrays["values"], arrays["indices"], shape) if "indices" in arrays else arrays["values"]
 
 
@@ -64,7 +64,7 @@ def as_bcoo(matrix: Matrix) -> sparse.BCOO:
 
 
 def as_scipy(matrix: Matrix) -> scipy.sparse.csr_array | np.ndarray:
-    """Returns the same matrix in float64 for SciPy, sparse where it is."""
+    """Returns the matrix in float64 for SciPy, sparse or dense as it was."""
     if not isinstance(matrix, sparse.BCOO):
         return np.asarray(matrix, np.float64)
     row, column = np.asarray(matrix.indices).T
@@ -72,9 +72,9 @@ def as_scipy(matrix: Matrix) -> scipy.sparse.csr_array | np.ndarray:
 
 
 def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.sparse.coo_array:
-    """Returns a matrix that a person has given, of NumPy or SciPy, in float32, sorted by row and then by column, without zeros.
+    """Returns a user's matrix, of NumPy or SciPy, in float32, sorted by row and then by column, without zeros.
 
-    Raises InputError, which begins with the name, if it has another shape, or entries that are not finite real numbers.
+    Raises InputError, beginning with `name`, for another shape, or entries that are not finite real numbers.
     """
     try:
         found = scipy.sparse.coo_array(given if scipy.sparse.issparse(given) else np.asarray(given))
@@ -84,6 +84,6 @@ def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.spars
     if not usable:
         raise InputError(f"{name}: give a matrix of NumPy or SciPy of the shape {shape}, of finite real numbers")
     found = scipy.sparse.csr_array(found.astype(np.float32))
-    found.sum_duplicates()  # which sorts, too
+    found.sum_duplicates()  # it sorts, too
     found.eliminate_zeros()
     return found.tocoo()

@@ -1,8 +1,8 @@
-"""The recurrent network of frozen weights: one layer (`Reservoir`), or several above each other (`Stack`).
+"""The recurrent network with frozen weights: one layer (`Reservoir`), or several layers (`Stack`).
 
-Both are cells of features/recurrence.py. A reservoir is built, saved and shown with its matrices as BCOO, or dense from a
-connectivity of 1/4 on. `for_device` returns the same module with the operands of the kernels that are fast on a device; it
-computes the same numbers, up to rounding, and is what is run over a corpus.
+Both are cells of features/recurrence.py. A reservoir is built, saved and shown with BCOO matrices, or dense ones from a
+connectivity of 1/4. To run it over a corpus, call `for_device`: it returns the same module with the operands of kernels
+that are fast on the device, and computes the same numbers, up to rounding.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
 
 class TrainedInput(nnx.Module):
-    """The trained W_in (N, V) of an ESN+i, held as the recurrence reads it: column by column, one a token.
+    """The trained W_in (N, V) of an ESN+i, stored column by column, one per token, as the recurrence reads it.
 
-    Where W_in is sparse, `values` (V, K) are the entries of the columns, padded to the fullest one, and `rows` (V, K) the
-    units that they reach, N where they are padding. Where W_in is dense, `values` (V, N) is its transpose, and `connected`
-    (V, N) tells which entries are connections. Padding and entries that are no connections have no gradient and stay 0.
+    For a sparse W_in `values` (V, K) are the entries of the columns, padded to the fullest one, and `rows` (V, K) the
+    units that they reach, N for padding. For a dense W_in `values` (V, N) is its transpose, and `connected` (V, N) is a
+    mask of the connections. Padding and entries without a connection have no gradient and stay 0.
     """
 
     rows: Frozen | None
@@ -38,15 +38,15 @@ class TrainedInput(nnx.Module):
 
     @property
     def nonzeros(self) -> int:
-        """Entries of W_in that are connections. It asks the frozen arrays only: the trained ones may be donated."""
+        """Number of connections in W_in. It reads only the frozen arrays, since the trained ones may be donated."""
         found = self.rows[...] < self.units if self.rows is not None else self.connected.get_value()
         return int(np.count_nonzero(found))
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
+        """Returns `total` (N, B) + W_in u for tokens (B,)."""
         if self.rows is not None:
             return sparse.add_columns(total, sparse.Columns(self.values[...], self.rows[...]), tokens)
-        # Only the columns of these tokens are masked: masking W_in and its gradient would write all of it.
+        # Only the columns of these tokens are masked: masking all of W_in would write all of it, and of its gradient.
         connected = self.connected.get_value()[tokens]  # (B, N)
         return total + jnp.where(connected, self.values[...][tokens], 0).T
 
@@ -58,13 +58,13 @@ class TrainedInput(nnx.Module):
 
 
 class TokenInput(nnx.Module):
-    """A frozen W_in that reads tokens on a device: a padded table of its columns, or its transpose (V, N) where it is dense."""
+    """A frozen W_in that reads tokens on a device: a padded table of its columns, or a dense transpose (V, N)."""
 
     def __init__(self, columns: sparse.Columns | jax.Array) -> None:
         self.columns = Frozen(columns)
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
+        """Returns `total` (N, B) + W_in u for tokens (B,)."""
         return sparse.add_columns(total, self.columns.get_value(), tokens)
 
 
@@ -75,28 +75,28 @@ class VectorInput(nnx.Module):
         self.operand, self.embedding = Frozen(operand), None if embedding is None else Frozen(embedding)
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns the sum of `total` (N, B) and W_in e of the embeddings of tokens (B,)."""
+        """Returns `total` (N, B) + W_in e for the embeddings e of tokens (B,)."""
         assert self.embedding is not None
         return total + self.of(self.embedding[...][tokens].T)
 
     def of(self, below: jax.Array) -> jax.Array:
-        """Returns W_in r, (N, B), of vectors (D, B)."""
+        """Returns W_in r, (N, B), for vectors r (D, B)."""
         return sparse.matmul(self.operand.get_value(), below)
 
 
 class Reservoir(nnx.Module):
-    """One layer, by an update rule of reservoir/functions.py or by a function of one's own.
+    """One layer, with an update rule of reservoir/functions.py or a registered one.
 
-    The readout sees what feeds back, h or r.
+    The readout reads the vector that feeds back, h or r.
 
     Args:
         w_rec: W_rec (N, N).
-        w_in: W_in (N, V), or (N, D) behind an embedding; (N, N) in a layer above another.
+        w_in: W_in (N, V), or (N, D) with an embedding; (N, N) above the first layer.
         leak: a (N,).
-        embedding: (D, V), whose column of a token u is then, instead of one-hot; or None.
+        embedding: (D, V); its columns replace the one-hot vectors u. None: no embedding.
         activation: f, by its name in ACTIVATIONS (reservoir/functions.py).
         decay: alpha of the continuous-time form (Ueda et al. 2025b); under euler_state the diffusion gamma.
-        update_rule: leaky_output, leaky_membrane or another one of UPDATE_RULES.
+        update_rule: leaky_output, leaky_membrane or another name in UPDATE_RULES.
     """
 
     state_precision: str = "float32"  # of W_rec's product: float32, tf32 or bf16; `for_device` sets it
@@ -115,7 +115,7 @@ class Reservoir(nnx.Module):
         self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
         self.output_size = self.mask_size = self.state_size
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
-        # The functions are held beside their names, so that a program compiled for one is never run for another of its name.
+        # Functions are stored with their names, so that no compiled program serves another function of that name.
         self.activation, self.f = activation, ACTIVATIONS[activation]
         self.update_rule, self.rule = update_rule, UPDATE_RULES[update_rule]
         self.decay = decay
@@ -124,11 +124,11 @@ class Reservoir(nnx.Module):
         self.leak = Frozen(jax.device_put(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jax.device_put(embedding))  # (D, V)
 
-    # ---- the arrays: not of what `for_device` returns ----
+    # ---- the arrays, not available after `for_device` ----
 
     @property
     def layers(self) -> tuple["Reservoir"]:
-        """Itself, as a stack has its layers."""
+        """The only layer, as in a Stack."""
         return (self,)
 
     @property
@@ -138,27 +138,27 @@ class Reservoir(nnx.Module):
 
     @property
     def w_in(self) -> BCOO:
-        """W_in, (N, V) BCOO, or (N, D) behind an embedding."""
+        """W_in, (N, V) BCOO, or (N, D) with an embedding."""
         return as_bcoo(self.stored_w_in)
 
     @property
     def stored_w_rec(self) -> Matrix:
-        """W_rec as it is held, BCOO or dense."""
+        """W_rec as stored, BCOO or dense."""
         return self.recurrent.get_value()
 
     @property
     def stored_w_in(self) -> Matrix:
-        """W_in as it is held, BCOO or dense."""
+        """W_in as stored, BCOO or dense."""
         return self.input.matrix() if isinstance(self.input, TrainedInput) else self.input.get_value()
 
     @property
     def nonzeros(self) -> tuple[int, int]:
-        """Nonzero entries of W_rec and of W_in."""
+        """Numbers of nonzeros in W_rec and W_in."""
         of_input = self.input.nonzeros if isinstance(self.input, TrainedInput) else _nonzeros(self.input.get_value())
         return _nonzeros(self.recurrent.get_value()), of_input
 
     def arrays(self) -> dict:
-        """Returns the arrays as they are saved: {"recurrent": {"values", "indices"}, "input": {...}, "leak"}, and "embedding"."""
+        """Returns the arrays to save: {"recurrent": {"values", "indices"}, "input": {...}, "leak"}, and "embedding"."""
         return arrays_by_name(self)
 
     @classmethod
@@ -180,22 +180,22 @@ class Reservoir(nnx.Module):
         return x if keep is None else x * keep
 
     def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns the state after one more token a slot, (N, B), for x = W_in u (N, B), under dropout's mask if there is one.
+        """Returns the state after one more token per slot, (N, B), for x = W_in u (N, B), with dropout applied to x.
 
-        The state is that of the membrane potentials under leaky_membrane, and h under the other rules.
+        The state is the membrane potentials x under leaky_membrane, and h under the other rules.
         """
         return self._blend(state, self._feed_back(state) + x)
 
     def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns what `advance` returns, for tokens (B,): `embed` and `advance` in one pass less over the states."""
+        """Returns the result of `embed` and `advance` for tokens (B,), with one pass less over the states."""
         return self._blend(state, self.input.add(self._feed_back(state), tokens))
 
     def output(self, state: jax.Array) -> jax.Array:
-        """Returns what feeds back and what the readout sees, (N, B): h, or r = f(x)."""
+        """Returns the vector that feeds back and that the readout reads, (N, B): h, or r = f(x)."""
         return self.rule.output(state, self.f)
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns f(.) as `advance(state, x)` computes it, (N, B), before it is mixed with the old state, if the rule is built-in."""
+        """Returns f(.) of `advance(state, x)`, (N, B), before the old state is mixed in. For built-in rules only."""
         if self.update_rule in ("leaky_output", "residual_shift"):
             return self.f(self._feed_back(state) + x)
         if self.update_rule == "euler_state":
@@ -213,10 +213,10 @@ class Reservoir(nnx.Module):
         """Returns the same reservoir with the operands of a kernel.
 
         Args:
-            kernel: of the recurrent product; "auto" leaves it to `sparse.choose_kernel`.
-            state_precision: of W_rec's product; with bf16 the states are rounded before it. See `sparse.matmul`.
-            differentiable: store the transposes of what is frozen too: gradients flow back through time and layers.
-            reads_tokens: False in a layer above another.
+            kernel: kernel of the recurrent product; "auto" calls `sparse.choose_kernel`.
+            state_precision: precision of W_rec's product; bf16 rounds the states before it. See `sparse.matmul`.
+            differentiable: store the transposes of frozen matrices, too, for gradients through time and layers.
+            reads_tokens: False above the first layer.
         """
         make = sparse.prepare_differentiable if differentiable else sparse.prepare
         chosen = _choose_kernel(self.stored_w_rec, state_precision) if kernel == "auto" else kernel
@@ -224,7 +224,7 @@ class Reservoir(nnx.Module):
         ready.state_precision = state_precision
         operand = make(self.stored_w_rec, chosen)
         if state_precision == "bf16" and isinstance(operand, jax.Array) and not differentiable:
-            operand = operand.astype(jnp.bfloat16)  # once, and not at each time step
+            operand = operand.astype(jnp.bfloat16)  # once, instead of at each time step
         ready.recurrent = Frozen(operand)
         if not isinstance(self.input, TrainedInput):
             if reads_tokens and self.embedding is None:
@@ -236,11 +236,11 @@ class Reservoir(nnx.Module):
         return ready
 
     def with_trained_input(self) -> "Reservoir":
-        """Returns the same reservoir with W_in among what is trained."""
+        """Returns the same reservoir with a trained W_in."""
         return self._with_input(TrainedInput(self.stored_w_in))
 
     def with_frozen_input(self) -> "Reservoir":
-        """Returns the same reservoir with W_in as it is now among what is frozen."""
+        """Returns the same reservoir with W_in frozen at its current values."""
         return self._with_input(FrozenMatrix(self.stored_w_in))
 
     def _with_input(self, w_in: Any) -> "Reservoir":
@@ -262,9 +262,9 @@ class Reservoir(nnx.Module):
 
 
 class Stack(nnx.Module):
-    """Layers, each of which reads the new output of the one below in the same time step; the readout sees all.
+    """Layers; each reads the new output of the layer below in the same time step, and the readout reads all outputs.
 
-    `layers[0]` reads the tokens. States are tuples, one a layer. Dropout's mask is on W_in u of the first layer.
+    `layers[0]` reads the tokens. A state is a tuple with one array per layer. Dropout masks W_in u of the first layer.
     """
 
     def __init__(self, layers: list[Reservoir]) -> None:
@@ -273,7 +273,7 @@ class Stack(nnx.Module):
         self.output_size = sum(layer.output_size for layer in layers)
 
     def arrays(self) -> dict:
-        """Returns the arrays as they are saved: {"layers": {"0": those of a Reservoir, "1": ...}}."""
+        """Returns the arrays to save: {"layers": {"0": arrays of a Reservoir, "1": ...}}."""
         return arrays_by_name(self)
 
     def initial_state(self, slots: int) -> tuple[jax.Array, ...]:
@@ -293,7 +293,7 @@ class Stack(nnx.Module):
         return jnp.concatenate([layer.output(state) for layer, state in zip(self.layers, states, strict=True)])
 
     def activations(self, states: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
-        """Returns those of all layers, (L N, B)."""
+        """Returns the activations f(.) of all layers, (L N, B)."""
         new = self.advance(states, x)
         inputs = [x, *(self._read_below(i, new[i - 1]) for i in range(1, len(new)))]
         given = zip(self.layers, states, inputs, strict=True)
@@ -305,15 +305,15 @@ class Stack(nnx.Module):
         return Stack(layers)
 
     def with_trained_input(self) -> "Stack":
-        """Returns the same stack with W_in of the first layer among what is trained."""
+        """Returns the same stack with a trained W_in in the first layer."""
         return Stack([self.layers[0].with_trained_input(), *self.layers[1:]])
 
     def with_frozen_input(self) -> "Stack":
-        """Returns the same stack with W_in of the first layer as it is now among what is frozen."""
+        """Returns the same stack with W_in of the first layer frozen at its current values."""
         return Stack([self.layers[0].with_frozen_input(), *self.layers[1:]])
 
     def _climb(self, first: jax.Array, states: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Returns the new states of all layers, given that of the first."""
+        """Returns the new states of all layers, given the first layer's."""
         new = [first]
         for i, layer in enumerate(self.layers[1:], start=1):
             new.append(layer.advance(states[i], self._read_below(i, new[i - 1])))
@@ -325,7 +325,7 @@ class Stack(nnx.Module):
 
 
 def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:
-    """Returns the reservoir or the stack of its saved arrays; the settings are the keyword arguments of a Reservoir."""
+    """Returns a reservoir or a stack from its saved arrays; the settings are keyword arguments of Reservoir."""
     if "layers" not in arrays:
         return Reservoir.from_arrays(arrays, vocab_size, **settings)
     first, *above = (arrays["layers"][str(i)] for i in range(len(arrays["layers"])))

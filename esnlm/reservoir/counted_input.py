@@ -1,18 +1,18 @@
-"""W_in from co-occurrences: tokens that stand among the same tokens drive the reservoir alike. It is counted once, and frozen.
+"""A frozen W_in from co-occurrence counts: tokens with the same neighbours drive the reservoir alike.
 
-    #(w, c)   how often token c stands at most WINDOW tokens before or after token w, in one sentence
-    PPMI      max(0, log P(w, c) / (P(w) P_s(c))), with P_s(c) ~ #(c)^SMOOTHING       Levy, Goldberg and Dagan 2015, 2.2, 3.1
-    G         a random W_in, as it is without a text: a random column for each token
-    y(w)      the sum of G's columns of all tokens c, weighed with PPMI(w, c)             random indexing, Sahlgren 2005
-    W_in      column w is y(w) with its k largest sizes kept, scaled to a mean square of input_scale^2      [ours]
+    #(w, c)   number of times that token c is at most WINDOW tokens from token w, within a sentence PPMI      max(0, log
+    P(w, c) / (P(w) P_s(c))), with P_s(c) ~ #(c)^SMOOTHING       Levy, Goldberg and Dagan 2015, 2.2, 3.1 G         a
+    random W_in, drawn as for `input_weights: random`: a random column for each token y(w)      the sum over all tokens
+    c of PPMI(w, c) times column c of G                 random indexing, Sahlgren 2005 W_in      column w is y(w) with
+    only its k largest absolute values, scaled to a mean square of input_scale^2      [ours]
 
-G is a random projection of the rows of PPMI to the N units, which nearly keeps their angles. W_in is dense by default, with
-k = N, since few entries do not keep them: on 1.6 million tokens with 8,192 ids and N = 2,048, of the 10 nearest of 2,000 frequent
-tokens by PPMI, 4.7 are among the 10 nearest columns where W_in is dense, 1.3 with k = 128, and 0.05 by chance. With
-`input_connectivity` k is chosen, and the text chooses the units that a token drives.
+G projects the rows of PPMI at random to the N units, which nearly preserves their angles. W_in is dense by default,
+with k = N, since few entries do not preserve the angles: on 1.6 million tokens with 8,192 ids and N = 2,048, of the 10
+nearest of 2,000 frequent tokens by PPMI, 4.7 are among the 10 nearest columns if W_in is dense, 1.3 with k = 128, and
+0.05 by chance. `input_connectivity` sets k; the text then decides which units a token drives.
 
-All columns have one size, so that a rare token drives the reservoir as hard as a frequent one. A token without any entry in PPMI,
-such as one that the text does not have, keeps its random column. <|endoftext|> is counted as any other token.
+All columns are scaled alike, so that a rare token drives the reservoir as hard as a frequent one. A token without an
+entry in PPMI, such as a token that is not in the text, keeps its random column. <|endoftext|> counts like any token.
 """
 
 import numpy as np
@@ -24,8 +24,8 @@ from esnlm.reservoir.arrays import bcoo
 
 WINDOW = 2  # tokens on either side
 SMOOTHING = 0.75  # exponent of the context's frequency, so that rare contexts do not get the largest PMI
-CHUNK = 1 << 22  # tokens whose pairs are in memory at once
-ENTRIES = 1 << 22  # of y and of G, each, that are in memory at once in float64
+CHUNK = 1 << 22  # tokens processed at once
+ENTRIES = 1 << 22  # entries of y, and of G, in float64 at once
 
 
 def cooccurrences(text: TokenStore, vocab_size: int) -> scipy.sparse.csr_array:
@@ -65,15 +65,15 @@ def ppmi(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 def counted_columns(
     text: TokenStore, projection: scipy.sparse.csr_array | np.ndarray, reached: int, scale: float
 ) -> BCOO | np.ndarray:
-    """Returns W_in (N, V), float32, dense where the projection is dense, else sorted by row and then by column.
+    """Returns W_in (N, V), float32, dense if the projection is dense, else sparse, sorted by row and then by column.
 
-    All is computed in float64. Of a dense W_in only some columns at a time are in float64, and there is no other copy of it.
+    It computes in float64, a dense W_in some columns at a time, to avoid another copy of it.
 
     Args:
-        text: whose tokens are counted.
+        text: the text to count.
         projection: G (N, V), a random W_in.
-        reached: k, the units that a token drives at most.
-        scale: the root of the mean square of a column's nonzeros.
+        reached: k, maximum number of units that a token drives.
+        scale: root mean square of a column's nonzeros.
     """
     units, vocab_size = projection.shape
     weights = ppmi(cooccurrences(text, vocab_size))
@@ -89,10 +89,10 @@ def counted_columns(
         found[unknown] = random[some][unknown] if isinstance(random, np.ndarray) else random[some][unknown].toarray()
         if reached < units:
             weakest = np.argpartition(np.abs(found), units - reached - 1, axis=1)[:, : units - reached]
-            known = np.flatnonzero(~unknown)  # A random column is as sparse as it is.
+            known = np.flatnonzero(~unknown)  # Random columns keep their sparsity.
             found[known[:, None], weakest[known]] = 0
         size = np.sqrt(np.square(found).sum(axis=1) / np.maximum((found != 0).sum(axis=1), 1))
-        size[unknown] = scale  # it has its values already
+        size[unknown] = scale  # a random column needs no scaling
         found /= size[:, None]
         found *= scale
         if w_in is None:
@@ -108,7 +108,7 @@ def counted_columns(
 def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:
     """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens, V).
 
-    SciPy copies a dense factor of a product in float64. So it is given some units at a time; each is summed by itself.
+    SciPy copies a dense factor to float64, so the product is computed for some units at a time.
     """
     if not isinstance(random, np.ndarray):
         return (weights @ random).toarray()

@@ -1,9 +1,10 @@
-"""W h for GPUs: the entries of a row are gathered and summed in one kernel of XLA, without temporaries.
+"""W h for GPUs: one XLA kernel gathers and sums the entries of a row, without temporaries.
 
-XLA makes one kernel of a sum of gathers if it is written out entry by entry, and no entry reads a slice of a larger array. A kernel
-reads at most 96 arrays, two for each entry. So rows are cut into pieces of at most MOST entries, and pieces of about the same
-length share a kernel. What adds up the pieces of each row is fused into what reads the sums. Padding reads the first row of h,
-which is in the nearest cache. So the bytes that count are nonzeros * B states, half as many in bfloat16.
+XLA fuses a sum of gathers into one kernel if the sum is written out entry by entry and no entry reads a slice of a
+larger array. A kernel reads at most 96 arrays, two per entry. So rows are cut into pieces of at most MOST entries, and
+pieces of similar length share a kernel. The sum over the pieces of a row is fused into the operation that reads it.
+Padding reads the first row of h, which stays in the nearest cache. So memory traffic is about nonzeros * B states, half
+as many bytes in bfloat16.
 """
 
 from functools import reduce
@@ -16,24 +17,24 @@ import numpy as np
 
 from esnlm.ops import xla
 
-MOST = 40  # entries of a piece
-LENGTHS = np.array([1, 2, 4, 8, 16, 24, 32, MOST])  # of pieces, with their padding: each is a kernel
-MOST_PIECES = 4  # of a row that are added up at once; the pieces of a longer row are entries of another matrix
+MOST = 40  # maximum entries of a piece
+LENGTHS = np.array([1, 2, 4, 8, 16, 24, 32, MOST])  # padded lengths of pieces; each is a kernel
+MOST_PIECES = 4  # maximum pieces of a row in one sum; the pieces of a longer row are entries of another matrix
 
 
 class Rows(NamedTuple):
-    """A matrix by pieces of its rows. Piece 0 is empty, and those of one length follow each other."""
+    """A matrix as pieces of its rows. Piece 0 is empty, and pieces of one length follow each other."""
 
-    pieces: tuple[tuple[tuple[jax.Array, jax.Array], ...], ...]  # of each length: value and column of each entry, (n,)
-    of_row: Union[tuple[jax.Array, ...], "Rows"]  # the numbers of each row's pieces, (N,) each, or what adds them up
+    pieces: tuple[tuple[tuple[jax.Array, jax.Array], ...], ...]  # by length: value and column of each entry, (n,)
+    of_row: Union[tuple[jax.Array, ...], "Rows"]  # indices of each row's pieces, (N,) each, or a matrix that adds them
 
 
 def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> Rows:
-    """Returns the operand of a sparse matrix with so many rows, whose entries are sorted by row."""
+    """Returns the operand for a sparse matrix with `rows` rows, given its entries sorted by row."""
     entries = np.bincount(row, minlength=rows)
     count = -(-entries // MOST)  # pieces of each row
     longest = -(-entries // np.maximum(count, 1))
-    place = np.arange(len(row)) - (np.cumsum(entries) - entries)[row]  # of each entry in its row
+    place = np.arange(len(row)) - (np.cumsum(entries) - entries)[row]  # index of each entry in its row
     piece = (np.cumsum(count) - count)[row] + place // longest[row]
     length = LENGTHS[np.searchsorted(LENGTHS, np.bincount(piece, minlength=count.sum()))]
     number = np.empty(len(length), np.int32)
@@ -56,7 +57,7 @@ def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -
 
 def product(matrix: Rows, h: jax.Array) -> jax.Array:
     """Returns W h, (N, B) float32, for h (M, B) in float32 or bfloat16."""
-    # The slots of a unit lie side by side, or a gather would read 32 bytes of memory for 4.
+    # The slots of a unit must be contiguous, or a gather would read 32 bytes of memory for 4.
     h, sums = xla.laid_out(h), [jnp.zeros((1, h.shape[1]), jnp.float32)]
     for entries in matrix.pieces:
         sums.append(
@@ -64,7 +65,7 @@ def product(matrix: Rows, h: jax.Array) -> jax.Array:
         )
     found = xla.laid_out(jnp.concatenate(sums))  # (1 + pieces, B)
     if isinstance(matrix.of_row, Rows):
-        # The empty piece has no column 0 of its own: numbers count from 1, and 0 is padding, which adds nothing.
+        # Pieces count from 1; index 0, the empty piece, is padding and adds nothing.
         return product(matrix.of_row, found)
     return xla.laid_out(reduce(add, (_gathered(found, number) for number in matrix.of_row)))
 

@@ -1,4 +1,4 @@
-"""What a time step of a reservoir does near the state 0 and the input 0, where f(x) is x."""
+"""The linearisation of a reservoir's time step at state 0 and input 0, where f(x) is x."""
 
 import numpy as np
 import scipy.sparse
@@ -9,15 +9,15 @@ from esnlm.reservoir.functions import is_built_in
 
 
 def is_known(activation: str, update_rule: str) -> bool:
-    """Tells whether `linearise` is what a time step does near 0. Of functions of a program's own it is not known."""
+    """Returns whether `linearise` is known to be right. For registered functions it is not known."""
     return is_built_in(activation) and is_built_in(update_rule)
 
 
 def linearise(layer: Reservoir, decay: float) -> scipy.sparse.csr_array | np.ndarray:
     """Returns (I - alpha diag(a)) O + diag(a) W, (N, N) float64, as sparse as W; O is I, or the cyclic shift of `residual_shift`.
 
-    With alpha = gamma this is I + diag(a) (W - gamma I) too, the linearisation of `euler_state`. `decay` is alpha, or gamma. A
-    function of a program's own is taken for tanh or for `leaky_output`; see `is_known`.
+    With alpha = gamma this is also I + diag(a) (W - gamma I), the linearisation of `euler_state`. `decay` is alpha, or
+    gamma. Registered functions are treated like tanh or `leaky_output`; see `is_known`.
     """
     w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
     kept = scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a))

@@ -1,7 +1,7 @@
-"""Random matrices: positions of their nonzeros, built without the matrix, and dense ones.
+"""Random matrices: positions of nonzeros, drawn without building the matrix, and dense matrices.
 
 Positions are (row, column): two int32 arrays of the same length, sorted by row, then by column, without duplicates.
-Time and memory grow with the nonzeros (times a logarithm where they are sorted).
+Time and memory are proportional to the nonzeros (times a logarithm if they are sorted).
 """
 
 import math
@@ -37,8 +37,8 @@ def dense_bernoulli_gaussian(
 ) -> np.ndarray:
     """Returns M * V as a dense float32 matrix, with M_ij ~ Bernoulli(density) and V_ij ~ N(0, scale**2).
 
-    One of about 13 million float32 draws is exactly 0, which would count as no connection, and not be trained in an ESN+i.
-    It becomes 1e-30 [ours].
+    About one in 13 million float32 draws is exactly 0 and would count as no connection, which an ESN+i would not train.
+    It is replaced by 1e-30 [ours].
     """
     values = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(scale)
     for row in values:  # a row at a time: the mask of a whole matrix would double its memory
@@ -48,7 +48,7 @@ def dense_bernoulli_gaussian(
 
 
 def undirected_positions(first: np.ndarray, second: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the positions of undirected edges between the units `first` and `second` (edges,), each both ways."""
+    """Returns the positions of undirected edges between the units `first` and `second` (edges,), both ways each."""
     return from_flat(np.sort(np.concatenate([first * size + second, second * size + first])), size)
 
 
@@ -58,6 +58,6 @@ def from_flat(flat: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def largest_poisson_count(mean: float, draws: int) -> float:
-    """Estimates the largest of so many Poisson counts: where Bernstein's bound on the tail falls to 1 / draws."""
+    """Estimates the largest of `draws` Poisson counts: where Bernstein's bound on the tail is 1 / draws."""
     tail = math.log(draws)
     return mean + math.sqrt(2 * mean * tail) + tail / 3 if mean else 0.0

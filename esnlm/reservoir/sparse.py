@@ -1,15 +1,15 @@
-"""One product, W h, with five kernels behind it.
+"""The product W h, with five kernels.
 
-BCOO is the form in which a matrix is built, saved and inspected, and the reference in tests; it lowers to a gather and
-a scatter and is never the fast path. `prepare` turns it, once, into the operand of the chosen kernel:
+Matrices are built, saved and inspected as BCOO, which is also the reference in tests; it lowers to a gather and a
+scatter and is never the fastest. `prepare` converts it once into the operand of the chosen kernel:
 
     bcoo    jax.experimental.sparse as it is.
-    csr     BCSR. On a CPU it is a compiled product row by row, the fastest one there from 8 columns on.
-    ell     Rows padded to the longest one; a row of h is gathered for each entry. It is for TPUs, unless one long row would
-            pad all others beyond MOST_PADDING.
-    dense   An ordinary matrix product, for a connectivity near 1, and for smaller states on a GPU or TPU. It alone gains by
-            tf32 and bf16 of both factors; the others read W in float32, and in bf16 states that are rounded to it.
-    fused   Rows in pieces of a few lengths, for GPUs: the entries of a row are gathered and summed in one kernel.
+    csr     BCSR. On a CPU a compiled product row by row, the fastest kernel there for 8 or more columns.
+    ell     Rows padded to the longest; gathers a row of h for each entry. For TPUs, unless one long row would pad the
+            others beyond MOST_PADDING.
+    dense   An ordinary matrix product, for a connectivity near 1, and for smaller states on a GPU or TPU. Only this one
+            rounds both factors in tf32 and bf16; the others keep W in float32, and round the states in bf16.
+    fused   Rows in pieces of a few lengths, for GPUs: one kernel gathers and sums the entries of a row.
 
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
 """
@@ -40,7 +40,7 @@ class Ell(NamedTuple):
 
 
 class Transposable(NamedTuple):
-    """W with its transpose: what gradients flow back through."""
+    """W with its transpose, for gradients."""
 
     matrix: Any  # BCOO, BCSR, Ell or fused.Rows
     transpose: Any
@@ -48,27 +48,28 @@ class Transposable(NamedTuple):
 
 Operator = sparse.BCOO | sparse.BCSR | Ell | fused.Rows | Transposable | jax.Array
 
-# The compiled csr product takes as long for fewer columns as for this many, so that fewer are padded to it.
+# The compiled csr product is no faster with fewer columns than this, so smaller batches are padded to it.
 FEWEST_COLUMNS = 8
 
-# On a GPU a gathered state takes as long as so many entries of a dense product, by the precision of both. By NVIDIA's figures for an
-# H100, a state of 4 bytes from the second-level cache (5.5 TB/s) is 24 entries of float32 (2 operations at 67 TFLOP/s) or 180 of
-# TF32 (495 TFLOP/s), one of 2 bytes 180 of bf16. What an H200 took at N = 4,096 and 8,192 comes to 26 and 190 (results/h200.md).
+# Cost of a gathered state on a GPU, in entries of a dense product, by the precision of both. By NVIDIA's figures for an
+# H100, a state of 4 bytes from the second-level cache (5.5 TB/s) costs 24 entries of float32 (2 operations at 67
+# TFLOP/s) or 180 of TF32 (495 TFLOP/s), one of 2 bytes 180 of bf16. An H200 took 26 and 190 at N = 4,096 and 8,192
+# (results/h200.md).
 DENSE_ENTRIES = {"float32": 24, "tf32": 180, "bf16": 180}
-# The most units of a matrix that is made dense whatever its entries. On a GPU launching the kernels of `fused` takes as long; a TPU
-# has no kernel that gathers.
+# Maximum units of a matrix that is made dense whatever its entries. On a GPU launching the kernels of `fused` takes as
+# long as its product; a TPU has no kernel that gathers.
 DENSE_UNITS = {"gpu": 1024, "tpu": 8192}
 
-# Padded rows may have at most this many places for each entry: an estimate, since no TPU was measured. At N 65,536 Bernoulli rows
-# come to 2 places an entry and those of a scale-free network to 50.
+# Maximum padded places per entry in "ell". This is an estimate, since no TPU was measured. At N 65,536 Bernoulli rows
+# have 2 places per entry and rows of a scale-free network 50.
 MOST_PADDING = 4
 
 
 def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0, precision: str = "float32") -> str:
     """Returns the kernel for a (rows, rows) matrix on JAX's backend cpu, gpu or tpu, as measured in results/recurrence.md (CPU).
 
-    `longest_row` counts the entries of the fullest row, to which "ell" would pad all rows; 0 if that is not known. `precision` is
-    that of the states.
+    `longest_row` is the number of entries in the fullest row, to which "ell" pads all rows; 0 if unknown. `precision`
+    is the states'.
     """
     if nonzeros >= rows * rows // 4:
         return "dense"
@@ -104,7 +105,7 @@ def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operat
 
 
 def prepare_differentiable(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operator:
-    """Returns the operand for a product that gradients flow back through: W^T is stored too; W itself has no gradient."""
+    """Returns the operand of a product that is differentiable in h, with W^T; W itself has no gradient."""
     if not isinstance(matrix, sparse.BCOO) or kernel == "dense":
         return prepare(matrix, kernel)
     transpose = matrix.T.sort_indices()
@@ -125,12 +126,12 @@ _matmul_with_transpose.defvjp(
 def matmul(operator: Operator, h: jax.Array, precision: str = "float32") -> jax.Array:
     """Returns W h, (N, B), for a prepared W (N, M) and h (M, B); sums are in float32.
 
-    In bf16 a sparse product rounds h, which no gradient sees. In bf16 and tf32 a dense product rounds both factors.
+    In bf16 a sparse product rounds h; gradients ignore this. In bf16 and tf32 a dense product rounds both factors.
     """
     if isinstance(operator, jax.Array) and precision != "float32":
         return products.matmul(operator, h, (1, 0), precision)
     if precision == "bf16":
-        # XLA would round what is gathered instead, and gather float32.
+        # XLA would move the rounding behind the gather, and gather float32.
         is_gathered = isinstance(operator, fused.Rows)
         h = lax.optimization_barrier(xla.laid_out(h.astype(jnp.bfloat16))) if is_gathered else xla.rounded_to_bf16(h)
     if isinstance(operator, Transposable):
@@ -155,7 +156,7 @@ def _csr_product(operator: sparse.BCSR, h: jax.Array) -> jax.Array:
 
 
 def _by_columns(product: Callable[[Any, jax.Array], jax.Array], operator: Operator, h: jax.Array) -> jax.Array:
-    """Returns a product that XLA cannot divide, as it is one call or has layouts: under jax.set_mesh each device has some columns of h."""
+    """Computes a product that XLA cannot shard, as it is one call or has layouts: each device takes some columns."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.manual_axes:
         return product(operator, h)
@@ -165,7 +166,7 @@ def _by_columns(product: Callable[[Any, jax.Array], jax.Array], operator: Operat
 
 
 class Columns(NamedTuple):
-    """The columns of W_in, one a token, padded to the fullest: token v reaches unit index[v, k] with value[v, k].
+    """The columns of W_in, one per token, padded to the fullest: token v drives unit index[v, k] with value[v, k].
 
     A padded entry has the index N, which `add_columns` drops.
     """
@@ -175,7 +176,7 @@ class Columns(NamedTuple):
 
 
 def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | jax.Array:
-    """Returns the operand of `add_columns` for W_in (N, V): a padded table of its columns, or (V, N) where it is dense."""
+    """Returns the operand of `add_columns` for W_in (N, V): a padded table of columns, or a dense transpose (V, N)."""
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(matrix).T
     rows, columns = matrix.shape
@@ -186,7 +187,7 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | j
 
 
 def matrix_of_columns(columns: Columns, rows: int) -> sparse.BCOO:
-    """Returns W_in (rows, V) of the table that `prepare_columns` makes of it."""
+    """Returns W_in (rows, V) from its table of `prepare_columns`."""
     index, value = np.asarray(columns.index), np.asarray(columns.value)
     column, entry = np.nonzero(index < rows)
     row = index[column, entry]

@@ -1,15 +1,15 @@
 """Spectral radius of a large real matrix that need not be symmetric.
 
 rho(W) = max |eigenvalue of W| scales every recurrent matrix: W_rec = rho_rec / rho(M*V) * M*V (Ueda et al. 2025a,
-section 2.1). So a wrong value moves every result, and no output shows it. Three facts make it cheap and checkable:
+section 2.1). A wrong value would change every result without notice. Three facts make it cheap and checkable:
 
-1. The eigenvalues of W are those of its strongly connected blocks together. A graph without a cycle has none: the
-   matrix is nilpotent, exactly 0. A block that is one bare cycle has the geometric mean of its |entries|. A small block
-   is solved densely.
+1. The eigenvalues of W are those of its strongly connected blocks. A graph without a cycle has no such block: the
+   matrix is nilpotent, with radius 0. The radius of a bare cycle is the geometric mean of its |entries|. Small blocks
+   are solved densely.
 2. The spectrum of a large random block fills a disc, and on a disc powers are the best polynomial filter: after k
    products v = W^k v_0 lies nearly in the span of the few outermost eigenvectors, which a short Arnoldi process started
-   from v resolves. Its residual says whether it has.
-3. The growth of |W^k v_0| over the same products estimates rho without any of that: the cross-check.
+   from v resolves. Its residual shows whether it has converged.
+3. The growth of |W^k v_0| over the same products is an independent estimate of rho, used as a cross-check.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,22 +21,22 @@ from scipy.sparse.csgraph import connected_components
 
 from esnlm.errors import InputError
 
-DENSE_LIMIT = 200  # nodes; from here on the iteration is the faster one
+DENSE_LIMIT = 200  # nodes; above this the iteration is faster
 ROUND = 500  # products before each Arnoldi process
 MOST_ROUNDS = 8
 KRYLOV_SIZE = 80  # vectors of length N, in float64: 0.7 GB at N = 2^20
-RESIDUAL = 5e-3  # asked of the outermost Ritz pair, relative
+RESIDUAL = 5e-3  # maximum relative residual of the outermost Ritz pair
 DISAGREEMENT = 0.01  # between growth and Ritz value; beats between near-equal magnitudes alone reach a few 1e-3
 
 
 @dataclass(frozen=True)
 class SpectralRadius:
-    """The largest |eigenvalue| of a matrix, and what to record beside it.
+    """The largest |eigenvalue| of a matrix, with the record of its computation.
 
     `method`, `block`, `residual` and `disagreement` describe the strongly connected block that carries the radius.
     """
 
-    radius: float  # 0.0 where the matrix is nilpotent
+    radius: float  # 0.0 if the matrix is nilpotent
     # exact: nilpotent | cycle | dense | topology (known from it); iterative: ritz | growth (Arnoldi did not converge)
     method: str
     block: int = 0  # nodes of the block
@@ -53,10 +53,10 @@ def spectral_radius(
     The same matrix and seed give the same result on the same machine; the seed decides the start vector only.
 
     A block above 200 nodes returns its outermost Ritz value once its residual is at most 5e-3 and the growth rate
-    agrees within 1 %: method "ritz". Random matrices of 201 to 65,536 nodes all came to that, within 3e-4 of rho.
-    If 4000 products do not bring it about, as with hundreds of eigenvalues of equal magnitude (orthogonal matrices, long
-    periods), the growth rate is returned: method "growth", within 1e-3 for those. A `disagreement` above 0.01 is worth a
-    warning: some highly non-normal matrix whose eigenvalues no method in float64 may settle.
+    agrees within 1 %: method "ritz". All tested random matrices of 201 to 65,536 nodes converged, within 3e-4 of rho.
+    Without convergence after 4000 products, as with hundreds of eigenvalues of equal magnitude (orthogonal matrices,
+    long periods), it returns the growth rate: method "growth", within 1e-3 for those. Callers should warn if
+    `disagreement` is above 0.01: the matrix may be so non-normal that no method in float64 finds its eigenvalues.
 
     Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that are not finite.
     """
@@ -65,7 +65,7 @@ def spectral_radius(
     if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and np.count_nonzero(matrix) == matrix.size:
         # All nodes are one block. The indices of a sparse copy would take more memory than the matrix.
         unit = max(float(matrix.max()), -float(matrix.min()))
-        if np.isfinite(unit):  # Else it is refused below, with the number of entries that are not.
+        if np.isfinite(unit):  # Otherwise the check below counts the wrong entries.
             block = _iterated(np.divide(matrix, unit, dtype=np.float64, order="C"), seed)
             return replace(block, radius=float(block.radius * unit))
     csr = _canonical(matrix)
@@ -80,7 +80,7 @@ def spectral_radius(
 
 
 def _canonical(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> sparse.csr_array:
-    """Returns a float64 copy in canonical form: no stored zero is taken for an edge, no duplicate for two."""
+    """Returns a float64 copy in canonical form, without stored zeros and duplicates."""
     csr = sparse.csr_array(matrix, dtype=np.float64, copy=True)
     csr.sum_duplicates()
     csr.eliminate_zeros()
@@ -99,7 +99,7 @@ def _strong_blocks(csr: sparse.csr_array) -> tuple[SpectralRadius, Iterator[spar
     nodes = np.bincount(label, minlength=count)
     entries = np.bincount(label[row], minlength=count)
 
-    # Strongly connected with as many edges as nodes is one cycle: its eigenvalues are the roots of one product.
+    # A strongly connected block with as many edges as nodes is one cycle; its eigenvalues are the roots of one product.
     is_cycle = entries == nodes
     log_product = np.bincount(label[row], weights=np.log(np.abs(entry)), minlength=count)
     radius = np.where(is_cycle, np.exp(log_product / nodes), 0.0)
@@ -120,10 +120,10 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
 
 
 def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
-    """Filters by rounds of power products, each followed by Arnoldi on what they leave, until that converges."""
+    """Alternates rounds of power products with an Arnoldi process on their result until that converges."""
     n: int = operator.shape[0]
     if isinstance(operator, sparse.csr_array) and operator.nnz > n**2 / 2:
-        operator = operator.toarray()  # whose products are the faster ones
+        operator = operator.toarray()  # Dense products are faster.
     v = np.random.default_rng(seed).standard_normal(n)  # (N,)
     v /= _norm(v)
     log_norms = [0.0]  # of W^k v_0, k = 0, 1, ...
@@ -148,7 +148,7 @@ def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]
 
 
 def _norm(v: np.ndarray) -> float:
-    """Returns |v|. The threaded product in np.linalg.norm costs several times W v on a busy machine."""
+    """Returns |v|, without np.linalg.norm: its threaded product costs several times W v on a busy machine."""
     return float(np.sqrt(np.square(v).sum()))
 
 
@@ -175,7 +175,7 @@ def _outermost_ritz(operator: sparse.csr_array | np.ndarray, start: np.ndarray) 
             w -= overlap @ q[: j + 1]
             h[: j + 1, j] += overlap
         h[j + 1, j] = _norm(w)
-        if h[j + 1, j] <= 1e-10 * norm:  # the space is invariant: what remains is rounding
+        if h[j + 1, j] <= 1e-10 * norm:  # The space is invariant; the rest is rounding.
             m = j + 1
             break
         q[j + 1] = w / h[j + 1, j]

@@ -24,63 +24,63 @@ from esnlm.rng import Stream, generator, seed_sequence
 from esnlm.settings import Choice, Count, Fraction, Positive, settings
 from esnlm.warning import warn_caller
 
-# From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
+# Above this connectivity a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
-MOST_REDRAWS = 10  # of a W_rec whose radius is 0
-# Of a scale: what it is multiplied with stays far from the largest float32, 3.4e38.
+MOST_REDRAWS = 10  # maximum redraws of a W_rec whose radius is 0
+# The bounds keep scaled values far below the largest float32, 3.4e38.
 Scale = Annotated[float, Field(gt=0, le=1e30)]
 Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
 
 
 @settings
 class ContinuousTime:
-    """Continuous time in steps of delta (Ueda et al. 2025b), where every unit has the leak delta / gamma.
+    """Continuous time in steps of delta (Ueda et al. 2025b); every unit has the leak delta / gamma.
 
     dh/dt = (1 / gamma) (-alpha h + f(.)) becomes h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.).
     """
 
-    decay: Scale = 1.0  # how fast a state fades by itself [alpha]
+    decay: Scale = 1.0  # rate at which a state decays without input [alpha]
     step: Scale = 0.8  # time from one token to the next [delta]
-    time_constant: Scale = 1.0  # of the units [gamma]
+    time_constant: Scale = 1.0  # time constant of the units [gamma]
 
 
 @settings
 class ReservoirConfig:
     """The reservoir of Ueda et al. 2025a, section 2.1. The paper's symbols stand in brackets."""
 
-    state_size: Count = 4096  # units of a layer [N_state]
-    # Who feeds whom in W_rec, by its kind; most kinds decide the density, too.
+    state_size: Count = 4096  # number of units per layer [N_state]
+    # The graph of W_rec's connections; most kinds set the density, too.
     topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "erdos_renyi")] = ErdosRenyi()
     mean_degree: Positive = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
-    connectivity: Connectivity | None = None  # share of nonzeros; given, it replaces mean_degree / state_size [gamma]
-    input_connectivity: Connectivity | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
-    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99  # of W_rec, after it is scaled [rho_rec]
+    connectivity: Connectivity | None = None  # share of nonzeros; null: mean_degree / state_size [gamma]
+    input_connectivity: Connectivity | None = None  # share of nonzeros of W_in; 1: dense; null: gamma
+    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99  # spectral radius of W_rec after scaling [rho_rec]
     input_scale: Scale = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
-    # random, or counted: by the tokens that each token stands among in the training text, so that tokens that are used alike
-    # drive the units alike (reservoir/counted_input.py). A counted W_in is dense where input_connectivity is null.
+    # Values of W_in: random, or counted from each token's neighbours in the training text, so that tokens used alike
+    # drive the units alike (reservoir/counted_input.py). A counted W_in is dense if input_connectivity is null.
     input_weights: Literal["random", "counted"] = "random"
-    leak_min: Fraction = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
-    leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # upper end of that interval [alpha_max]
-    # How the leaks lie in that interval: uniform, or log, where their logarithms are uniform, so that there are as many units of
-    # leaks from 0.01 to 0.1 as from 0.1 to 1. Leaks of many scales are those of Tanaka et al. 2022.
+    leak_min: Fraction = 0.0  # smallest leak; each unit draws its own from leak_min to leak_max [alpha_min]
+    leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # largest leak [alpha_max]
+    # Distribution of the leaks between these bounds: uniform, or log, which draws their logarithms uniformly, so that
+    # as many leaks lie between 0.01 and 0.1 as between 0.1 and 1. Tanaka et al. 2022 study leaks on many scales.
     leak_spacing: Literal["uniform", "log"] = "uniform"
-    # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
+    # Continuous time (Ueda et al. 2025b); if given, the leak of every unit is step / time_constant.
     continuous: ContinuousTime | None = None
-    activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
-    # What the leak fades: in leaky_output h, in leaky_membrane x, the argument of f (Fujimaki 2026). euler_state is Gallicchio 2024's
-    # step of Euler's method, as long as the leak; residual_shift is Ceni and Gallicchio 2024's: leaky_output, but what a unit keeps
-    # moves on to the next one. Or a name registered by esnlm.update_rule.
+    activation: str = "tanh"  # activation of the units: tanh, relu, or a name registered by esnlm.activation [f]
+    # Equation of a time step. The leak acts on the state h in leaky_output, on x, the argument of f, in leaky_membrane
+    # (Fujimaki 2026), and is the size of an Euler step in euler_state (Gallicchio 2024). residual_shift is leaky_output
+    # with the old state moved on by one unit (Ceni and Gallicchio 2024). Or a name registered by esnlm.update_rule.
     update_rule: str = "leaky_output"
-    # How fast a state fades under update_rule euler_state, which alone reads it (Gallicchio 2024) [gamma]
+    # Rate at which a state decays under update_rule euler_state (Gallicchio 2024); other rules do not use it [gamma]
     diffusion: Annotated[float, Field(ge=0, le=1e30)] = 0.001
-    # Width of a frozen random embedding in front of W_in, which has as many columns then: set input_connectivity to 1 with it; null:
-    # W_in reads tokens (Fujimaki 2026) [D_emb].
+    # Width of a frozen random embedding between the tokens and W_in; use it with input_connectivity 1. null: W_in reads
+    # tokens directly (Fujimaki 2026) [D_emb].
     embedding: Count | None = None
-    layers: Count = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
+    layers: Count = 1  # number of stacked reservoirs; each reads the states below it, and the readout reads all states
 
     @property
     def gamma(self) -> float:
-        """Share of nonzeros that these settings ask for."""
+        """Share of nonzeros from `connectivity` or `mean_degree`."""
         return self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
 
     @property
@@ -97,7 +97,7 @@ class ReservoirConfig:
 
     @property
     def input_gamma(self) -> float:
-        """Share of nonzeros of W_in. A counted one is dense, or has a whole number of them for each token."""
+        """Share of nonzeros of W_in. A counted W_in is dense, or has an integer number of nonzeros per token."""
         if self.input_weights == "random":
             return self.gamma if self.input_connectivity is None else self.input_connectivity
         share = 1.0 if self.input_connectivity is None else self.input_connectivity
@@ -112,21 +112,21 @@ class ReservoirConfig:
 
     @property
     def leaks(self) -> tuple[float, float]:
-        """Interval that the leaks are drawn from."""
+        """Interval from which the leaks are drawn."""
         if self.continuous is None:
             return self.leak_min, self.leak_max
         return (self.continuous.step / self.continuous.time_constant,) * 2
 
     @property
     def decay(self) -> float:
-        """Factor of the leak where it fades the state [alpha], 1 except in continuous time; under euler_state the diffusion."""
+        """Factor of the leak on the old state [alpha]: 1 except in continuous time; under euler_state the diffusion."""
         if self.update_rule == "euler_state":
             return self.diffusion
         return 1.0 if self.continuous is None else self.continuous.decay
 
     @property
     def dynamics(self) -> dict[str, Any]:
-        """What decides a time step beside the weights: the settings of a `Reservoir`."""
+        """The settings of a time step, as `Reservoir` takes them."""
         return {"activation": self.activation, "decay": self.decay, "update_rule": self.update_rule}
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class ReservoirConfig:
         if self.spectral_radius == 0 and self.topology.kind != "given":
             raise ValueError("spectral_radius is 0: it must be above 0")
         if self.input_weights == "counted" and self.embedding is not None:
-            raise ValueError("input_weights is counted: W_in reads no tokens behind an embedding; leave embedding out")
+            raise ValueError("input_weights is counted: with an embedding W_in reads no tokens; leave embedding out")
         require_registered("activation", self.activation)
         require_registered("update_rule", self.update_rule)
 
@@ -167,11 +167,11 @@ class ReservoirConfig:
 
 @dataclass(frozen=True)
 class InitializedReservoir:
-    """A new reservoir, and what is worth recording of its initialization."""
+    """A new reservoir and the record of its initialization."""
 
     reservoir: Reservoir | Stack
-    radii: tuple[SpectralRadius, ...]  # of W_rec of each layer, before it was scaled
-    redraws: int  # draws of a W_rec thrown away because their radius was 0
+    radii: tuple[SpectralRadius, ...]  # spectral radius of each layer's W_rec before scaling
+    redraws: int  # number of W_rec draws discarded because their radius was 0
 
 
 def initialize_reservoir(
@@ -180,11 +180,11 @@ def initialize_reservoir(
     """Initializes W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives the same arrays.
 
     W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki 2026) is N(0, 1).
-    Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours]. There d outputs
-    of size 1 drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
+    Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours], so that d outputs
+    of size 1 drive a unit as hard as a token drives its units in the first layer, with variance sigma_in^2.
 
-    `text` is the training text, which `input_weights: counted` counts. Raises InputError if every draw of a W_rec had radius 0,
-    there is no text to count, or a function of a program's own cannot be traced.
+    `text` is the training text for `input_weights: counted`. Raises InputError if every draw of a W_rec had radius 0, a
+    counted W_in has no text, or JAX cannot trace a registered function.
     """
     size, width = config.state_size, config.embedding
     check_own_functions(config.activation, config.update_rule, size)
@@ -214,10 +214,10 @@ def initialize_reservoir(
 
 
 def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts the draws thrown away.
+    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts discarded draws.
 
-    Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
-    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream.
+    A topology with a known radius (ring, orthogonal) needs no search for it. A W with radius 0 cannot be scaled (at a
+    mean degree of 1 about one draw in 20 is nilpotent) and is drawn again from the next stream.
     """
     size = config.state_size
     for redraws in range(MOST_REDRAWS):
@@ -230,7 +230,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             indices = np.stack([connections.row, connections.column], axis=1)
             w = bcoo(connections.values(rng), indices, (size, size))
         if config.topology.spectral_radius is None:
-            real = w if isinstance(w, np.ndarray) else as_scipy(w)  # A dense one need not be copied to float64 twice.
+            real = w if isinstance(w, np.ndarray) else as_scipy(w)  # avoids a second float64 copy of a dense W
             radius = spectral_radius(real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
         else:
             radius = SpectralRadius(config.topology.spectral_radius, "topology", size)
@@ -243,8 +243,8 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
         raise InputError(
-            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
-            " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
+            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, so it cannot"
+            " be scaled; add a cycle to the graph, or give the matrix itself to esnlm.Reservoir.from_matrices"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
     scaled = w * scale if isinstance(w, np.ndarray) else bcoo(np.asarray(w.data) * scale, w.indices, w.shape)
@@ -252,7 +252,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
 
 
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:
-    """Returns the leaks of a layer, (N,) float32, drawn independently, so that they have nothing to do with who feeds whom."""
+    """Returns the leaks of a layer, (N,) float32, drawn independently of W_rec."""
     low, high = config.leaks
     if config.leak_spacing == "uniform":
         return rng.uniform(low, high, config.state_size).astype(np.float32)

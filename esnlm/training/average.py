@@ -1,12 +1,12 @@
-"""The exponential moving average of the trained arrays (EMA), which validation and evaluation read in place of the last ones.
+"""The exponential moving average (EMA) of the trained arrays, for validation and evaluation.
 
 After update t with arrays p_t, the average of decay d is a weighted mean of the arrays after the updates so far, as an Adam moment
 with its bias corrected (Kingma and Ba 2015, section 3):
 
     m_t = sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i) = m_{t-1} + w_t (p_t - m_{t-1}),    w_t = (1 - d) / (1 - d^t)
 
-It costs one more copy of what is trained, on the device and in each checkpoint. Training itself does not read it, so the trained
-arrays are the same bits with and without it.
+It takes one more copy of the trained arrays, on the device and in each checkpoint. Training does not read it, so the
+trained arrays are bit-identical with and without it.
 """
 
 import math
@@ -21,15 +21,15 @@ class Averaged(NamedTuple):
     """The state of an optimizer, and the average of the arrays that it trains."""
 
     inner: optax.OptState
-    updates: jax.Array  # () int32, those that were taken up
-    average: Any  # as the trained arrays
+    updates: jax.Array  # () int32, number of averaged updates
+    average: Any  # a tree like that of the trained arrays
 
 
 def averaged(optimizer: optax.GradientTransformationExtraArgs, decay: float) -> optax.GradientTransformationExtraArgs:
     """Returns the same optimizer, which also keeps the average of the arrays after each of its steps."""
 
     def init(params: Any) -> Averaged:
-        # A copy: the arrays and the state are overwritten independently of each other.
+        # A copy, since the arrays and the state are donated separately.
         return Averaged(optimizer.init(params), jnp.int32(0), jax.tree.map(jnp.copy, params))
 
     def update(gradient: Any, state: Averaged, params: Any, **others: Any) -> tuple[Any, Averaged]:
@@ -44,5 +44,5 @@ def averaged(optimizer: optax.GradientTransformationExtraArgs, decay: float) -> 
 
 
 def evaluated(params: Any, optimizer_state: Any) -> Any:
-    """Returns the arrays that evaluation reads: their average where there is one."""
+    """Returns the arrays for evaluation: their average if there is one."""
     return optimizer_state.average if isinstance(optimizer_state, Averaged) else params

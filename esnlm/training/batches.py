@@ -1,11 +1,10 @@
-"""Which sentences make an update, and their targets as arrays of a few fixed shapes.
+"""The sentences of each update, and their targets as arrays of a few fixed shapes.
 
-An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch windows, which
-are consecutive updates whose features are computed together. An update has no padding between its sentences: its predictions
-are packed one after another, and each knows the row of features that it is made from. Every new shape would be a new
-compilation, so the rows of an update are padded to one of a few sizes, its bucket. If all sentences begin with the same token
-(BOS) and nothing is dropped, they share the features after it, and an update has this row once, with all the first targets
-beside it.
+An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch windows: consecutive
+updates whose features are computed together. An update has no padding between its sentences: its predictions are packed
+one after another, each with the index of its row of features. Every new shape needs a compilation, so the rows of an
+update are padded to one of a few sizes, its bucket. If all sentences begin with the same token (BOS) and there is no
+dropout, they share the features after it, and an update has this row once, with all first targets.
 """
 
 from bisect import bisect_left
@@ -20,49 +19,49 @@ import numpy as np
 from esnlm.data.store import TokenStore
 from esnlm.rng import Stream, generator
 
-Array = Any  # a NumPy array, or inside a compiled function the traced array that stands for it
+Array = Any  # a NumPy array, or a traced array inside a compiled function
 
 # ---- the plan of an epoch ----
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """One pass over the sentences: its updates in order, and the prefetch windows that they fall into."""
+    """One pass over the sentences: its updates in order, and their prefetch windows."""
 
-    drawn_from: tuple  # what decides the order, the arguments of `_draw`
-    predictions: np.ndarray  # (updates,) of each update
+    drawn_from: tuple  # arguments of `_draw`, which decide the order
+    predictions: np.ndarray  # (updates,), predictions of each update
     windows: list[range]  # consecutive updates, by their number within the epoch
 
     @property
     def updates(self) -> list[np.ndarray]:
-        """The numbers of each update's sentences, (batch_size,) int64, drawn again: a run does not hold those of all epochs."""
+        """The sentence numbers of each update, (batch_size,) int64. They are drawn on demand, to save memory."""
         return _draw(*self.drawn_from)
 
 
 def plan_epoch(
     lengths: np.ndarray, seed: int, epoch: int, batch_size: int, window_tokens: int, order: str = "shuffled"
 ) -> EpochPlan:
-    """Cuts the sentences into updates: shuffled anew in each epoch [ours], or as the corpus has them.
+    """Cuts the sentences into updates: shuffled anew in each epoch [ours], or in the order of the corpus.
 
-    The last update may have fewer sentences. It is kept, as in Ueda et al. 2025a.
+    The last update may have fewer sentences and is kept, as in Ueda et al. 2025a.
     """
     drawn_from = len(lengths), seed, epoch, batch_size, order
     predictions = np.array([(lengths[update] - 1).sum() for update in _draw(*drawn_from)])
     return EpochPlan(drawn_from, predictions, split_windows(predictions, window_tokens))
 
 
-@lru_cache(maxsize=1)  # Windows are read in their order, so the updates of one epoch at a time.
+@lru_cache(maxsize=1)  # Windows are read in order, so one epoch at a time is enough.
 def _draw(sentences: int, seed: int, epoch: int, batch_size: int, order: str) -> list[np.ndarray]:
     shuffled = order != "corpus"
     found = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences) if shuffled else np.arange(sentences)
-    found.flags.writeable = False  # whoever asks again gets the same array
+    found.flags.writeable = False  # the cache returns this array again
     return np.split(found, range(batch_size, sentences, batch_size))
 
 
 def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:
     """Cuts a sequence into windows of consecutive items: as many as fit into window_tokens, and at least one.
 
-    The order of the epoch alone decides, never the place where a resumed run goes on. So a resumed run repeats the same
+    The windows depend only on the order of the epoch, not on where a run resumes. So a resumed run repeats the same
     products on the same shapes, bit by bit.
     """
     windows, first, filled = [], 0, 0
@@ -78,14 +77,14 @@ def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:
 
 
 class Sentences(NamedTuple):
-    """Sentences of an update, as what is read and what is predicted: one array for each sentence, (T - 1,)."""
+    """Sentences of an update as inputs and targets, with one array per sentence, (T - 1,)."""
 
     inputs: list[np.ndarray]
     targets: list[np.ndarray]
-    corpus_positions: list[np.ndarray]  # of the inputs
+    corpus_positions: list[np.ndarray]  # positions of the inputs
 
     def predictions(self) -> int:
-        """Returns how many tokens are predicted."""
+        """Returns the number of predicted tokens."""
         return sum(map(len, self.targets))
 
 
@@ -97,28 +96,28 @@ def read_sentences(store: TokenStore, numbers: np.ndarray) -> Sentences:
 
 
 def split_update(whole: Sentences, most: int) -> list[Sentences]:
-    """Splits an update into parts of at most `most` predictions, but of at least one sentence."""
+    """Splits an update into parts of at most `most` predictions and at least one sentence."""
     parts = split_windows(np.array([len(target) for target in whole.targets]), most)
     return [Sentences(*(column[part.start : part.stop] for column in whole)) for part in parts]
 
 
 # ---- buckets ----
 
-# Compiling the program of an update for one more bucket takes as long as about so many updates. On a CPU it is less than one where
-# the vocabulary is GPT-2's, some with one of 8,192, a hundred in the quickstart. On a GPU or TPU an update takes a millisecond or
-# two, and its program seconds for each bucket.
+# Estimated time to compile an update for one more bucket, in updates. On a CPU it is below one update for GPT-2's
+# vocabulary, a few for one of 8,192 tokens, a hundred in the quickstart. On a GPU or TPU an update takes a millisecond
+# or two, and compiling takes seconds per bucket.
 COMPILATION = {"cpu": 4, "gpu": 2000, "tpu": 2000}
 
 
 class UpdateShapes(NamedTuple):
-    """The shapes of all updates of a run. The data, the seed and the kind of device decide them, before it begins."""
+    """The shapes of all updates of a run. They depend on the data, the seed and the kind of device only."""
 
-    buckets: tuple[int, ...]  # the padded numbers of rows that updates have, ascending
-    most_first_targets: int  # S: first targets that an update has beside its rows, at most; 0 where no row is shared
+    buckets: tuple[int, ...]  # padded numbers of rows, ascending
+    most_first_targets: int  # S, maximum first targets of an update beside its rows; 0 if no row is shared
 
 
 def update_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str) -> UpdateShapes:
-    """Returns the shapes of all updates of some epochs, except of those that outgrow a window and are made in parts."""
+    """Returns the shapes of all updates of some epochs, except updates larger than a window, which are split."""
     found = Counter(
         (int(predictions), len(update))
         for epoch in epochs
@@ -134,17 +133,17 @@ def update_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
 
 
 def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:
-    """Returns the buckets that cost least: the rows that they pad, and the time that each takes to compile, in updates.
+    """Returns the buckets with the least cost in padded rows and in time to compile, `compilation` updates per bucket.
 
-    `rows` says how many rows updates have, and how many updates have so many. The buckets depend on the data, the seed and the
-    kind of device alone, so a resumed run has the same ones.
+    `rows` are pairs: a number of rows, and the number of updates that have it. The buckets depend on the data, the seed
+    and the kind of device only, so a resumed run has the same ones.
     """
     updates = Counter[int]()  # by the finest bucket
     for count, times in rows:
         updates[bucket_size(count)] += times
     sizes = sorted(updates)
     compilation *= sum(size * updates[size] for size in sizes) / updates.total()  # in rows
-    # least[j]: the cost of all updates up to sizes[j - 1], the last of the buckets chosen for them, and the buckets.
+    # least[j]: the least cost of all updates up to sizes[j - 1], if that is a bucket, and the buckets.
     least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for j, size in enumerate(sizes):
         padded = 0
@@ -158,12 +157,12 @@ def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int
 
 
 def row_count(predictions: int, sentences: int, shares_first_row: bool) -> int:
-    """Returns how many rows of features predictions are made from: one each, or one for the first of all sentences."""
+    """Returns the rows of features for the predictions: one each, or a common one for all first predictions."""
     return predictions - (sentences - 1 if shares_first_row else 0)
 
 
 def bucket_size(rows: int, per_doubling: int = 32) -> int:
-    """Returns `rows` padded to the next bucket: there are so many between a power of two and the next, 16 apart at least."""
+    """Returns `rows` padded to the next bucket. A power of two has `per_doubling` buckets, at least 16 apart."""
     step = max(16, (1 << rows.bit_length() - 1) // per_doubling)
     return -(-rows // step) * step
 
@@ -172,21 +171,21 @@ def bucket_size(rows: int, per_doubling: int = 32) -> int:
 
 
 class PackedTargets(NamedTuple):
-    """The predictions of an update, or of a part of one, without the padding of its sentences.
+    """The predictions of an update, or of a part of one, without padding between sentences.
 
-    Each is made from one row of features. Where the sentences share a row it comes first here, and `first_targets` are what
-    is predicted from it besides targets[0].
+    Each is made from one row of features. A row shared by the sentences comes first, and `first_targets` are its
+    further targets besides targets[0].
     """
 
-    rows: Array  # (C,) int32, where the features lie in their buffer
+    rows: Array  # (C,) int32, row of the features in their buffer
     targets: Array  # (C,) int32, the token to predict
     weights: Array  # (C,) float32, 1 / the predictions of the update; 0 for padding
-    corpus_positions: Array  # (C,) uint32, of the token that was read last: it decides the dropout
+    corpus_positions: Array  # (C,) uint32, position of the last token read, for dropout
     first_targets: Array  # (S,) int32
     first_weights: Array  # (S,) float32
 
     def apply(self, to_rows: Callable[[Array], Array], to_first: Callable[[Array], Array]) -> "PackedTargets":
-        """Applies one function to what every row has, and another to what the shared row has besides."""
+        """Applies one function to the arrays by row, and another to those of the shared row's further targets."""
         return PackedTargets(*[to_rows(part) for part in self[:4]], *[to_first(part) for part in self[4:]])
 
 
@@ -195,10 +194,10 @@ def pack_targets(
 ) -> PackedTargets:
     """Packs the targets of an update, or of a part of one, into C = `size` rows.
 
-    `rows` says where the features after each input of each sentence lie, `predictions` counts those of the whole update. Unless
-    S = `most_first_targets` is 0, all sentences share the first row of the first sentence.
+    `rows` are the feature rows of each sentence's inputs, `predictions` the number of predictions in the whole update.
+    Unless S = `most_first_targets` is 0, all sentences share the first row of the first sentence.
     """
-    # The first prediction of every sentence but the first one: it is made from the row that the first one has already.
+    # The first predictions of all sentences but the first use the row of the first sentence.
     shares_row = np.zeros(sentences.predictions(), bool)
     if most_first_targets:
         shares_row[np.cumsum([len(target) for target in sentences.targets])[:-1]] = True
@@ -219,7 +218,7 @@ def pack_targets(
 
 
 def pack_update(update: Sentences, rows: list[np.ndarray], shapes: UpdateShapes) -> PackedTargets:
-    """Packs the targets of an update into the smallest bucket that has room, from the rows of its features."""
+    """Packs the targets of an update into the smallest bucket that fits, given the rows of its features."""
     count = row_count(update.predictions(), len(update.targets), shapes.most_first_targets > 0)
     size = shapes.buckets[bisect_left(shapes.buckets, count)]
     return pack_targets(update, rows, size, update.predictions(), shapes.most_first_targets)

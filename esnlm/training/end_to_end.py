@@ -18,20 +18,19 @@ from esnlm.training import batches, update
 from esnlm.training.batches import PackedTargets, Sentences
 from esnlm.training.update import Outcome, Updates
 
-# Of a batch, where so many fit: the last ones of an epoch, which are smaller, are padded to this and compiled once.
+# Minimum slots of a batch, if they fit: smaller batches at the end of an epoch are padded to this and compiled once.
 FEWEST_SLOTS = 8
-# Each size of a batch is compiled, which takes a GPU or TPU as long as hundreds of updates. So batches have fewer sizes there. The slots
-# are a multiple of 8, since more slots cost little there, and the rows for the readout have two sizes between a power of two and the next.
+# Compiling one size of a batch takes a GPU or TPU as long as hundreds of updates. So batches have few sizes there: the
+# slots are a multiple of 8, since more slots cost little, and the rows for the readout have two sizes per power of two.
 SLOTS_MULTIPLE = {"cpu": 1, "gpu": 8, "tpu": 8}
 ROW_SIZES_A_DOUBLING = {"cpu": 4, "gpu": 2, "tpu": 2}
 
 
 class EndToEndUpdates(Updates):
-    """The updates of a model that is trained as a whole; the arguments are those of `Updates`.
+    """The updates of a model that is trained end to end; the arguments are those of `Updates`.
 
-    An update is made in parts of at most compute.chunk_tokens predictions, whose gradients are added up. So no more
-    features and logits than theirs exist at once, but for padding. Nothing else may hold on to the model's trained arrays,
-    which `run` donates.
+    An update is split into parts of at most compute.chunk_tokens predictions, whose gradients are added up. This limits
+    the features and logits in memory at once. No other object may hold the trained arrays, since `run` donates them.
     """
 
     def __init__(self, *, model: LanguageModel, placement: Placement, **others: Any) -> None:
@@ -51,7 +50,7 @@ class EndToEndUpdates(Updates):
 
     def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
         whole = batches.read_sentences(self.store, self.window[u])
-        # Gradient and step are two programs, also of an update of one part: in one, XLA rounds the gradient otherwise.
+        # Gradient and step are two programs, even for one part: in one program XLA rounds the gradient differently.
         return self.in_parts(params, optimizer_state, self._parts(whole))
 
     def _parts(self, whole: Sentences) -> Iterator[tuple]:
@@ -65,9 +64,9 @@ class EndToEndUpdates(Updates):
         return merge(self.graphdef, params, self.frozen).stream(self.compute, self.placement)
 
     def slots(self, longest: int) -> tuple[int, int]:
-        """Returns how many slots a batch has at least, and of what their number is a multiple.
+        """Returns the minimum number of slots of a batch, and a number that divides the number of slots.
 
-        Long sentences have few of both, so that these ask for no more than `compute.chunk_tokens` positions.
+        For long sentences both are small, so that they take at most `compute.chunk_tokens` positions.
         """
         fitting = max(1, self.compute.chunk_tokens // packed_steps(longest))
         multiple = min(self.slots_multiple, 1 << fitting.bit_length() - 1)  # the largest power of two that fits
@@ -83,14 +82,14 @@ def loss_and_gradient(
     key: jax.Array | None,
     placement: Placement | None = None,
 ) -> tuple[jax.Array, dict]:
-    """Returns the loss of packed targets in nats, and its gradient in all that is trained."""
+    """Returns the loss of packed targets in nats, and its gradient with respect to all trained arrays."""
 
     def loss(params: dict) -> jax.Array:
         model = merge(graphdef, params, frozen)
         features = model(batch, key)[packed.rows]  # (C, F)
         readout = model.readout_arrays(params)
         if placement is not None:
-            # Each device has the features of its own slots, and all of them meet the rows of W that it has.
+            # Each device computes the features of its own slots, and needs all features for its rows of W.
             features, readout = placement.replicated(features), placement.masked(readout)
         seen = update.drop_output(features, packed.corpus_positions, key, model.output_dropout)
         return update.packed_nll(readout, seen, packed, model.precision)

@@ -1,4 +1,4 @@
-"""Stopping if a signal asks for it, such as SIGTERM or Ctrl-C: at once, or after the updates that are under way."""
+"""Stopping on a signal such as SIGTERM or Ctrl-C: at once, or after the updates under way."""
 
 import contextlib
 import os
@@ -11,15 +11,15 @@ from types import FrameType
 from esnlm.distributed import group
 from esnlm.io.console import tell
 
-# What a closed terminal sends, and SLURM before a job's time is over (sbatch --signal=USR1@60).
+# Signals of a closed terminal, and of SLURM before a job's time is over (sbatch --signal=USR1@60).
 OTHERS = (signal.SIGHUP, signal.SIGUSR1)
 
 
 class Interruption:
-    """True once the process was asked to stop; of several processes, in all of them alike once one was asked."""
+    """True once the process was asked to stop, or once any process of the run was."""
 
     def __init__(self, ends_process: bool = True) -> None:
-        self.ends_process = ends_process  # at a second SIGINT, which otherwise raises KeyboardInterrupt
+        self.ends_process = ends_process  # at a second SIGINT; otherwise that raises KeyboardInterrupt
         self.asked = False
         self.must_wait = False
 
@@ -28,7 +28,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
-        """Lets whoever asks wait: within it nothing is raised, since there is something to save before the end."""
+        """Within this context a signal raises nothing, so that the run can save before it ends."""
         self.must_wait = True
         try:
             yield
@@ -39,10 +39,10 @@ class Interruption:
         """Asks the run to stop, in all processes."""
         self.asked = True
         if group.count() > 1:
-            signal.raise_signal(signal.SIGTERM)  # JAX handles it, and tells the others.
+            signal.raise_signal(signal.SIGTERM)  # JAX handles it and informs the other processes.
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal: it raises KeyboardInterrupt, or is remembered; a second SIGINT ends the process at once."""
+        """Handles a signal: raises KeyboardInterrupt, or remembers it; a second SIGINT ends the process at once."""
         if self.asked and number == signal.SIGINT:
             if not self.ends_process:
                 raise KeyboardInterrupt
@@ -59,13 +59,13 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
-    """Handles SIGTERM, SIGINT and OTHERS within it, and yields what knows of them. Only a main thread can handle signals."""
+    """Handles SIGTERM, SIGINT and OTHERS within this context and yields an Interruption. It needs the main thread."""
     interruption = Interruption(ends_process)
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    numbers = [signal.SIGINT, *(each for each in OTHERS if signal.getsignal(each) != signal.SIG_IGN)]  # as nohup has it
-    if group.count() == 1:  # In several processes JAX's own handler tells all of them.
+    numbers = [signal.SIGINT, *(each for each in OTHERS if signal.getsignal(each) != signal.SIG_IGN)]  # as under nohup
+    if group.count() == 1:  # With several processes JAX's own handler informs all of them.
         numbers.append(signal.SIGTERM)
     before = {number: signal.signal(number, interruption.ask) for number in numbers}
     try:
@@ -76,7 +76,7 @@ def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
 
 
 def _leave_terminal() -> None:
-    """Sends lines for a terminal, which is gone and would refuse them, nowhere."""
+    """Discards output to a terminal that is gone, since writing there would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         if stat.S_ISCHR(os.fstat(stream).st_mode):

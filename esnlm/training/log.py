@@ -15,46 +15,46 @@ from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
 from esnlm.training.update import Outcome
 
-# So many seconds of updates are handed to the device ahead of it. A stop or a checkpoint waits for them.
+# Seconds of updates that are dispatched ahead of the device. A stop or a checkpoint waits for them.
 SECONDS_AHEAD, FEWEST_AHEAD, MOST_AHEAD = 1.0, 2, 32
 
 
 class Pushed(NamedTuple):
-    """An update that was handed to the device, which may still compute it."""
+    """An update dispatched to the device, which may still compute it."""
 
     outcome: Outcome
     step: int
-    tokens: int  # seen by then
-    words: int  # seen by then
+    tokens: int  # seen up to this update
+    words: int  # seen up to this update
     log: bool  # a line of metrics is due
 
 
 @dataclass
 class TrainingLog:
-    """Records outcomes as the device has them, so that it never waits for the host.
+    """Records outcomes when the device has computed them, so that the device never waits for the host.
 
-    The state's counters of losses and time, and the metrics, are therefore some updates behind the arrays until `flush`.
+    So until `flush` the state's counters of losses and time, and the metrics, are some updates behind the arrays.
     """
 
-    state: State  # Its counters are added to.
+    state: State  # its counters are updated
     metrics: Metrics
     epochs: int
     updates_per_epoch: int
-    tokens: int  # that the whole run predicts
-    # Whether the run ends with the first update that is left out. Those behind it, which moved nothing, are then forgotten,
-    # and the state's step is that of this update again.
+    tokens: int  # predicted tokens of the whole run
+    # Whether the run ends with the first skipped update. Later updates, which had no effect, are then discarded, and
+    # the state's step returns to that of the skipped update.
     stops: bool
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.tokens, self.state.tokens)
         self.began = time.monotonic() - self.state.seconds
-        self.pace: float | None = None  # seconds of an update, a moving average
+        self.pace: float | None = None  # moving average of the seconds per update
         self.pending: deque[Pushed] = deque()
-        self.stopped = False  # an update was left out that ends the run
+        self.stopped = False  # whether a skipped update ends the run
         self.warned = False
 
     def push(self, outcome: Outcome, log: bool) -> None:
-        """Takes the outcome of update `state.step`, which was just handed to the device, and records those that are there."""
+        """Adds the outcome of update `state.step`, which was just dispatched, and records all finished ones."""
         state = self.state
         for number in outcome:
             number.copy_to_host_async()
@@ -65,14 +65,14 @@ class TrainingLog:
             self._record(self.pending.popleft())
 
     def flush(self) -> None:
-        """Waits for what is still on the device: the state's counters are then as after its last update."""
+        """Waits for the device, so that the state's counters include its last update."""
         while self.pending:
             self._record(self.pending.popleft())
         self.state.note_memory()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Does not count the time within it as training."""
+        """Excludes the time within this context from the training time."""
         since = time.monotonic()
         with self.progress.aside():
             yield

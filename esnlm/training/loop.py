@@ -40,9 +40,9 @@ from esnlm.training.update import Updates, make_optimizer
 def open_training(
     experiment: ResolvedExperiment, corpus: Corpus, directory: RunDirectory
 ) -> tuple[LanguageModel, State]:
-    """Returns the model before its first update, and the state that the run goes on from: a checkpoint's, or a fresh one.
+    """Returns the model before its first update, and the state to continue from: a checkpoint's, or a new one.
 
-    Raises InputError if the machine has too little memory or disk, or what was saved is damaged.
+    Raises InputError if the machine has too little memory or disk, or saved files are damaged.
     """
     training, config, vocab_size = experiment.training, experiment.model, corpus.tokenizer.vocab_size
     require_memory(experiment, vocab_size)
@@ -55,7 +55,7 @@ def open_training(
         initial, _ = checkpoint.restore(directory.initial)
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
         if experiment.parent.keep_optimizer:
-            moments = initial.get("optimizer", {})  # An imported model has none.
+            moments = initial.get("optimizer", {})  # An imported model has no moments.
     optimizer = optimizer_of(config, training, vocab_size)
     placement = placement_of(config, experiment.compute, vocab_size)
     return model, open_state(model.params, optimizer, directory, training, placement, moments)
@@ -63,19 +63,19 @@ def open_training(
 
 @dataclass(frozen=True)
 class Training:
-    """What is left of the training of a run, by gradients or by one of the regressions. `run` does it."""
+    """The remaining training of a run, by gradients or by a regression. `run` does it."""
 
     experiment: ResolvedExperiment
     corpus: Corpus
     model: LanguageModel
-    state: State  # It changes as training goes on.
+    state: State  # updated during training
     metrics: Metrics
     directory: RunDirectory
-    interruption: Interruption  # The state is saved when the process is asked to stop.
-    profile: Profile  # A regression has none.
+    interruption: Interruption  # asks the run to save its state and stop
+    profile: Profile  # for training by gradients only
 
     def run(self) -> tuple[Likelihood | None, bool]:
-        """Returns the last validation (None: there was none, or it was interrupted), and whether the run came to its end with it."""
+        """Returns the last validation (None: none, or an interrupted one), and whether the run is finished."""
         compute = self.experiment.compute
         chosen = ", ".join(f"{name} {value}" for name, value in vars(compute).items() if value is not None)
         detail(f"computing on {jax.devices()[0].device_kind}: {chosen}")
@@ -88,7 +88,7 @@ class Training:
         experiment, corpus, compute = self.experiment, self.corpus, self.experiment.compute
         placement = placement_of(experiment.model, compute, corpus.tokenizer.vocab_size)
         if placement.mesh is None:
-            placement = dataclasses.replace(placement, rows=placement.vocab_size)  # It does not pad its readout.
+            placement = dataclasses.replace(placement, rows=placement.vocab_size)  # A regression pads nothing.
         stream = model.stream(compute, placement)
         assert isinstance(stream, FeatureStream), "`Experiment` accepts regressions on frozen features only"
         counts, rank = unigram_counts(corpus.train, corpus.tokenizer), experiment.model.linear_readout.rank
@@ -106,7 +106,7 @@ class Training:
         text, compute, vocab_size = corpus.train, experiment.compute, corpus.tokenizer.vocab_size
         stops = training.on_nonfinite == "stop"
 
-        # 1. Resume. The seed alone decides the sentences of every update, so the state's step says where the run stands.
+        # 1. Resume. The seed decides the sentences of every update, so the state's step gives the position in the run.
         given = training.batch_size, compute.window_tokens, training.order
         epochs = [batches.plan_epoch(text.lengths, experiment.seed, epoch, *given) for epoch in range(training.epochs)]
         words = np.concatenate([_words_of_updates(text, epoch) for epoch in epochs])
@@ -142,16 +142,16 @@ class Training:
             """Logs a validation, and returns whether the run ends with it."""
             self._log_validation((state.step - 1) // schedule.updates_per_epoch + 1, validation)
             if validation is not None and training.stop_after is not None:
-                # Process 0 says how good it was, since all must end together.
+                # Process 0 decides by its value, since all must end together.
                 state.note_validation(group.agree(validation.nll), training.stop_margin)
                 if state.validations_since_best >= training.stop_after:
                     return True
             return state.step == updates_in_all or (stops and state.skipped > 0)
 
         validation = None
-        # The process before may have been killed between its last checkpoint and what follows it. If the run had stopped at
-        # an update that is not finite, its summary was not written. If a validation was due, it may not have been logged,
-        # and the checkpoint does not know its outcome. Both need the validation, so it is computed again.
+        # The previous process may have been killed right after its last checkpoint. If the run had stopped at a
+        # nonfinite update, its summary was not written. If a validation was due, it may not have been logged, and its
+        # outcome is not in the checkpoint. Both need the validation, so it is computed again.
         if (stops and state.skipped > 0) or schedule.due(state.step).validation:
             validation = validate()
             if not self._is_measured(validation):
@@ -168,18 +168,18 @@ class Training:
                 log.flush()
                 with log.paused():
                     self.profile.switch()
-            # 2. Features: those of a window of updates at once, if nothing that decides them is trained.
+            # 2. Features: for a window of updates at once, if they are frozen.
             if loaded != (number, window):
                 updates.load(number, window)
                 loaded = number, window
 
-            # 3. Update: handed to the device, and not waited for.
+            # 3. Update: dispatched to the device without waiting.
             state.params, state.optimizer, outcome = updates.run(state.params, state.optimizer, u - window.start)
             state.tokens += int(epochs[number].predictions[u])
             state.words += int(words[state.step])
             state.step += 1
 
-            # 4. Logging, of what the device has done. Several processes must know of a stop after the same update.
+            # 4. Logging of finished updates. Several processes must learn of a stop after the same update.
             due = schedule.due(state.step)
             log.push(outcome, due.log)
             interrupted = bool(interruption)
@@ -188,26 +188,26 @@ class Training:
 
             # 5. Checkpoint.
             if log.stopped:
-                due = schedule.due(state.step)  # which is that of the update that was left out
+                due = schedule.due(state.step)  # the step is that of the skipped update
             if due.checkpoint or interrupted or log.stopped:
                 log.flush()
                 save_state(state, self.directory, training.keep_checkpoints, due.permanent)
             if interrupted:
                 return None, False
 
-            # 6. Validation, every so many updates and at the end of each epoch, or of a run that stops here.
+            # 6. Validation: every `validate_every` updates, at the end of each epoch, and if the run stops here.
             if due.validation or log.stopped:
                 with log.paused():
                     validation = validate()
                 if not self._is_measured(validation):
                     return None, False
                 ends = take_up(validation)
-                if ends or interruption:  # which a listener may have asked for, when it was told of the validation
+                if ends or interruption:  # a listener may interrupt when it gets the validation
                     return validation, ends
         return validation, True
 
     def _validate(self, stream: SentenceFeatures, readout: dict[str, Any]) -> Likelihood | None:
-        """Measures the model on the validation text; None if there is no such text, or if it was interrupted."""
+        """Measures the model on the validation text; None without such text, or if interrupted."""
         store = self.corpus.validation
         if store is None:
             return None
@@ -220,7 +220,7 @@ class Training:
         return likelihood.of_model(stream, readout, store, self.experiment.compute, on_progress)
 
     def _is_measured(self, validation: Likelihood | None) -> bool:
-        """Returns whether a validation came to its end, and was not interrupted."""
+        """Returns whether a validation was completed and not interrupted."""
         return validation is not None or self.corpus.validation is None
 
     def _log_validation(self, epoch: int, validation: Likelihood | None) -> None:

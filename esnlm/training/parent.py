@@ -1,8 +1,7 @@
-"""A run that goes on from a finished one: what is refused, and what is copied, so that the parent may be deleted afterwards.
+"""Continuing from a finished run, the parent: checks it and copies its arrays, so that it may be deleted afterwards.
 
-The frozen arrays are copied bit for bit, the trained ones are those of one checkpoint of the parent, as training left them, not
-their average. The schedule begins anew, and so do the average and all that is counted. The moments of the optimizer begin at 0
-or are the parent's.
+The frozen arrays are copied bit for bit. The trained arrays come from one checkpoint of the parent, not from its
+average. The schedule, the average and all counters begin anew. The optimizer's moments begin at 0 or as the parent's.
 """
 
 import dataclasses
@@ -23,26 +22,26 @@ from esnlm.io.remote import is_url
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 
-MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # what an optimizer of ours remembers of gradients
+MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # states of our optimizers with moments of gradients
 
 
 def open_run(run: str) -> RunDirectory:
-    """Returns the directory of a parent. Raises InputError if there is none, or it is not on this machine."""
+    """Returns the directory of a parent. Raises InputError if it does not exist or is not on this machine."""
     if is_url(run):
-        raise InputError(f"{run}: a run goes on from a directory of this machine; copy it here first")
+        raise InputError(f"{run}: a run can continue from a local directory only; copy it here first")
     parent = RunDirectory(Path(run))
     if not parent.config.exists():
         raise InputError(
-            f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with --from, and if a run has"
-            " begun from it, go on with --config RUN/config.yaml"
+            f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with --from; to resume a"
+            " run that began from it, give --config RUN/config.yaml"
         )
     return parent
 
 
 def resolve(experiment: Experiment) -> Experiment:
-    """Returns the experiment with the parent's step and `config_sha256` filled in; as it is if there is no parent.
+    """Returns the experiment with the parent's step and `config_sha256` filled in; unchanged without a parent.
 
-    Raises InputError if the parent is no finished run, has another model or no such checkpoint, or is damaged.
+    Raises InputError if the parent is not a finished run, has another model or no such checkpoint, or is damaged.
     """
     parent = experiment.parent
     if parent.run is None:
@@ -55,7 +54,7 @@ def resolve(experiment: Experiment) -> Experiment:
     changes = differences(config_io.read_begun(theirs.config), experiment)
     if other := [change for key, change in changes.items() if key.startswith("model.")]:
         raise InputError(
-            f"{parent.run}: its model is another one ({'; '.join(other)}); a run goes on with the same model"
+            f"{parent.run}: its model differs ({'; '.join(other)}); a run must continue with the same model"
         )
     if parent.step is None and summary["status"] == "diverged":
         raise InputError(f"{parent.run}: it diverged; name an update before that with --parent.step")
@@ -67,15 +66,15 @@ def resolve(experiment: Experiment) -> Experiment:
     if wanted not in (None, found):
         raise InputError(
             f"{parent.run}: its config_sha256 is {found[:12]} and parent.config_sha256 is {wanted[:12]}: it is another run;"
-            " give the one that was meant, or null to take this one"
+            " name the intended run, or give null to use this one"
         )
     return dataclasses.replace(experiment, parent=dataclasses.replace(parent, step=step, config_sha256=found))
 
 
 def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> None:
-    """Copies the parent's arrays, if there is a parent, to frozen/ and initial/ of a run directory that has no manifest yet.
+    """Copies the arrays of a parent, if any, to frozen/ and initial/ of a run directory without a manifest.
 
-    Raises InputError if the corpus was made with another tokenizer, or the parent is damaged.
+    Raises InputError if the corpus has another tokenizer, or the parent is damaged.
     """
     if experiment.parent.run is None or directory.manifest_file.exists():
         return
@@ -88,14 +87,14 @@ def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory)
         kept = ("params", "optimizer") if experiment.parent.keep_optimizer else ("params",)
         initial = {name: arrays[name] for name in kept if name in arrays}
         checkpoint.save(directory.initial, initial, {"step": metadata["step"]})
-    say(f"going on from {theirs.path}, update {step}")
+    say(f"continuing from {theirs.path}, update {step}")
 
 
 def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> optax.OptState:
     """Returns the state of an optimizer with the moments of a saved state.
 
-    Nothing else of the saved state is taken over: the schedule counts updates from 0. So the two need not clip or average alike.
-    Raises InputError if it was the state of another optimizer.
+    The rest of the saved state is ignored: the schedule counts updates from 0, and clipping and averaging may differ.
+    Raises InputError if it is the state of another optimizer.
     """
 
     def of(state: Any) -> Any:
@@ -112,7 +111,7 @@ def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> op
 
 
 def _find(tree: Any, fields: set[str]) -> dict[str, Any] | None:
-    """Returns the first dict, among nested ones, that has just these keys; None if there is none."""
+    """Returns the first nested dict with exactly these keys; None if there is none."""
     if not isinstance(tree, dict):
         return None
     if tree.keys() == fields:

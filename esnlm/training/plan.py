@@ -1,4 +1,4 @@
-"""What a run will need, before it is begun: parameters, updates, memory and disk."""
+"""The needs of a run before it begins: parameters, updates, memory and disk."""
 
 import math
 import os
@@ -22,16 +22,16 @@ from esnlm.training import readout_regression
 from esnlm.training.update import make_optimizer
 
 FLOAT = 4  # bytes of a number
-SWITCH = "ESNLM_MEMORY_CHECK"  # "off": a run that seems not to fit is tried
+SWITCH = "ESNLM_MEMORY_CHECK"  # "off": try a run even if it seems not to fit
 ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
 
-# Measured memory of a CPU's process beside its arrays (results/performance.md): compiled programs, and freed memory that the
-# allocator keeps for later. With features computed ahead it grows with the temporaries, up to PROGRAMS.
+# Measured memory of a CPU's process without its arrays (results/performance.md): compiled programs, and freed memory
+# kept by the allocator. With features computed ahead it grows with the temporaries, up to PROGRAMS.
 FEW_PROGRAMS, PROGRAMS, PROGRAMS_THROUGH_TIME = 200_000_000, 700_000_000, 1_100_000_000
 
 
 def show(experiment: Experiment) -> int:
-    """Prints what an experiment needs and returns 0. Trains nothing and writes nothing.
+    """Prints the needs of an experiment and returns 0. It trains nothing and writes no files.
 
     Raises InputError if its data cannot be used.
     """
@@ -49,7 +49,7 @@ def show(experiment: Experiment) -> int:
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {named}"}
     parts = {f"trained with {named}" if name == "trained" else name: size for name, size in needed._asdict().items()}
     said = "at least"
-    # A transformer's activations are not estimated, nor a regression's.
+    # The activations of a transformer or a regression are not estimated.
     if platform == "cpu" and isinstance(training, TrainingConfig) and model.longest is None:
         said, parts = "about", parts | _of_process(experiment, corpus.vocab_size)
     listed = ", ".join(f"{name} {_bytes(size)}" for name, size in parts.items() if size)
@@ -75,17 +75,17 @@ def show(experiment: Experiment) -> int:
 
 
 class Memory(NamedTuple):
-    """Bytes on a device of all that exists at once in any case. Compiled programs, logits and temporaries come to these."""
+    """Minimum bytes on a device at one time, without compiled programs, logits and temporaries."""
 
     frozen: int
-    trained: int  # with the optimizer's state and the gradient, or for a regression: on a CPU its sums, elsewhere its readout
-    features: int  # those that are computed ahead of the updates
+    trained: int  # with optimizer state and gradient; for a regression its sums on a CPU, else its readout
+    features: int  # features computed ahead of the updates
 
 
 def memory(
     experiment: Experiment, platform: str, mesh: Mapping[str, int] = ONE_DEVICE, vocab_size: int | None = None
 ) -> Memory:
-    """Returns the memory that an experiment needs at least on each device of a mesh."""
+    """Returns the minimum memory of an experiment on each device of a mesh."""
     training, model, vocab_size = experiment.training, experiment.model, vocab_size or experiment.data.size().vocab_size
     devices = math.prod(mesh.values())
     compute = choose_compute(experiment.compute, model, platform, devices)
@@ -95,7 +95,7 @@ def memory(
         trained = readout_regression.memory(training, model.feature_size, vocab_size, model.linear_readout.rank)
     else:
         trained = training.memory_on_device(model.feature_size, vocab_size)
-    # On several devices features lie there twice: as they are made, by sentence, and as updates read them, by unit.
+    # With several devices features exist twice: sharded by sentence when computed, and by unit for the updates.
     rows = (compute.window_tokens // devices + compute.batch_slots) * (1 if devices == 1 else 2)
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
@@ -105,8 +105,8 @@ def memory(
 
 
 def _of_process(experiment: Experiment, vocab_size: int) -> dict[str, int]:
-    """Returns the memory of a CPU's process that no array explains, by name."""
-    # Logits, their gradient and what lies between: XLA's own analysis of an update gives 2.7 to 3.1 times the logits.
+    """Returns the memory of a CPU's process apart from its arrays, by name."""
+    # Logits, their gradient and temporaries: XLA's own analysis of an update gives 2.7 to 3.1 times the logits.
     temporaries = 3 * FLOAT * experiment.compute.chunk_tokens * vocab_size
     ahead = min(PROGRAMS, FEW_PROGRAMS + 5 * temporaries)
     programs = ahead if experiment.model.ahead_size else PROGRAMS_THROUGH_TIME
@@ -116,10 +116,9 @@ def _of_process(experiment: Experiment, vocab_size: int) -> dict[str, int]:
 def require_memory(experiment: Experiment, vocab_size: int) -> None:
     """Raises InputError if a training needs more memory than the device has, or a regression more than the machine has.
 
-    Of a training by gradients only what exists at once in any case is counted: what is trained with its gradient and the
-    optimizer's state, what is frozen, and the buffers of precomputed features. All memory of the device counts as free, or on
-    a CPU all that this process may use. So a run that is refused cannot fit, and one that is not refused may still run out of
-    memory.
+    For training by gradients it counts a minimum: trained arrays with gradient and optimizer state, frozen arrays, and
+    buffers of precomputed features. All memory of the device counts as free, or on a CPU all memory that this process
+    may use. So a rejected run cannot fit, and an accepted run may still run out of memory.
     """
     if os.environ.get(SWITCH) == "off":
         return
@@ -132,9 +131,9 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     else:
         platform, mesh = backend(), describe(mesh_of(model, experiment.compute))
         planned = memory(experiment, platform, mesh, vocab_size)
-        # The devices of a CPU, which are for tests, have one memory.
+        # The devices of a CPU, which are for tests, share one memory.
         together = min(math.prod(mesh.values()), jax.local_device_count()) if platform == "cpu" else 1
-        named = {"what is trained": planned.trained, "what is frozen": planned.frozen, "features": planned.features}
+        named = {"trained arrays": planned.trained, "frozen arrays": planned.frozen, "features": planned.features}
         parts = {name: together * size for name, size in named.items() if size}
         there = device_memory()
         if platform != "cpu":
@@ -150,7 +149,7 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
 
 
 def optimizer_bytes(training: TrainingConfig, trained: int) -> tuple[int, int]:
-    """Returns the bytes that so many trained numbers need with their gradient and the optimizer's state, and in a checkpoint."""
+    """Returns the bytes of `trained` entries with gradient and optimizer state, in memory and in a checkpoint."""
     params = jax.ShapeDtypeStruct((trained,), jnp.float32)
     state = jax.tree.leaves(jax.eval_shape(make_optimizer(training).init, params))
     saved = FLOAT * (trained + sum(array.size for array in state if array.ndim))
@@ -161,7 +160,7 @@ def _disk(experiment: Experiment) -> str:
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
     frozen, trained = model.frozen_bytes(corpus.vocab_size), model.expected_counts(corpus.vocab_size).trainable
     if isinstance(training, Fitter):
-        # Its sums, and at the end its readout; the old ones go when the new ones are there.
+        # Sums, and at the end the readout. Old files are deleted after new ones are written.
         count, size = 2, training.sums_size(model.feature_size, corpus.vocab_size) + FLOAT * trained
     else:
         count, size = training.checkpoints_at_once, optimizer_bytes(training, trained)[1]

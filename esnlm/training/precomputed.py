@@ -1,7 +1,7 @@
-"""Updates whose features are computed before them, for a prefetch window of many updates at once.
+"""Updates with features computed ahead of them, for a prefetch window of many updates at once.
 
-This is for models that train nothing but a readout, or a readout and a trunk below it. Another thread reads and lays out the
-sentences of the next window while the device works on this one: a GPU would wait for the host about as long as it computes.
+This is for models that train only a readout, or a readout and a trunk below it. While the device works on one window,
+another thread reads and lays out the sentences of the next: otherwise a GPU would wait about as long as it computes.
 """
 
 from collections.abc import Iterator
@@ -28,15 +28,15 @@ class Window(NamedTuple):
 
     updates: list[Sentences]
     packed: list[PackedTargets]  # the targets of each update
-    laid_out: LaidOut | None  # None: the one update of the window is made in parts
+    laid_out: LaidOut | None  # None: the only update of the window is split into parts
 
 
 class PrecomputedUpdates(Updates):
-    """The updates of what is trained on features that do not change.
+    """The updates of a readout, or a readout and trunk, on frozen features.
 
-    An update with more predictions than compute.window_tokens is made in parts, whose gradients are added up. So no more
-    features than that exist at once, unless one sentence has more. The epochs decide the compiled shapes, and which window
-    follows which. Other arguments are those of `Updates`.
+    An update with more predictions than compute.window_tokens is split into parts, whose gradients are added up. So at
+    most this many features exist at once, unless one sentence has more. The epochs decide the compiled shapes and the
+    order of windows. Other arguments are those of `Updates`.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class PrecomputedUpdates(Updates):
         super().__init__(model=model, epochs=epochs, loss_and_gradient=loss_and_gradient, **others)
         self.window_tokens: int = compute.window_tokens
         self.stream, self.frozen = model.stream_ahead(compute, self.placement), model.frozen_readout_arrays
-        first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
+        first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a prepared store
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.update_shapes(epochs, self.window_tokens, shares_first_row, backend())
         places = [(number, window) for number, epoch in enumerate(epochs) for window in epoch.windows]
         self.following = {(number, window.start): after for (number, window), after in pairwise(places)}
         self.reader = ThreadPoolExecutor(1) if reads_ahead else None
-        self.ahead: tuple[tuple[int, range], Future[Window]] | None = None  # what is being read, and its place
+        self.ahead: tuple[tuple[int, range], Future[Window]] | None = None  # the window being read, and its place
 
     def load(self, number: int, window: range) -> None:
         """Computes the features of a window."""
@@ -89,24 +89,24 @@ class PrecomputedUpdates(Updates):
             yield self._given(batches.pack_targets(part, laid_out.rows, size, predictions=whole.predictions()))
 
     def features_with(self, params: dict) -> FeatureStream | TrunkStream:
-        """Returns the features of the model. Without a trunk, the trained arrays have no influence on them."""
+        """Returns the features of the model. Without a trunk they do not depend on the trained arrays."""
         return self.stream if self.trunk is None else TrunkStream(self.stream, self.trunk, params)
 
     def _given(self, packed: PackedTargets) -> tuple:
         return self.features, packed, self.key, self.frozen
 
     def _compute(self, laid_out: LaidOut) -> None:
-        """Hands sentences to the device, which overwrites the features that were there."""
+        """Dispatches sentences to the device, which overwrites the previous features."""
         self.features: jax.Array | None = None
         self.features = self.placement.by_units(self.stream.run(laid_out, self.key, reuse=True))
 
     def _read(self, number: int, window: range) -> Window:
-        """Reads and lays out the sentences of a window. It changes nothing, since it may run beside everything else here."""
+        """Reads and lays out the sentences of a window. It changes no state, since it runs in another thread."""
         updates = [batches.read_sentences(self.store, self.epochs[number].updates[u]) for u in window]
         if len(updates) == 1 and updates[0].predictions() > self.window_tokens:
             return Window(updates, [], None)
         laid_out = self._lay_out(Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True))))
-        rows = iter(laid_out.rows)  # one array a sentence of the whole window; each update takes the next ones
+        rows = iter(laid_out.rows)  # one array per sentence of the window; each update takes the next ones
         packed = [batches.pack_update(some, list(islice(rows, len(some.inputs))), self.shapes) for some in updates]
         return Window(updates, packed, laid_out)
 

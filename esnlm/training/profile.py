@@ -13,7 +13,7 @@ from esnlm.io.console import say, warn
 
 
 class Span(NamedTuple):
-    """The updates that are to be traced, counted from 1 over the whole run."""
+    """The updates to trace, counted from 1 over the whole run."""
 
     first: int
     last: int
@@ -29,9 +29,9 @@ def parse_span(text: str) -> Span:
 
 
 class Profile:
-    """Traces some updates of a run into a folder. Within `with`, a trace that was begun is always written.
+    """Traces some updates of a run into a folder. Leaving the `with` block writes a trace under way.
 
-    What cannot be traced is a warning, and does not end a run. Of several processes only process 0 has a trace.
+    A trace that fails gives a warning and does not end the run. With several processes, only process 0 traces.
     """
 
     def __init__(self, span: Span | None, folder: Path) -> None:
@@ -49,11 +49,11 @@ class Profile:
         return self.span is not None and step == (self.span.last if self.tracing else self.span.first - 1)
 
     def switch(self) -> None:
-        """Begins the trace, or writes it and says how to look at it."""
+        """Begins the trace, or writes it and prints how to view it."""
         if not group.writes():
             return
         options = ProfileOptions()
-        options.python_tracer_level = 0  # Python's own calls would be most of the file, and slower for being traced.
+        options.python_tracer_level = 0  # Python's own calls would fill most of the file, and run slower.
         was_tracing, self.tracing = self.tracing, False
         try:
             if was_tracing:

@@ -1,11 +1,11 @@
 """Runs whose readout is a regression onto one-hot targets, on precomputed features.
 
-The features of a window of sentences, in the order of the seed, are computed once, and the fitter (regression/) takes them into its
-accumulators. After the last window it makes linear scores of these, and one rule makes log-probabilities of the scores
-(regression/calibration.py). What is saved is an ordinary readout.
+Windows of sentences, in an order drawn from the seed, have their features computed once, and the fitter (regression/)
+adds them to its accumulators. After the last window the fitter computes linear scores, and a rule turns these into
+log-probabilities (regression/calibration.py). The result is saved as an ordinary readout.
 
-The regularisation is chosen and the rule is fitted on a sample of the training text that is held out of the fit. So the
-validation text is as new to a regression as it is to AdamW.
+A sample of the training text is held out of the fit, to choose the regularisation and to fit the rule. So the
+validation text stays unseen, as with AdamW.
 """
 
 import shutil
@@ -35,18 +35,18 @@ from esnlm.training import batches
 from esnlm.training.interruption import Interruption
 from esnlm.training.state import State, counters_of, restore_newest, save_state
 
-MOST_HELD_OUT = 0.1  # of the training text
+MOST_HELD_OUT = 0.1  # maximum share of the training text
 
 
 def memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> int:
-    """Returns the bytes that a fit needs at its peak, with the features and scores of held-out text."""
+    """Returns the peak bytes of a fit, with the features and scores of held-out text."""
     return fitter.memory(features, vocab_size, rank) + 4 * fitter.held_out_tokens * (2 * features + vocab_size)
 
 
 def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, directory: RunDirectory) -> State:
-    """Restores a finished fit, or else the newest good accumulators, or else starts anew from the initialized `params`.
+    """Restores a finished fit, else the newest intact accumulators, else starts from the initialized `params`.
 
-    Raises InputError if no checkpoint is good, or the disk is too full.
+    Raises InputError if all checkpoints are damaged, or the disk is too full.
     """
     newest = restore_newest(directory.checkpoints, directory.sums)
     if newest is None:
@@ -64,13 +64,13 @@ def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, dir
 
 @dataclass(frozen=True)
 class ReadoutRegression:
-    """A regression of one run's readout: what stays the same while it goes on."""
+    """The regression of a run's readout, with its fixed inputs."""
 
     fitter: Fitter
-    rank: int | None  # of the readout; None: full
-    seed: int  # of the run
+    rank: int | None  # rank of the readout; None: full
+    seed: int  # seed of the run
     store: TokenStore  # the training text
-    counts: np.ndarray  # how often each token is predicted in it, (V,)
+    counts: np.ndarray  # (V,), count of each token as a target
     stream: FeatureStream
     compute: ResolvedCompute
     metrics: Metrics
@@ -78,14 +78,14 @@ class ReadoutRegression:
     interruption: Interruption
 
     def run(self, state: State) -> None:
-        """Does what is left of the fit and saves it: the readout in state.params, or a stopped run's accumulators."""
+        """Does the rest of the fit and saves the result: the readout in state.params, or accumulators if stopped."""
         if state.regression:
-            return  # only what follows the fit was cut short
+            return  # the fit itself was complete
         learned, held_out = split_held_out(self.store, self.seed, self.fitter.held_out_tokens)
         if len(learned) == 0:
             raise InputError(
-                f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to"
-                " learn from; give more text, or training.kind gradient, which holds none out"
+                f"{self.store.folder}: the fit holds out whole sentences, and none of its {len(self.store)} is left"
+                " to learn from; give more text, or training.kind gradient, which holds out none"
             )
         if not self._accumulate(learned, state):
             return
@@ -97,7 +97,7 @@ class ReadoutRegression:
         state.step += 1
         state.train_nll_sum, state.train_nll_count = self._sampled_nll(readout, learned)
         state.seconds = time.monotonic() - began
-        speed = state.tokens / state.seconds  # so that the time on this line has the making of the readout, too
+        speed = state.tokens / state.seconds  # includes the time to make the readout
         figures = {"train_nll": state.train_nll, "tokens_per_second": speed} | state.regression
         self.metrics.write(step=state.step, tokens=state.tokens, **figures)
         state.note_memory()
@@ -106,9 +106,9 @@ class ReadoutRegression:
             shutil.rmtree(self.directory.sums, ignore_errors=True)
 
     def _accumulate(self, learned: np.ndarray, state: State) -> bool:
-        """Takes in every window of the sentences `learned` that is left, or those up to an interruption. Returns whether it is all.
+        """Adds the remaining windows of the sentences `learned`, up to an interruption. Returns whether all are done.
 
-        A window after which no update was possible yet (regression/lms.py) is neither logged nor saved: a resumed run reads it again.
+        A window without a complete update (regression/lms.py) is neither logged nor saved; a resumed run rereads it.
         """
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence
@@ -121,7 +121,7 @@ class ReadoutRegression:
                 sentences, number = order[window.start : window.stop], number + 1
                 ends = seen + np.cumsum(lengths[sentences])
                 seen = int(ends[-1])
-                # What was taken in before the run was stopped is left out, also if the windows were others then.
+                # Skip sentences taken in before a stop, even if the windows were different then.
                 sentences = sentences[ends > state.tokens]
                 if len(sentences) == 0:
                     continue
@@ -144,7 +144,7 @@ class ReadoutRegression:
         return True
 
     def _solve(self, accumulators: Accumulators, held_out: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
-        """Makes the readout, and a record of how it was made, with the sentences `held_out` to choose by."""
+        """Returns the readout and its record; the sentences `held_out` choose and calibrate."""
         features, targets = [], []
         for window in batches.split_windows(self.store.lengths[held_out] - 1, self.compute.window_tokens):
             given = self._read(held_out[window.start : window.stop])
@@ -170,18 +170,18 @@ class ReadoutRegression:
         """Computes the features of sentences, by number."""
         given = batches.read_sentences(self.store, sentences)
         features, rows = self.stream.read(given.inputs)
-        # The delta rule, which the device computes, diverges on these like any training by gradients.
+        # The delta rule runs on the device and diverges on such states like training by gradients.
         if self.fitter.computed_by_host and not bool(jax.numpy.isfinite(features).all()):
             raise InputError(
                 f"training.kind is {self.fitter.kind}: the states of some sentences are not finite;"
                 " lower model.reservoir.spectral_radius or input_scale, or choose gradient"
             )
-        if group.count() > 1:  # every process fits all of the readout
+        if group.count() > 1:  # every process fits the whole readout
             features = jax.numpy.asarray(meshes.fetch(features))
         return Window(features, rows, np.concatenate(given.targets))
 
     def _save_accumulators(self, state: State) -> None:
-        """Saves sums/STEP, and drops the older ones."""
+        """Saves sums/STEP and deletes older ones."""
         state.note_memory()
         with group.written_by_first() as writes:
             if writes:
@@ -191,13 +191,13 @@ class ReadoutRegression:
 
 
 def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of the sentences to learn from, and of those to hold out, of about so many predictions."""
+    """Returns the indices of sentences to learn from, and of sentences to hold out with about `tokens` predictions."""
     everything = np.arange(len(store))
     held_out = _sample(store, everything, seed, min(tokens, MOST_HELD_OUT * int((store.lengths - 1).sum())))
     return np.setdiff1d(everything, held_out), held_out
 
 
 def _sample(store: TokenStore, sentences: np.ndarray, seed: int, tokens: float) -> np.ndarray:
-    """Draws some of the sentences: as few as have so many predictions, or all."""
+    """Draws as few sentences as have `tokens` predictions, or all of them."""
     order = generator(seed, Stream.HELD_OUT).permutation(sentences)
     return order[: 1 + int(np.searchsorted(np.cumsum(store.lengths[order] - 1), tokens))]

@@ -1,4 +1,4 @@
-"""What is due after which update: computed from numbers alone, and tested without JAX."""
+"""The schedule of logging, checkpoints and validations by update. It needs no JAX."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from esnlm.config import TrainingConfig
 
 
 class Due(NamedTuple):
-    """What is due after an update."""
+    """The actions due after an update."""
 
     log: bool  # a line of metrics
     checkpoint: bool
@@ -20,20 +20,20 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is due in a run, by step: the number of an update, from 1, over the whole run.
+    """The actions due in a run, by step: the number of an update, from 1, over the whole run.
 
-    Every epoch has the same number of updates, and its end makes a line of metrics, a checkpoint and a validation due. Every
-    validation makes the other two due before it.
+    Every epoch has the same number of updates. A line of metrics, a checkpoint and a validation are due at its end; the
+    first two are also due before every other validation.
     """
 
     updates_per_epoch: int
     log_every: int  # steps
     checkpoint_every: int  # steps
-    permanent: Collection[int] = ()  # the steps whose checkpoints are kept for good
-    validate_every: int | None = None  # steps; None: there is a validation at the end of each epoch only
+    permanent: Collection[int] = ()  # steps whose checkpoints are kept for good
+    validate_every: int | None = None  # steps; None: at the end of each epoch only
 
     def due(self, step: int) -> Due:
-        """Returns what is due after a step; nothing is before the first one."""
+        """Returns the actions due after a step; none before the first."""
 
         def is_due(every: int | None) -> bool:
             return step > 0 and every is not None and step % every == 0
@@ -45,7 +45,7 @@ class Schedule:
 
 
 def steps_at_words(words: np.ndarray, counts: Sequence[int]) -> set[int]:
-    """Returns the steps at which so many words have been read, of those that the run reaches, from the words of each update."""
+    """Returns the steps at which the run reaches the word counts `counts`, given the words of each update."""
     read = np.cumsum(words, dtype=np.int64)
     return {1 + int(np.searchsorted(read, count)) for count in counts if count <= read[-1]}
 
@@ -55,13 +55,13 @@ def not_reached(training: TrainingConfig, words: np.ndarray) -> list[str]:
     updates, read, found = len(words), int(words.sum()), []
     for name, value in (("warmup_updates", training.warmup_updates), ("warmup_words", training.warmup_words)):
         if value > (has := updates if name == "warmup_updates" else read):
-            found.append(f"{name} is {value:,} and the run has {has:,}: it never reaches its learning rate")
+            found.append(f"{name} is {value:,}, but the run has {has:,}: it never reaches its learning rate")
     end = training.schedule_words
     if end is not None and read > 1.01 * end:  # A schedule of a million words is meant to end near a million.
         found.append(
-            f"schedule_words is {end:,} and the run reads {read:,} words: the last ones at a learning rate of 0"
+            f"schedule_words is {end:,}, but the run reads {read:,} words: the last ones at a learning rate of 0"
         )
     for count in training.checkpoint_words:
         if count > read:
-            found.append(f"checkpoint_words has {count:,} and the run reads {read:,}: no checkpoint is kept there")
+            found.append(f"checkpoint_words has {count:,}, but the run reads {read:,}: no checkpoint is kept there")
     return [f"training.{line}" for line in found]

@@ -1,4 +1,4 @@
-"""The settings of a run: decided where they are left open, written down once, and compared when it is resumed."""
+"""The settings of a run: open ones are decided, saved once, and compared when the run is resumed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from esnlm.models.devices import resolve_compute
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import parent
 
-# What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
+# Settings that may be chosen for the device. A resumed run keeps the choice of its first start.
 DEVICE_CHOICES = ("kernel", "batch_slots", "window_tokens")
-# What may change within a run if it is asked for: how it is computed and logged, and where the same text lies.
+# Settings that may change within a run on request: how it is computed and logged, and where the same text is.
 MAY_CHANGE = (*(f"compute.{each.name}" for each in dataclasses.fields(ComputeConfig)), *DECIDES_NOTHING)
-# What may change without being asked for: the directory has moved, what only watches decides nothing, and a run goes on with
-# the devices that are there.
+# Settings that may change without a request: the run directory may move, trackers do not affect the result, and a run
+# continues on the available devices.
 NOT_COMPARED = ("run", "tracking", "compute.mesh")
 
 
@@ -26,10 +26,10 @@ def resolve(
 ) -> tuple[ResolvedExperiment, list[str]]:
     """Returns the experiment with every setting decided: for this device, or as the run was begun.
 
-    The settings of a run that begins now are written to its config.yaml. A run that was begun may differ in settings that are
-    `allowed`, from MAY_CHANGE. The changes are a text for each setting that differs, `key old -> new`.
+    A new run saves its settings to config.yaml. A resumed run may differ in the `allowed` settings, a subset of
+    MAY_CHANGE. The changes are strings `key old -> new`.
 
-    Raises InputError if the run was begun with another configuration, or cannot go on from the parent that is named.
+    Raises InputError if the run was begun with another configuration, or cannot continue from its parent.
     """
     if directory.config.exists():
         return require_same(experiment, directory, allowed)
@@ -42,14 +42,14 @@ def resolve(
 def require_same(
     experiment: Experiment, directory: RunDirectory, allowed: Sequence[str] = (), advice: str | None = None
 ) -> tuple[ResolvedExperiment, list[str]]:
-    """Does what `resolve` does for a run that has begun. The line of its InputError shows each difference."""
+    """Does the same as `resolve` for a run that has begun. The message of its InputError shows each difference."""
     if unknown := [key for key in allowed if key not in MAY_CHANGE]:
         raise InputError(
-            f"--allow-change {unknown[0]}: no setting that may change within a run; those are {', '.join(MAY_CHANGE)}"
+            f"--allow-change {unknown[0]}: it may not change within a run; choose from {', '.join(MAY_CHANGE)}"
         )
     begun, allowed = config_io.read_begun(directory.config), list(allowed)
     chosen = {name: getattr(begun.compute, name) for name in DEVICE_CHOICES}
-    # The fused kernel is for GPUs. Nobody asked for it, so the run goes on with what is there.
+    # The fused kernel is for GPUs. It was an automatic choice, so the run may continue with another kernel.
     if experiment.compute.kernel == "auto" and chosen["kernel"] == "fused" and backend() != "gpu":
         allowed.append("compute.kernel")
     left_open = {
@@ -86,4 +86,4 @@ def require_validation(experiment: Experiment, corpus: Corpus) -> None:
         return
     for name in ("stop_after", "validate_every"):
         if (value := getattr(training, name)) is not None:
-            raise InputError(f"training.{name} is {value}: there is no validation text; name some with data.validation")
+            raise InputError(f"training.{name} is {value}: there is no validation text; give data.validation")

@@ -1,4 +1,4 @@
-"""The state of a training: what changes as it goes on, and how it is saved and restored."""
+"""The state of a training, with saving and restoring."""
 
 import dataclasses
 import math
@@ -29,45 +29,45 @@ from esnlm.training.parent import with_moments
 
 @dataclass(kw_only=True)
 class State:
-    """Everything that changes as training goes on. All of it is in every checkpoint."""
+    """Everything that changes during training. Every checkpoint contains all of it."""
 
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
     accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
-    placement: Placement | None = None  # of params and optimizer; None: they lie as they are saved
+    placement: Placement | None = None  # of params and optimizer; None: as in a checkpoint
 
-    # How far the training is and what it has measured, the counters, for the metadata of a checkpoint:
+    # The counters, saved in the metadata of a checkpoint:
     step: int = 0  # updates done
     tokens: int = 0  # predicted tokens seen
     words: int = 0  # words of training text seen
     seconds: float = 0.0  # spent in training, over all processes
-    peak_memory_bytes: int = 0  # in use when a checkpoint was saved, over all processes
+    peak_memory_bytes: int = 0  # at the last checkpoint, over all processes
     train_nll_sum: float = 0.0  # the train NLL is this sum, in nats, ...
     train_nll_count: int = 0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
     skipped: int = 0  # updates left out because they were not finite
     unlogged: list[float] = field(default_factory=list)  # batch losses since the last line of metrics
     changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
-    devices: list[dict[str, Any]] = field(default_factory=list)  # that it was trained on, in their order
-    regression: dict[str, Any] = field(default_factory=dict)  # how the readout was fitted; empty until it is
-    best_step: int | None = None  # of the best validation so far, if training.stop_after asks for it
-    best_val_nll: float | None = None  # of that validation, in nats per token
+    devices: list[dict[str, Any]] = field(default_factory=list)  # devices of the training so far, in order
+    regression: dict[str, Any] = field(default_factory=dict)  # record of the readout's fit; empty before
+    best_step: int | None = None  # step of the best validation so far, for training.stop_after
+    best_val_nll: float | None = None  # its NLL in nats per token
     validations_since_best: int = 0
 
     @property
     def train_nll(self) -> float:
-        """The mean so far; nan if there is none."""
+        """The mean train NLL so far; nan before the first."""
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
 
     def note_validation(self, val_nll: float, margin: float) -> None:
-        """Takes up a validation after `step`: a new best one, if it is below the best so far by more than the margin."""
+        """Records a validation after `step`: a new best, if it is below the best so far by more than the margin."""
         best = math.inf if self.best_val_nll is None else self.best_val_nll
         if val_nll < best - margin:
             self.best_step, self.best_val_nll, self.validations_since_best = self.step, val_nll, 0
-        else:  # also one that is not a number
+        else:  # also for NaN
             self.validations_since_best += 1
 
     def note_memory(self) -> None:
-        """Takes up the memory that is in use at most so far."""
+        """Records the peak memory so far."""
         self.peak_memory_bytes = max(self.peak_memory_bytes, memory_use().peak)
 
     def counters(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class State:
 
     @property
     def evaluated(self) -> dict[str, Any]:
-        """The arrays that validation reads: their average if there is one (training/average.py)."""
+        """The arrays for validation: their average if there is one (training/average.py)."""
         return evaluated(self.params, self.optimizer)
 
 
@@ -85,7 +85,7 @@ _COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in
 
 
 def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns the counters that a checkpoint's metadata holds, as arguments of `State`."""
+    """Returns the counters in a checkpoint's metadata, as arguments of `State`."""
     return {name: metadata[name] for name in _COUNTERS if name in metadata}
 
 
@@ -93,13 +93,13 @@ def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
 def open_model(
     config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory, text: TokenStore | None = None
 ) -> LanguageModel:
-    """Returns the model as it is before the first update, with its frozen arrays from frozen/ if they were saved.
+    """Returns the model before the first update, with its frozen arrays from frozen/ if they were saved.
 
-    Raises InputError if frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.
+    Raises InputError if frozen/ is damaged or missing and the seed gives different arrays on this machine.
     """
     if (damage := checkpoint.verify(directory.frozen)) is None:
         return config.initialize(vocab_size, seed, checkpoint.restore(directory.frozen)[0])
-    expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a run that begins now
+    expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a new run
     began = time.monotonic()
     arrays, record = config.initialize_frozen(vocab_size, seed, text)
     if arrays:
@@ -125,9 +125,9 @@ def open_state(
     placement: Placement,
     moments: dict[str, Any] | None = None,
 ) -> State:
-    """Returns the state of the newest good checkpoint, or a fresh one from the initialized `params` and a parent's `moments`.
+    """Returns the state of the newest intact checkpoint, or a new one from `params` and a parent's `moments`.
 
-    Raises InputError if no checkpoint is good, or the disk is too full.
+    Raises InputError if all checkpoints are damaged, or the disk is too full.
     """
     params = placement.place(params)
     fresh = optimizer.init(params)
@@ -149,9 +149,9 @@ def open_state(
 
 
 def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
-    """Returns the newest good checkpoint of the first folder that has one, as (step, arrays, metadata), or None.
+    """Returns the newest intact checkpoint of the first folder with any, as (step, arrays, metadata), or None.
 
-    Of several processes process 0 says which it is, and every one reads all of it. Raises InputError if none is good.
+    Process 0 chooses the checkpoint and every process reads all of it. Raises InputError if all are damaged.
     """
     for folder in folders:
         newest = checkpoint.restore_latest(folder, warn) if group.writes() else None
@@ -168,7 +168,7 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     if state.placement is not None:
         params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
     arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
-    if isinstance(optimizer, Averaged):  # `esnlm.load` looks for it here, and knows no optimizer.
+    if isinstance(optimizer, Averaged):  # `esnlm.load` looks for it here, since it does not open the optimizer's state.
         arrays["average"] = arrays["optimizer"].pop("average")
     with group.written_by_first() as writes:
         if writes:
@@ -183,7 +183,7 @@ _AS_BEGUN = "as begun"
 
 
 def note_changes(state: State, changes: Sequence[str]) -> None:
-    """Remembers from which update on the settings are not, or are again, those that the run was begun with."""
+    """Records the update at which settings change from, or back to, those that the run was begun with."""
     if changes:
         state.changes.append(f"from update {state.step}: {'; '.join(changes)}")
     elif state.changes and not state.changes[-1].endswith(_AS_BEGUN):
@@ -191,7 +191,7 @@ def note_changes(state: State, changes: Sequence[str]) -> None:
 
 
 def note_device(state: State, device: dict[str, Any]) -> None:
-    """Remembers what a run is trained on from here, so that its summary says if its time is of several devices."""
+    """Records the device from this update on, so that the summary shows if several devices contributed to its time."""
     last = state.devices[-1] if state.devices else {}
     if device["platform"] != "cpu":  # On an accelerator, ignore the host's cores.
         last = last | {"cores": device["cores"]}
@@ -200,7 +200,7 @@ def note_device(state: State, device: dict[str, Any]) -> None:
 
 
 def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Warns of files of a run that ended at update `step` which are damaged, though training would not read them again."""
+    """Warns of damaged files in a run that ended at update `step`, even if training does not read them again."""
     for line in directory.manifest.find_damage(directory.metrics):
         warn(f"{line}; restore it from a copy of the run")
     again = f"delete {directory.summary.name} and give the same command"

@@ -1,4 +1,4 @@
-"""summary.json: the result of a run, and what it was made from."""
+"""summary.json: the result of a run and its inputs."""
 
 import dataclasses
 import math
@@ -67,7 +67,7 @@ def summarize(
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_settings(experiment, with_seed=True),
     }
-    # What only some runs have:
+    # Values of some runs only:
     if within is not None:
         found["train_nll_of"] = within
     if len(state.devices) > 1:
@@ -85,7 +85,7 @@ def summarize(
 
 
 def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) -> tuple[int | float, str | None]:
-    """Returns the epochs of a run that ended at update `step`, and what its train NLL is of if it ended within one."""
+    """Returns the epochs of a run that ended at update `step`, and the basis of its train NLL if it is cut short."""
     if not isinstance(training, TrainingConfig):
         return training.epochs, None
     length = updates_per_epoch(training, sentences)
@@ -96,7 +96,7 @@ def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) ->
 
 
 def ended_because(training: TrainingConfig, state: State) -> str:
-    """Returns why a training that may stop early came to its end."""
+    """Returns the reason for the end of a training that may stop early."""
     if training.on_nonfinite == "stop" and state.skipped:
         return "a loss or gradient was not finite"
     if training.stop_after is not None and state.validations_since_best >= training.stop_after:
@@ -105,13 +105,13 @@ def ended_because(training: TrainingConfig, state: State) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages on which a number may depend."""
+    """Returns the versions of Python and of packages that may affect results."""
     packages = ("esnlm", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "tiktoken")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def describe_device() -> dict[str, str | int]:
-    """Returns what the numbers were computed on; the cores are those that JAX may use."""
+    """Returns the device of the computation; the cores are those that JAX may use."""
     device = jax.devices()[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     here = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}

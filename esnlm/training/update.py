@@ -32,15 +32,14 @@ from esnlm.training.learning_rate import scale_by_rates
 def make_optimizer(
     config: TrainingConfig, scaling: str = "none", widths: tuple[int, int, int] | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping if it is asked for.
+    """Returns AdamW as in torch.optim.AdamW (decoupled decay on every array), after optional clipping.
 
     "sgd" is gradient descent with the momentum of torch.optim.SGD, and the same decoupled decay. With a scaling of the
-    readout, the steps of its arrays are multiplied by their rates, but their decay is not: it stays eta wd. In
-    Utsunomiya 2025, eq. 2.12, decay goes by the one learning rate of the network, and the rates of the layers are the
-    squares of its g_l (eq. 2.80).
+    readout, the steps of its arrays are multiplied by their rates, but their decay stays eta wd. In Utsunomiya 2025,
+    eq. 2.12, decay uses the one learning rate of the network, and layers' rates are the squares of its g_l (eq. 2.80).
 
-    Its `update` takes `rates` beside the usual arguments, (updates,): those of training/learning_rate.py. The scaling depends on
-    the `widths` N, r and V. By default they are those of the arrays, which must then have no padding.
+    Its `update` takes a further argument `rates`, (updates,), from training/learning_rate.py. The scaling depends on
+    the `widths` N, r and V. By default these are taken from the arrays, which must then have no padding.
     """
     direction = {
         "adamw": optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
@@ -85,16 +84,16 @@ def readout_loss_and_gradient(
     """Returns the loss of packed targets in nats, and its gradient with respect to the trained arrays (readout and trunk).
 
     Args:
-        buffer: what was computed ahead, (rows, N): without a trunk, the features.
-        key: of the epoch's dropout on the features that the readout sees.
-        frozen: arrays of the readout beside the trained ones.
-        chunk_tokens: rows whose logits exist at once: larger updates add up their gradient over chunks.
+        buffer: features, or with a trunk its inputs, (rows, N).
+        key: dropout key of the epoch, for the features that the readout reads.
+        frozen: frozen arrays of the readout.
+        chunk_tokens: rows whose logits exist at once; larger updates add up their gradient over chunks.
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
         h = xla.gathered(buffer, packed.rows)  # (C, N)
         if "w" in params["readout"]:
-            h = placement.replicated(h)  # of full rank, h meets the rows of W that each device has
+            h = placement.replicated(h)  # at full rank each device multiplies all of h with its rows of W
         features = drop_output(h, packed.corpus_positions, key, dropout_rate)
 
         def loss(params: dict) -> jax.Array:
@@ -112,12 +111,12 @@ def in_chunks(
     chunk_tokens: int,
     params: dict,
 ) -> tuple[jax.Array, dict]:
-    """Returns the loss and the gradient in `params` of packed targets, added up over equal chunks of at most `chunk_tokens` rows."""
+    """Returns the loss of packed targets and its gradient, summed over equal chunks of at most `chunk_tokens` rows."""
     size = len(packed.rows)
     chunks = -(-size // chunk_tokens)
     if chunks <= 1:
         return loss_and_gradient(packed)
-    # The rows of a chunk: as few as hold all, but a multiple of 16, which suits the kernels.
+    # The rows of a chunk: as few as possible, in multiples of 16, which suit the kernels.
     rows = min(chunk_tokens, -(-size // chunks // 16) * 16)
 
     def cut(by_row: jax.Array) -> jax.Array:
@@ -134,7 +133,7 @@ def in_chunks(
 
 
 def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
-    """Returns the weighted sum of -log p of packed targets in nats, from the features of their rows (C, F)."""
+    """Returns the weighted sum of -log p of packed targets in nats, given the features of their rows (C, F)."""
     targets = jnp.concatenate([packed.targets, packed.first_targets])  # (C + S,)
     weights = jnp.concatenate([packed.weights, packed.first_weights])
     rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
@@ -142,7 +141,7 @@ def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precis
 
 
 def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
-    """Applies dropout to the features (C, F) that the readout sees, of the tokens at these corpus positions (C,), if there is a key."""
+    """Applies dropout to features (C, F) of the tokens at these corpus positions (C,), if there is a key."""
     if not rate or key is None:
         return features
     return features * dropout.mask(dropout.token_keys(key, corpus_positions), dropout.OUTPUT, features.shape[1], rate)
@@ -150,7 +149,7 @@ def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array
 
 @partial(jax.jit, donate_argnums=0)
 def add_trees(total: tuple, more: tuple) -> tuple:
-    """Returns the sum of two trees, in the memory of the first."""
+    """Returns the sum of two trees, reusing the memory of the first."""
     return jax.tree.map(jnp.add, total, more)
 
 
@@ -158,10 +157,10 @@ def add_trees(total: tuple, more: tuple) -> tuple:
 
 
 class Outcome(NamedTuple):
-    """What became of an update. The numbers are still on the device."""
+    """The outcome of an update, still on the device."""
 
     loss: jax.Array  # () float32 in nats, before the update
-    applied: jax.Array  # () bool; False: the update was left out
+    applied: jax.Array  # () bool; False: the update was skipped
 
 
 def make_step(optimizer: optax.GradientTransformationExtraArgs, on_nonfinite: str) -> Callable:
@@ -169,8 +168,8 @@ def make_step(optimizer: optax.GradientTransformationExtraArgs, on_nonfinite: st
 
         (params, optimizer_state, going, loss, gradient, rates) -> (params, optimizer_state, going, Outcome)
 
-    If the loss or the gradient is not finite, "continue" applies the step all the same, while "skip" and "stop" leave params
-    and the optimizer's state as they were. After "stop" did so, `going` is False, and no later step moves anything.
+    If the loss or the gradient is not finite, "continue" applies the step all the same; "skip" and "stop" keep params
+    and the optimizer's state unchanged. After "stop", `going` is False, and later steps have no effect.
     """
 
     def step(
@@ -198,14 +197,14 @@ def make_step(optimizer: optax.GradientTransformationExtraArgs, on_nonfinite: st
 class Updates(ABC):
     """The updates of a training. A window is loaded, then its updates are run one after another.
 
-    `run` hands an update to the device and returns before it is done. It overwrites the params and the state of the optimizer
-    that it is given, which `placement` placed. Each new size of an update is compiled when it is first met.
+    `run` dispatches an update to the device and returns without waiting. It donates the params and the optimizer's
+    state, which must be placed by `placement`. Each size of an update is compiled at its first use.
 
     Args:
-        model: of `LanguageModel.for_device`. Its trained arrays are overwritten if `run` is given them.
-        epochs: the plans of all epochs: which sentences each update has, and which updates each window.
+        model: from `LanguageModel.for_device`. If `run` gets its trained arrays, they are donated.
+        epochs: the plans of all epochs, with the sentences of each update and the updates of each window.
         rates: the learning rate of each update of the run, (updates,).
-        loss_and_gradient: from (params, *given) to the loss and the gradient of an update, or of a part of one.
+        loss_and_gradient: maps (params, *given) to the loss and the gradient of an update, or of a part of one.
     """
 
     def __init__(
@@ -243,7 +242,7 @@ class Updates(ABC):
 
     @abstractmethod
     def load(self, number: int, window: range) -> None:
-        """Takes up one of the windows of epoch `number`, from 0."""
+        """Loads a window of epoch `number`, counted from 0."""
 
     @abstractmethod
     def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
@@ -251,10 +250,10 @@ class Updates(ABC):
 
     @abstractmethod
     def features_with(self, params: dict) -> SentenceFeatures:
-        """Returns the features, without a gradient, of the model with these trained arrays."""
+        """Returns the features of the model with these trained arrays, without a gradient."""
 
     def whole(self, params: dict, state: optax.OptState, given: tuple) -> tuple[dict, optax.OptState, Outcome]:
-        """Runs an update in one program; `given` is what `loss_and_gradient` reads beside the params."""
+        """Runs an update in one program; `given` are the further arguments of `loss_and_gradient`."""
         with self._on_mesh():
             params, state, self.going, outcome = self._update(params, state, self.going, self.rates, *given)
         return params, state, outcome
@@ -262,7 +261,7 @@ class Updates(ABC):
     def in_parts(
         self, params: dict, state: optax.OptState, parts: Iterable[tuple]
     ) -> tuple[dict, optax.OptState, Outcome]:
-        """Runs an update whose gradient is the sum of those of its parts, each of which is what `whole` is given."""
+        """Runs an update whose gradient is the sum over its parts, each in the form of `given` in `whole`."""
         with self._on_mesh():
             loss, gradient = reduce(add_trees, (self._gradient(params, *given) for given in parts))
             params, state, self.going, outcome = self._step(params, state, self.going, loss, gradient, self.rates)

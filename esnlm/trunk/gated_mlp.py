@@ -1,9 +1,9 @@
-"""Gated networks between B and A, one above the other.
+"""A stack of gated networks between B and A.
 
     z' = z + W_down (silu(W_gate n(z)) * W_up n(z)),   n(z) = g * z / sqrt(mean(z^2))
 
 This is the gated unit of Shazeer 2020 in a residual block, with the norm of Zhang and Sennrich 2019. After the last block z
-is normed once more.
+is normalized once more.
 """
 
 import jax
@@ -15,15 +15,15 @@ from esnlm.ops.matmul import matmul
 from esnlm.settings import Count, Natural, settings
 from esnlm.trunk import initial
 
-EPSILON = 1e-6  # added to the mean square, so that a z of zeros stays one
+EPSILON = 1e-6  # added to the mean square, so that a z of zeros gives zeros
 
 
 @settings
 class GatedMlpConfig:
     """Gated networks between B and A."""
 
-    blocks: Natural = 0  # one above the other; 0: none
-    width: Count = 1024  # of the hidden layer of a block
+    blocks: Natural = 0  # number of stacked blocks; 0: none
+    width: Count = 1024  # width of the hidden layer in each block
 
     def parameters(self, rank: int) -> int:
         """Returns the trained numbers."""
@@ -31,14 +31,14 @@ class GatedMlpConfig:
 
 
 class GatedMlp(nnx.Module):
-    """`blocks`, and `norm`, the last one."""
+    """The blocks, and the last norm (`norm`)."""
 
     def __init__(self, config: GatedMlpConfig, rank: int, rng: np.random.Generator) -> None:
         self.blocks = nnx.List([GatedBlock(config.width, rank, rng) for _ in range(config.blocks)])
         self.norm = Norm(rank)
 
     def __call__(self, z: jax.Array, precision: str) -> jax.Array:
-        """Returns what the last matrix sees, (C, r), for z (C, r)."""
+        """Returns the input of the last matrix, (C, r), for z (C, r)."""
         for block in self.blocks:
             z = block(z, precision)
         return self.norm(z)

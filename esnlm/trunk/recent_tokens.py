@@ -1,14 +1,14 @@
-"""The last K tokens beside the state: the readout sees trained embeddings of them.
+"""Trained embeddings of the last K tokens, which the readout reads beside the state.
 
     z = B h + sum_k W_k E[token_{t - k}] + sum_j V_j sum_m d_j^m E[token_{t - m}],   k = 0 .. K - 1,   m = 0 .. M - 1
 
-It gives the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a gradient through time. The first sum is the
-input layer of Bengio et al. 2003, with weights for each place. The second has one V_j for all places, and fixed decays d_j; each of
-its sums is divided by the root of the sum of d_j^(2 m), so that it is as large as an embedding. Each head of attention
-(esnlm/cells/attention.py) adds one more sum, with its weights in place of the d_j^m.
+It gives the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a gradient through time. The first
+sum is the input layer of Bengio et al. 2003, with weights for each position. The second has one V_j for all positions,
+and fixed decays d_j; its inner sums are divided by the root of the sum of d_j^(2 m), to make them as large as an
+embedding. Each head of attention (esnlm/cells/attention.py) adds a further sum, with its weights instead of d_j^m.
 
-E is trained by itself, or tied to the last matrix (Press and Wolf 2017): E = sqrt(r) A. The factor is that of Vaswani et al. 2017: A's
-entries begin at about 1 / sqrt(r), and other embeddings' at about 1.
+E is a separate trained array, or tied to the last matrix (Press and Wolf 2017): E = sqrt(r) A. The factor is from
+Vaswani et al. 2017: A begins with entries of about 1 / sqrt(r), and other embeddings with about 1.
 """
 
 from functools import partial
@@ -32,31 +32,31 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 class RecentTokensConfig:
     """Trained embeddings of the last tokens."""
 
-    count: Natural = 0  # K, the last tokens that the readout sees, the newest among them; 0: none
-    width: Count = 256  # e, numbers of a token's embedding
-    # Whether a token's embedding is its row of the last matrix A (Press and Wolf 2017); width must then be the rank.
+    count: Natural = 0  # K, number of last tokens that the readout reads, the current one included; 0: none
+    width: Count = 256  # e, size of a token's embedding
+    # Use the rows of the last matrix A as embeddings (Press and Wolf 2017); width must then equal the rank.
     tied: bool = False
-    decays: tuple[Decay, ...] = ()  # d_j of fading sums of embeddings; none: there are no such sums
-    window: Count = 16  # M, the last tokens that a fading sum adds up
+    decays: tuple[Decay, ...] = ()  # d_j, the decay per token of each fading sum of embeddings; []: no sums
+    window: Count = 16  # M, number of last tokens in a fading sum
 
     def vectors(self, heads: int) -> int:
-        """Returns how many vectors of an embedding's width the readout sees: last tokens, fading sums, and heads of attention."""
+        """Returns the number of embedding-sized inputs of the readout: last tokens, fading sums and attention heads."""
         return self.count + len(self.decays) + heads
 
     @property
     def history(self) -> int:
-        """The last tokens that are needed."""
+        """Number of last tokens needed."""
         return max(self.count, self.window if self.decays else 0)
 
     def parameters(self, vocab_size: int, rank: int, heads: int) -> int:
-        """Returns the trained numbers."""
+        """Returns the number of trained entries."""
         vectors = self.vectors(heads)
         own = 0 if self.tied else vocab_size
         return self.width * (own + rank * vectors) if vectors else 0
 
 
 class RecentTokens(nnx.Module):
-    """`embedding` E (V, e), and `weights`: those of the last tokens, fading sums and heads side by side, (r, vectors e)."""
+    """`embedding` E (V, e), and `weights`, for the last tokens, fading sums and heads side by side, (r, vectors e)."""
 
     def __init__(
         self, config: RecentTokensConfig, heads: int, vocab_size: int, rank: int, rng: np.random.Generator
@@ -67,10 +67,10 @@ class RecentTokens(nnx.Module):
         self.weights = initial.uniform(rng, width, rank, width)
 
     def __call__(self, ids: jax.Array, attention: jax.Array, a: jax.Array, precision: str) -> jax.Array:
-        """Returns what the last tokens add to z, (C, r).
+        """Returns the contribution of the last tokens to z, (C, r).
 
-        Their ids (C, K or more), the newest first, are -1 before the sentence began, which adds nothing. The weights of the heads are
-        (C, heads L), and a (V, r), whose rows are tied embeddings.
+        Their ids (C, K or more), newest first, are -1 before the sentence and then add nothing. `attention` are the
+        weights of the heads, (C, heads L). The rows of `a` (V, r) are the embeddings if these are tied.
         """
         config, window = self.config, attention.shape[1] // max(self.heads, 1)  # L
         ids = ids[:, : max(config.history, window)]
@@ -94,5 +94,5 @@ def _fading_sums(vectors: jax.Array, weights: jax.Array, precision: str) -> jax.
 
 
 def sums_of_products(weights: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Does it in float32 without a product of matrices, which takes a CPU ten times as long."""
+    """Computes the sums in float32 without a matrix product, which takes a CPU ten times as long."""
     return (weights[:, :, None] * vectors[:, None]).sum(axis=2)

@@ -1,9 +1,9 @@
-"""The trunk of a deep readout: what is trained between frozen features and the last matrix A. It is feed-forward.
+"""The trunk of a deep readout: the trained feed-forward part between frozen features and the last matrix A.
 
-    z = B h + what the last tokens and n-grams add, then through gated blocks;   o = A z + b_out
+    z = gated blocks of (B h + embeddings of the last tokens and n-grams);   o = A z + b_out
 
-h is what frozen cells computed, or with `normalize` h less its mean and divided by its standard deviation, token by token.
-With `counted` the readout adds the log p of a counted model to o [ours], for which the trunk hands on the last token.
+h is the output of the frozen cells, with `normalize` standardized for each token. With `counted` the readout adds the
+log p of a counted model to o [ours], for which the trunk passes on the last token.
 """
 
 from dataclasses import field
@@ -22,16 +22,16 @@ from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
 
-TINY = 1e-6  # added to the variance, so that an h of equal numbers is normed to zeros
+TINY = 1e-6  # added to the variance, so that an h of equal numbers becomes zeros
 
 
 @settings
 class TrunkConfig:
-    """A deep readout. Without any of its sections it is W_out = A B (Ueda et al. 2025a)."""
+    """A deep readout. Without its optional sections it is W_out = A B (Ueda et al. 2025a)."""
 
-    rank: Count = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
-    normalize: bool = False  # less its mean and divided by its standard deviation, h of each token
-    counted: Literal["none", "bigram"] = "none"  # a counted model of the text whose log p is added to the logits [ours]
+    rank: Count = 512  # r, width of the input of the last matrix A (Ueda et al. 2025a) [r_out]
+    normalize: bool = False  # standardize h for each token: subtract its mean, divide by its standard deviation
+    counted: Literal["none", "bigram"] = "none"  # add log p of a bigram model counted in the text [ours] to the logits
     recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
     gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)
@@ -43,21 +43,21 @@ class TrunkConfig:
                 f"recent_tokens.width is {tokens.width}: tied to the readout it must be rank = {self.rank}"
             )
         if tokens.tied and self.is_counted:
-            # Over a counted model A begins at 0, and so would all embeddings.
-            raise ValueError("recent_tokens.tied is true: it must be false over a counted model")
+            # With a counted model A begins at 0, and so would all tied embeddings.
+            raise ValueError("recent_tokens.tied is true: it must be false with a counted model")
 
     @property
     def history(self) -> int:
-        """The last tokens that are needed beside h."""
+        """Number of last tokens needed beside h."""
         return max(self.recent_tokens.history, self.ngrams.history, 1 if self.is_counted else 0)
 
     @property
     def is_counted(self) -> bool:
-        """Whether there is a counted model under the logits, which must know the last token."""
+        """Whether the logits include a counted model, which needs the last token."""
         return self.counted != "none"
 
     def parameters(self, width: int, heads: int, vocab_size: int) -> int:
-        """Returns the trained numbers, A and b_out among them, for features h of a width and heads of attention."""
+        """Returns the number of trained entries with A and b_out, for a width of h and attention heads."""
         rank = self.rank
         by_token = self.recent_tokens.parameters(vocab_size, rank, heads) + self.ngrams.parameters(rank)
         ends = self.rank * (width + vocab_size) + vocab_size
@@ -65,7 +65,7 @@ class TrunkConfig:
 
 
 class Trunk(nnx.Module):
-    """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` where they are asked for."""
+    """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` if the settings have them."""
 
     def __init__(
         self, config: TrunkConfig, width: int, history: int, heads: int, vocab_size: int, rng: np.random.Generator
@@ -80,11 +80,11 @@ class Trunk(nnx.Module):
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
     def __call__(self, ahead: jax.Array, a: jax.Array, precision: str) -> jax.Array:
-        """Returns z (C, r); with a counted model under the logits, z and the id of the last token, (C, r + 1).
+        """Returns z (C, r); with a counted model, z and the id of the last token, (C, r + 1).
 
         Args:
-            ahead: h (C, N), beside it the last tokens as TokenHistory writes them (C, K), and the weights of attention.
-            a: the last matrix, (V, r), which tied embeddings are rows of.
+            ahead: side by side h (C, N), the last tokens in the form of TokenHistory (C, K), and attention weights.
+            a: the last matrix, (V, r), whose rows are tied embeddings.
             precision: of the products (ops/matmul.py).
         """
         h, history, attention = jnp.split(ahead, (self.width, self.width + self.history), axis=1)

@@ -39,8 +39,7 @@ def train(
 ) -> dict[str, list[float]]:
     """Trains one network.
 
-    Each epoch takes the training images in a random order of its own. The last batch may be smaller, and counts as any
-    other.
+    Each epoch uses a new random order of the training images. The last batch may be smaller and counts like the others.
 
     Returns:
         Mean losses before training and after each epoch: {"train": ..., "test": ...}, epochs + 1 numbers each.
@@ -88,10 +87,10 @@ def train_epoch(
         x: images, (n, 3072).
         y: their classes, one-hot, (n, 2).
         order: the images of each batch, (batches, batch_size).
-        shares: what each image contributes to its batch's loss, of the same shape.
+        shares: weight of each image in its batch's loss, of the same shape.
         rates: eta lr_l, (L,).
         gains: g_l, (L,).
-        momentum: of the velocity.
+        momentum: momentum of the velocity.
 
     Returns:
         The new weights and velocity.

@@ -1,4 +1,4 @@
-"""Images of two classes: CIFAR-10 from its binary files, where a user has them, or generated ones of the same shape."""
+"""Images of two classes: CIFAR-10 from its binary files, if available, or generated images of the same shape."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,21 +15,21 @@ SHAPE = (3, 32, 32)  # red, green, blue; rows; columns
 PIXELS = 3072
 FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))  # the training set
 IMAGES_PER_FILE = 10_000  # each image is a byte of label and PIXELS bytes
-# The size of a generated class's pattern, where images within a class have deviation 1. A linear classifier then gets
-# about 85 % right.
+# Size of a generated class's pattern, relative to a deviation of 1 within a class. A linear classifier then has an
+# accuracy of about 85 %.
 SIGNAL = 0.25
 
 
 @checked
 class ImageSettings:
-    """Which images a study takes."""
+    """The images of a study."""
 
-    folder: str | None = None  # holds CIFAR-10's binary files; null: images are generated
+    folder: str | None = None  # folder of CIFAR-10's binary files; null: generate images
     train: Count = 2000
     test: Natural = 2000
-    seed: Natural = 0  # decides the choice among CIFAR-10's images, or the generated ones
-    power: NonNegative = 2.0  # of generated images: their amplitudes fall as 1 / f**power
-    patterns: Count = 8  # of generated images: how many smooth patterns a class has, of which each image has one
+    seed: Natural = 0  # seed of the choice among CIFAR-10's images, or of generated images
+    power: NonNegative = 2.0  # for generated images: amplitudes fall as 1 / f**power
+    patterns: Count = 8  # for generated images: number of smooth patterns per class; each image has one
 
 
 class Images(NamedTuple):
@@ -65,7 +65,7 @@ def load(settings: ImageSettings, classes: Sequence[str], where: str) -> tuple[I
         mine = np.flatnonzero(np.isin(found, labels))
         if count > len(mine):
             there = f"{len(mine):,} of {' and '.join(classes)}"
-            raise InputError(f"{where}: train and test are {count:,} images together: CIFAR-10 has {there}")
+            raise InputError(f"{where}: train and test need {count:,} images together, but CIFAR-10 has {there}")
         chosen = rng.permutation(mine)[:count]
         pixels, which = pixels[chosen].astype(np.float32), (found[chosen] == labels[1]).astype(int)
     pixels = pixels.reshape(count, 3, -1)
@@ -86,9 +86,9 @@ def describe(settings: ImageSettings, classes: Sequence[str]) -> str:
         return f"CIFAR-10, from the training files; {ending}."
     several = "one" if settings.patterns == 1 else f"one of {settings.patterns}"
     return (
-        f"Generated images, no photographs: 3 x 32 x 32 values with amplitudes that fall as 1/f^{settings.power:g}, to which"
-        f" each image adds {several} of its class's own smooth patterns; the classes' names are CIFAR-10's, but nothing else"
-        f" is; {ending}."
+        f"Generated images, not photographs: 3 x 32 x 32 values with amplitudes that fall as 1/f^{settings.power:g}, to"
+        f" which each image adds {several} of the smooth patterns of its class; only the names of the classes are from"
+        f" CIFAR-10; {ending}."
     )
 
 
@@ -103,7 +103,7 @@ def _read(folder: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
                 f"{file}: {error.strerror}; name the folder of CIFAR-10's binary files in {where}.folder"
             ) from None
         if raw.size != size:
-            raise InputError(f"{file}: {raw.size:,} bytes, where CIFAR-10's binary files have {size:,}: get it anew")
+            raise InputError(f"{file}: {raw.size:,} bytes, but CIFAR-10's binary files have {size:,}: get it again")
         images.append(raw.reshape(IMAGES_PER_FILE, 1 + PIXELS))
     together = np.concatenate(images)
     return together[:, 1:], together[:, 0]
@@ -112,7 +112,7 @@ def _read(folder: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
 def _natural(rng: np.random.Generator, count: int, power: float, highest: float = np.inf) -> np.ndarray:
     """Returns Gaussian images (count, 3, 32, 32) of deviation 1, whose channels correlate at 0.8.
 
-    Amplitudes fall as 1 / f**power up to `highest` cycles an image.
+    Amplitudes fall as 1 / f**power up to `highest` cycles per image.
     """
     down, across = np.fft.fftfreq(32, 1 / 32)[:, None], np.fft.rfftfreq(32, 1 / 32)
     f = np.hypot(down, across)  # cycles an image
@@ -123,7 +123,7 @@ def _natural(rng: np.random.Generator, count: int, power: float, highest: float 
 
 
 def _patterns(settings: ImageSettings, labels: Sequence[int]) -> np.ndarray:
-    """Returns the patterns of each class, whatever the other class is: (2, patterns, 3, 32, 32)."""
+    """Returns the patterns of each class, (2, patterns, 3, 32, 32). They do not depend on the other class."""
     rngs = (np.random.default_rng([settings.seed, label]) for label in labels)
     return np.stack([_natural(rng, settings.patterns, 1, highest=4) for rng in rngs])
 
@@ -131,8 +131,8 @@ def _patterns(settings: ImageSettings, labels: Sequence[int]) -> np.ndarray:
 class Spectrum(NamedTuple):
     """The principal components of training images."""
 
-    largest: float  # the share of the variance that the first component has
-    most: int  # components that have 95 % of the variance
+    largest: float  # share of the variance in the first component
+    most: int  # number of components with 95 % of the variance
 
 
 def spectrum(x: np.ndarray) -> Spectrum:

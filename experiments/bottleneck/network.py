@@ -1,8 +1,9 @@
 """The network of Utsunomiya 2025, section 2.1: ReLU layers, squared loss, in any parametrization.
 
-A layer is h~_l = g_l (W_l h_{l-1} + sqrt(n_{l-1}) b_l) (eq. 2.2). Where it has a bias, b_l is the last column of its matrix, and
-the input has one value more, sqrt(n_{l-1}). So b_l is drawn and trained as a column of W_l is. [ours] Eq. 2.13 can also be read
-as a step of sqrt(n_{l-1}) b_l, which would move the bias n_{l-1} times less. The thesis's experiments have no biases.
+A layer is h~_l = g_l (W_l h_{l-1} + sqrt(n_{l-1}) b_l) (eq. 2.2). With a bias, b_l is the last column of the matrix,
+and the input has one more value, sqrt(n_{l-1}). So b_l is drawn and trained like a column of W_l. [ours] Eq. 2.13 can
+also be read as a step of sqrt(n_{l-1}) b_l, which would change the bias n_{l-1} times less. The thesis's experiments
+have no biases.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from jax import lax
 
 from esnlm.readout.scaling import sigmas_and_rates
 
-FORMS = ("rates", "gains")  # a rate a layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
+FORMS = ("rates", "gains")  # a rate per layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
 
 
 class Network(NamedTuple):
@@ -46,7 +47,7 @@ def initialize(
     """Returns a network with random weights.
 
     The entries of W_l are drawn from N(0, gamma_l^2 sigma_l^2), gamma_l = sqrt 2 before ReLU and 1 at the output (section
-    2.2). Networks of the same widths and seed differ in the scale of their weights alone, so that parametrizations are
+    2.2). Networks of the same widths and seed differ only in the scale of their weights, so that parametrizations are
     compared on the same random numbers.
 
     Args:
@@ -54,7 +55,7 @@ def initialize(
         widths: n_0 .. n_L.
         seed: decides the random numbers.
         exponent: q of "dynamic", the thesis's r.
-        kink: Spectral's sigma_1 as eq. 3.2 has it; False: 1 / sqrt(n_0).
+        kink: Spectral's sigma_1 as in eq. 3.2; False: 1 / sqrt(n_0).
         form: one of FORMS. "gains" has g_l = sqrt(lr_l) of "rates" and divides sigma_l by it (eq. 2.80, 2.81 backwards), and
             all layers learn at eta. This is eq. 2.73 to 2.77 for "dynamic" and eq. 3.3 and 3.4 for "spectral".
         biases: whether each layer has a bias, drawn after all the weights.
@@ -88,7 +89,7 @@ def forward(weights: Sequence[jax.Array], gains: jax.Array, x: jax.Array) -> lis
 
 
 def extend(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Returns the inputs x (B, n) of a layer, with sqrt(n) beside them where its matrix w has a bias."""
+    """Returns the inputs x (B, n) of a layer, with a further column sqrt(n) if its matrix w has a bias."""
     n = x.shape[1]
     return x if w.shape[1] == n else jnp.pad(x, ((0, 0), (0, 1)), constant_values=np.sqrt(n))
 

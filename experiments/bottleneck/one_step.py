@@ -96,8 +96,8 @@ def values_of_seeds(record: Record, case: Case, sizes: list[int], name: str) -> 
 def fit_power(x: ArrayLike, values: np.ndarray) -> Fit:
     """Fits a power of the widths x to the means over seeds of values (widths, seeds).
 
-    The interval is the bootstrap's: at each width the seeds are drawn anew, with replacement, and the power is fitted again
-    to their means, 2,000 times. It says what other seeds would have given. The few widths stay as they are.
+    The interval is from a bootstrap over seeds: at each width the seeds are resampled with replacement, and the power
+    is fitted to their means, 2,000 times. It shows the variation between seeds; the widths are not resampled.
     """
     x, values = np.log(x), np.asarray(values, float)
     slope, constant = np.polyfit(x, np.log(values.mean(axis=1)), 1)
@@ -110,7 +110,7 @@ def fit_power(x: ArrayLike, values: np.ndarray) -> Fit:
 
 
 def expected_slopes(case: Case, name: str) -> list[float | None]:
-    """Returns the slope that table 1.1 gives each layer, or None where it gives none.
+    """Returns the slope of each layer in table 1.1, or None if there is none.
 
     |h~_l| is of order 1 in hidden layers. |delta h~_l| is of order n_l^-1/2 (NTP), 1 (muP, Spectral) or
     n_min^q n_l^-1/2 (Dynamic, eq. 2.79) there, and of order 1 at the output (eq. 2.45). "standard" is not in the

@@ -1,4 +1,4 @@
-"""The pictures of the bottleneck studies, as PNG bytes; None where matplotlib is not installed."""
+"""The pictures of the bottleneck studies, as PNG bytes; None if matplotlib is not installed."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
     """Plots rows of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
 
     Args:
-        panels: for each quantity one dict a case: its name, mean and deviation (widths, layers), and fits.
+        panels: for each quantity one dict per case: its name, mean and deviation (widths, layers), and fits.
         sizes: the widths n.
     """
     most = max(map(len, panels.values()))

@@ -1,4 +1,4 @@
-"""The record of what a study has measured: the same study goes on from it, and another does not write over it."""
+"""The record of a study's measurements. The same study resumes from it; another study does not overwrite it."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 class Record:
     """KIND.json in a folder: the settings of a study, its measured `cells` by name and, at the end, its `report`.
 
-    `versions` and `device` are those that it was begun with, and `went_on` has others with which cells were measured.
+    `versions` and `device` are those of its first start; `went_on` lists others used for further cells.
     """
 
     def __init__(self, out: Path, settings: OneStepSettings | CurvesSettings, command: str):

@@ -1,4 +1,4 @@
-"""Says in Markdown and in a picture what a study has found: (figures for JSON, Markdown, PNG or None)."""
+"""Reports the results of a study: (values for JSON, Markdown, PNG or None)."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ TITLES = {
 
 
 def report_one_step(study: OneStepSettings, record: Record) -> Report:
-    """Reports slopes against width, layer by layer, beside what the thesis says."""
+    """Reports slopes against width, layer by layer, next to those of the thesis."""
     sizes = one_step.sizes(study)
     lines = _opening(study)
     lines += [
@@ -94,7 +94,7 @@ def _opening(study: OneStepSettings | CurvesSettings) -> list[str]:
 
 
 def _mean_and_deviation(values: np.ndarray) -> dict[str, float]:
-    """Returns mean and deviation over seeds; the deviation is over their number, as the thesis's bands have it."""
+    """Returns mean and deviation over seeds; the deviation divides by their number, as in the thesis's bands."""
     if not len(values):
         return {"mean": np.nan, "deviation": np.nan}
     return {"mean": float(values.mean()), "deviation": float(values.std())}

@@ -23,7 +23,7 @@ class Case:
     kink: bool = True  # Spectral's sigma_1 with its min(1, sqrt(n_1 / n_0)) (eq. 3.2); false: without it, 1 / sqrt(n_0)
     form: Form = "rates"  # a rate a layer (section 2.5); "gains": g_l and one rate (section 2.4)
     biases: bool = False  # sqrt(n_{l-1}) b_l in each layer (eq. 2.2)
-    claim: str = ""  # what the thesis says of it, to stand beside what is measured
+    claim: str = ""  # the thesis's claim, shown next to the measurement
 
     def __post_init__(self) -> None:
         if self.exponent != 0.5 and self.parametrization != "dynamic":
@@ -39,7 +39,7 @@ class Case:
         return f"{self.parametrization}, m = {self.factor:g} n^{self.power:g}{exponent}{kink}{form}"
 
     def narrow(self, n: int) -> int:
-        """Returns m, the width of the narrow layers, where the wide ones have n units."""
+        """Returns m, the width of the narrow layers, for wide layers of n units."""
         return round(self.factor * n**self.power)
 
 

@@ -18,7 +18,7 @@ def run_file(file: Path, out: Path | None = None, small: bool = False) -> None:
     Args:
         file: the study file.
         out: the folder for the results; by default studies/NAME, or studies/NAME_small.
-        small: take the values of the file's section `small` in place of those outside of it.
+        small: use the values of the file's section `small` instead of those outside of it.
 
     Raises:
         InputError: the file, its settings, the images or the folder cannot be used.
@@ -35,16 +35,16 @@ def run_file(file: Path, out: Path | None = None, small: bool = False) -> None:
 
 
 def run(tree: dict[str, Any], out: Path, source: str, command: str = "") -> None:
-    """Measures what is left of a study, writes KIND.json, KIND.md and KIND.png, and prints the Markdown.
+    """Does the remaining measurements of a study, writes KIND.json, KIND.md and KIND.png, and prints the Markdown.
 
-    Every measurement is kept at once. The same study therefore goes on in the same folder where it was stopped, and a
-    finished one changes nothing.
+    Every measurement is saved at once, so a stopped study resumes in the same folder, and a finished study changes
+    nothing.
 
     Args:
         tree: the settings of a study of kind alignment, coordinate_check or training_curves.
         out: the folder for the results.
         source: the study file's name, for errors.
-        command: the one that runs this study, for the record.
+        command: the command that runs this study, for the record.
 
     Raises:
         InputError: the settings, the images or the folder cannot be used, or it holds the results of other settings.

@@ -1,1 +1,1 @@
-"""Whether studies bear out what papers, or others, claim."""
+"""Checks claims of papers, and others, against the results of studies."""

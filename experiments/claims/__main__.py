@@ -1,4 +1,4 @@
-"""Says of each claim in a file whether studies bear it out, as a page in Markdown.
+"""Checks each claim in a file against the results of studies, and writes a page in Markdown.
 
     python -m experiments.claims studies/two_cores --out claims.md
 
@@ -12,11 +12,11 @@ check on a `measure` of a `study`:
     above: [SELECTION, SELECTION]
     under: {..., limit: L}         in every run of the selected cells it is finite and at most L
     over: {..., limit: L}          in every run it is above L, or not a finite number
-    flat: {case: C, within: W}     all slopes of a case of a study of alignment lie between -W and W
-    steep: {case: C, within: W}    none does
+    flat: {case: C, within: W}     all slopes of a case of a study of alignment are between -W and W
+    steep: {case: C, within: W}    no slope is
 
-A SELECTION is `{cells: [NAME, ...]}`, or `{along: AXIS, case: C, from: X, to: Y}`: the cells on an axis, by their values. A part without
-a check says in `why` where it is tested instead.
+A SELECTION is `{cells: [NAME, ...]}`, or `{along: AXIS, case: C, from: X, to: Y}`: the cells on an axis, by their
+values. For a part without a check, `why` says where it is tested instead.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.claims", description=__doc__, formatter_class=formatter
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where the folders of the studies lie")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder with the folders of the studies")
     default = Path(__file__).with_name("papers.yaml")
     parser.add_argument(
         "--claims", type=Path, default=default, metavar="FILE", help="the claims (default: the papers')"

@@ -118,7 +118,7 @@ def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
 
 @pytest.mark.parametrize("rule", ["euler_state", "residual_shift"])
 def test_the_linearisation_of_the_rules_without_a_theorem(rule):
-    """By finite differences at 0 without input; nothing was derived of what decides the echo state property."""
+    """By finite differences at 0 without input; the theory does not cover the echo state property."""
     config = ReservoirConfig(
         state_size=40,
         connectivity=0.15,
@@ -133,7 +133,7 @@ def test_the_linearisation_of_the_rules_without_a_theorem(rule):
     found = decide(layer, decay=config.decay)
     eigenvalues = np.linalg.eigvals(np.stack(steps, axis=1) / 1e-6)
     assert found.linear_radius == pytest.approx(np.abs(eigenvalues).max(), rel=1e-6)
-    assert (found.verdict, found.reason) == ("undecided", f"nothing was derived for {rule}")
+    assert (found.verdict, found.reason) == ("undecided", f"the theory does not cover {rule}")
 
 
 def test_a_decay_moves_both_bounds():

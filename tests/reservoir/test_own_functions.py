@@ -43,7 +43,7 @@ def test_an_activation_that_mixes_entries_is_refused(add, f):
         (lambda state, drive, leak, f: f(drive) / jnp.linalg.norm(state), "one sequence with another"),
         (lambda state, drive, leak, f: jnp.roll(state, 1, axis=1) + leak * f(drive), "one sequence with another"),
         (lambda state, drive, leak, f: state + np.sqrt(leak) * f(drive), "update_rule .* fails on an array"),
-        (lambda state, drive, leak, f: f(drive).sum(0), "update_rule .* makes"),
+        (lambda state, drive, leak, f: f(drive).sum(0), "update_rule .* returns shape"),
     ],
 )
 def test_an_update_rule_that_mixes_sequences_or_is_of_numpy_is_refused(add, rule, line):

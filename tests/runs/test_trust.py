@@ -142,7 +142,7 @@ def test_a_damaged_manifest_is_refused_and_a_missing_one_told_of(stopped):
 def test_a_change_is_shown_and_refused_unless_asked_for(stopped, originals):
     with pytest.raises(InputError, match="compute.chunk_tokens 1024 -> 512.*--allow-change compute.chunk_tokens"):
         train(stopped, "--compute.chunk_tokens", "512")
-    with pytest.raises(InputError, match="--allow-change training.learning_rate: no setting that may change"):
+    with pytest.raises(InputError, match="--allow-change training.learning_rate: it may not change within a run"):
         train(stopped, "--training.learning_rate", "0.1", allowed=["training.learning_rate"])
     saved = newest(stopped)
     assert train(stopped, "--compute.chunk_tokens", "512", allowed=["compute.chunk_tokens"]) == 0

@@ -19,12 +19,12 @@ class Antisymmetric(Topology):
             raise ValueError(f"mean_degree is {self.mean_degree}: it must be below the state size, {state_size}")
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        """Draws which pairs of units are joined, and the weight v ~ N(0, 1) one way; the other way it is -v.
+        """Draws the connected pairs of units, and a weight v ~ N(0, 1) for one direction; the other has -v.
 
-        The paper's V is dense and uniform; here it is sparse and normal, as W_rec is in every topology [ours].
+        The paper's V is dense and uniform; here it is sparse and normal, like W_rec in other topologies [ours].
         """
         first, second = bernoulli_positions(state_size, state_size, self.mean_degree / (state_size - 1), rng)
-        above = first < second  # Half of what was drawn: each pair has been drawn both ways.
+        above = first < second  # one position of each pair
         first, second = first[above].astype(np.int64), second[above].astype(np.int64)
         value = rng.standard_normal(len(first), dtype=np.float32)
         flat = np.concatenate([first * state_size + second, second * state_size + first])

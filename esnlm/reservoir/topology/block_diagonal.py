@@ -1,4 +1,4 @@
-"""Groups of units that do not feed each other."""
+"""Groups of units without connections between groups."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from esnlm.settings import Count, Positive, settings
 
 @settings
 class BlockDiagonal(Topology):
-    """Equal blocks along the diagonal, each of them Erdos-Renyi."""
+    """Equal blocks along the diagonal, each an Erdos-Renyi graph."""
 
     kind: str = "block_diagonal"
-    blocks: Count = 8  # groups, all of one size, so that they divide the state size
+    blocks: Count = 8  # number of blocks of equal size; it must divide the state size
     mean_degree: Positive = 32.0  # mean nonzeros per row and column of a block
 
     def check(self, state_size: int) -> None:

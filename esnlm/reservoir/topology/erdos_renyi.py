@@ -11,9 +11,9 @@ from esnlm.settings import settings
 
 @settings
 class ErdosRenyi(Topology):
-    """Every connection is there with the same probability, independently (Ueda et al. 2025a, section 2.1).
+    """Each connection exists with the same probability, independently of the others (Ueda et al. 2025a, section 2.1).
 
-    The probability is the reservoir's own connectivity.
+    The probability is the connectivity of the reservoir.
     """
 
     kind: str = "erdos_renyi"
@@ -24,7 +24,7 @@ class ErdosRenyi(Topology):
         return Connections(*bernoulli_positions(state_size, state_size, density, rng))
 
     def dense(self, state_size: int, density: float, rng: np.random.Generator) -> np.ndarray:
-        # Positions of a dense matrix would take twice its memory.
+        # Drawing positions would take twice the memory of the dense matrix.
         return dense_bernoulli_gaussian(state_size, state_size, density, rng)
 
     def entries(self, state_size: int, density: float) -> float:

@@ -1,4 +1,4 @@
-"""A random graph in which every unit is fed by the same number of units."""
+"""A random graph in which all units receive input from the same number of units."""
 
 import numpy as np
 
@@ -9,22 +9,22 @@ from esnlm.settings import Count, settings
 
 @settings
 class FixedInDegree(Topology):
-    """Every unit is fed by exactly `degree` units. Every set of that many is equally likely."""
+    """Every unit receives input from exactly `degree` units, a set drawn uniformly at random."""
 
     kind: str = "fixed_in_degree"
-    degree: Count = 32  # nonzeros a row
+    degree: Count = 32  # nonzeros per row
 
     def check(self, state_size: int) -> None:
         if self.degree > state_size:
             raise ValueError(f"degree is {self.degree}: it must be at most the state size, {state_size}")
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        """Draws what a row lacks with replacement and drops repetitions, until no row lacks anything.
+        """Draws missing columns with replacement and drops repetitions until every row is complete.
 
-        No step tells one column from another, so neither does the result.
+        Every step treats all columns alike, so every set of columns is equally likely.
         """
         size = state_size
-        # The columns of a row are drawn, or where they are more than half of all, those that it leaves out.
+        # Draw the columns of a row or, if they are more than half of all, the columns that it leaves out.
         drawn = min(self.degree, size - self.degree)
         flat, lacking = np.empty(0, np.int64), np.full(size, drawn)
         while lacking.any():

@@ -1,4 +1,4 @@
-"""A topology that is a function: from a number of units to the matrix of who feeds whom."""
+"""A topology made from a function that returns W_rec for a number of units."""
 
 import dataclasses
 import inspect
@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable)
 
 
 class FunctionTopology(Topology):
-    """What a registered function is to a reservoir. The fields of a subclass are the function's further arguments."""
+    """The topology of a registered function. The fields of a subclass are the function's further arguments."""
 
     kind = ""
     function: ClassVar[Callable]
@@ -32,20 +32,20 @@ class FunctionTopology(Topology):
     def entries(self, state_size: int, density: float) -> float:
         return _entries(self, state_size)
 
-    def __reduce__(self) -> tuple:  # no module has the class: a pickle names the function as a configuration does
+    def __reduce__(self) -> tuple:  # The class is in no module, so a pickle names the function like a configuration.
         return _find, (self.kind, {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]})
 
 
 def topology(function: Function) -> Function:
-    """Registers a topology under the function's own name, so that a configuration can name it. It is a decorator.
+    """Decorator that registers a topology under the function's own name, for use in configurations.
 
     Args:
-        function: (state_size, rng, ...) -> the matrix before it is scaled to the spectral radius, (N, N), an array of NumPy
-            or a matrix of SciPy. Entry (i, j) is the weight from unit j to unit i. `rng` is a numpy.random.Generator, and
-            all that may be drawn from. Further arguments with defaults are settings of the topology.
+        function: (state_size, rng, ...) -> the matrix before scaling to the spectral radius, (N, N), of NumPy or SciPy.
+            Entry (i, j) is the weight from unit j to unit i. `rng`, a numpy.random.Generator, must be the only source
+            of randomness. Further arguments need defaults and become settings of the topology.
 
     Raises:
-        InputError: the name is that of a topology of the package, or a further argument has no default, or one that can change,
+        InputError: the package has a topology of this name, or a further argument has no default, or a mutable default
             such as a list.
 
     Example:
@@ -58,7 +58,7 @@ def topology(function: Function) -> Function:
 
 
 def register(name: str, function: Callable) -> type[Topology]:
-    """Makes a topology of a function and registers it under a name."""
+    """Makes a topology from a function and registers it under a name."""
     known = TOPOLOGIES.get(name)
     if known is not None and not issubclass(known, FunctionTopology):
         raise InputError(f"topology {name}: esnlm has one of this name; choose another name")
@@ -84,5 +84,5 @@ def _find(name: str, settings: dict[str, Any]) -> Topology:
 
 @lru_cache(maxsize=64)
 def _entries(topology: FunctionTopology, state_size: int) -> float:
-    """Returns the nonzeros of one draw: nothing else can know them."""
+    """Returns the nonzeros of one draw, since the function does not tell them."""
     return len(topology.connect(state_size, 0.0, np.random.default_rng(0)).row)

@@ -1,4 +1,4 @@
-"""A matrix that was given and not drawn: what the run of a reservoir of one's own says of its W_rec."""
+"""The topology that a run records if its W_rec was given as a matrix and not drawn."""
 
 import numpy as np
 
@@ -9,15 +9,15 @@ from esnlm.settings import Natural, settings
 
 @settings
 class Given(Topology):
-    """W_rec was given in Python (docs/library.md). It lies in the folder `frozen/` of the run, and no seed draws it."""
+    """W_rec was given as a matrix in Python (docs/library.md). The run stores it in `frozen/`; no seed redraws it."""
 
     kind: str = "given"
-    nonzeros: Natural = 0  # of W_rec
+    nonzeros: Natural = 0  # number of nonzeros of W_rec
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         raise InputError(
-            "model.reservoir.topology.kind is given: W_rec was given in Python and no seed draws it again; choose another"
-            " kind, or restore the run with its folder frozen/"
+            "model.reservoir.topology.kind is given: W_rec was given in Python and cannot be drawn from a seed; choose"
+            " another kind, or restore the run with its folder frozen/"
         )
 
     def entries(self, state_size: int, density: float) -> float:

@@ -14,7 +14,7 @@ class Orthogonal(Topology):
     """A sparse matrix with W W^T = I; degree 1 is a permutation with random signs."""
 
     kind: str = "orthogonal"
-    degree: Count = 32  # nonzeros a row, a power of 2
+    degree: Count = 32  # nonzeros per row, a power of 2
 
     spectral_radius: ClassVar[float | None] = 1.0
 
@@ -28,8 +28,8 @@ class Orthogonal(Topology):
         """Draws W = G_L ... G_2 G_1 P with L = log2(degree), for which W W^T = I to float32.
 
         P is a permutation with random signs. Each G pairs all rows at random (an odd one stays out) and rotates each
-        pair by an angle ~ U(0, 2 pi), a Givens rotation. A layer doubles the nonzeros of a row, so rows have `degree`
-        of them, save less than a share of degree^2 / (2 N) in which paths meet.
+        pair by an angle ~ U(0, 2 pi), a Givens rotation. Each G doubles the nonzeros of a row, so rows have `degree` of
+        them, except a share below degree^2 / (2 N), in which paths meet.
         """
         rows = np.arange(state_size)
         shape = state_size, state_size
@@ -49,7 +49,7 @@ class Orthogonal(Topology):
         return Connections(row.astype(np.int32), w.indices.astype(np.int32), w.data.astype(np.float32))
 
     def entries(self, state_size: int, density: float) -> float:
-        row = 1.0  # entries; of two rows that are rotated, row (row - 1) / (N - 1) stand in the same columns
+        row = 1.0  # entries; two rotated rows share row (row - 1) / (N - 1) columns
         for _ in range(self.degree.bit_length() - 1):
             paired = state_size // 2 * 2 / state_size
             row += paired * (row - row * (row - 1) / (state_size - 1))

@@ -12,10 +12,10 @@ from esnlm.settings import Count, settings
 
 @settings
 class ScaleFree(Topology):
-    """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). An edge goes both ways."""
+    """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). Edges go both ways."""
 
     kind: str = "scale_free"
-    edges: Count = 16  # edges that a joining unit brings; the mean degree is about twice that [m]
+    edges: Count = 16  # edges added with each joining unit; the mean degree is about twice this number [m]
 
     def check(self, state_size: int) -> None:
         if self.edges >= state_size:
@@ -24,10 +24,10 @@ class ScaleFree(Topology):
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.
 
-        A unit draws the others by their degree until so many differ. This is the graph of networkx.barabasi_albert_graph.
+        A unit draws units by degree until `edges` of them differ, as in networkx.barabasi_albert_graph.
         """
         coin = random.Random(int(rng.integers(2**63)))
-        # The ends of all edges: a unit stands here as often as its degree says.
+        # The ends of all edges: each unit occurs as often as its degree.
         ends = [0] * self.edges + list(range(1, self.edges + 1))
         for unit in range(self.edges + 1, state_size):
             chosen: set[int] = set()

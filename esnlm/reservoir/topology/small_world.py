@@ -11,10 +11,10 @@ from esnlm.settings import Count, Fraction, settings
 
 @settings
 class SmallWorld(Topology):
-    """A ring lattice with some of its edges rewired (Watts and Strogatz 1998). An edge goes both ways."""
+    """A ring lattice with some of its edges rewired (Watts and Strogatz 1998). Edges go both ways."""
 
     kind: str = "small_world"
-    degree: Count = 32  # neighbours on the lattice, an even number [k]
+    degree: Count = 32  # neighbours of each unit on the lattice, an even number [k]
     rewiring: Fraction = 0.1  # probability that an edge is rewired [beta]
 
     def check(self, state_size: int) -> None:
@@ -24,9 +24,8 @@ class SmallWorld(Topology):
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Links every unit with its degree / 2 nearest on either side of a ring, then rewires edges.
 
-        Edge by edge, nearest neighbours first, the far end moves with probability `rewiring`. It moves to a unit that
-        is drawn uniformly from those that the near end has no edge with. This is the graph of
-        networkx.watts_strogatz_graph.
+        Edge by edge, nearest neighbours first, the far end moves with probability `rewiring` to a unit drawn uniformly
+        from those without an edge to the near end. This is the graph of networkx.watts_strogatz_graph.
         """
         size = state_size
         unit = np.arange(size)
@@ -34,7 +33,7 @@ class SmallWorld(Topology):
         far = np.concatenate([(unit + distance) % size for distance in range(1, self.degree // 2 + 1)])
         edges = set((np.minimum(near, far) * size + np.maximum(near, far)).tolist())
         degrees = [self.degree] * size
-        coin = random.Random(int(rng.integers(2**63)))  # for one number at a time a tenth of NumPy's time
+        coin = random.Random(int(rng.integers(2**63)))  # ten times as fast as NumPy for one number at a time
         for edge in np.flatnonzero(rng.random(len(near)) < self.rewiring).tolist():
             u, v = int(near[edge]), int(far[edge])
             if degrees[u] == size - 1:  # no unit is left to move to
