@@ -223,9 +223,8 @@ class Model:
         given = cell, steps, self.buffer(width, BY_DEVICE), first_token, None
         matrices = self.config.recurrence.matrices
         is_dense = self.compute.kernel == "dense"
-        matrix = sum(
-            m.copies * (4 * m.size**2 if is_dense else 8 * m.nonzeros) for m in matrices
-        )  # a value and an index
+        # An entry of a sparse matrix is a value and an index.
+        matrix = sum(m.copies * (4 * m.size**2 if is_dense else 8 * m.nonzeros) for m in matrices)
         least = 3 * 4 * slots * width + matrix  # states are read and written, and so are features
         if mesh is None:
             return recurrence.run.trace(*given, rate=0.0), least

@@ -45,6 +45,7 @@ from esnlm.training.learning_rate import learning_rates
 from esnlm.training.loop import optimizer_of
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import Updates
+from esnlm.workflows.train import has_large_arrays
 
 if measure.torch is not None:
     import peers
@@ -193,7 +194,7 @@ class Family:
         count: int,
     ):
         training, config = experiment.training, experiment.model
-        measure.set_up(one_heap=not config.ahead_size)  # as `esnlm train` has it
+        measure.set_up(one_heap=has_large_arrays(experiment, vocab_size))  # as in `esnlm train`
         compute = choose_compute(experiment.compute, config, jax.default_backend())
         compute = dataclasses.replace(compute, window_tokens=window_tokens)
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)

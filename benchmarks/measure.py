@@ -285,7 +285,7 @@ def set_up(one_heap: bool = False) -> None:
     """Gives torch as many threads as JAX, and all contenders the allocator of esnlm's commands.
 
     Args:
-        one_heap: one heap for all threads, as in `esnlm train` for an LSTM, and for PyTorch, whose gradients come from
+        one_heap: one heap for all threads, as in `esnlm train` with large arrays, and for PyTorch, whose gradients come from
             other threads.
     """
     keep_freed_memory()

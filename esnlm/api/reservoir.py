@@ -353,7 +353,7 @@ class Reservoir:
         blank = np.zeros((self.state_size, inputs.shape[2]))
         states = [blank] * self.settings.layers if start is None else list(start)
         outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
-        with nullcontext() if self._is_built_in else jax.enable_x64(True):
+        with nullcontext() if self._is_built_in else jax.enable_x64(True):  # Registered functions are JAX's.
             seen = [output(state) for (_, output, _, _), state in zip(self._on_host, states, strict=True)]
             for t, below in enumerate(inputs):
                 for i, (step, output, w_rec, w_in) in enumerate(self._on_host):

@@ -100,9 +100,8 @@ class FeatureStream:
         shares = self._shares([len(sentence) for sentence in sentences], in_order=prefix_tree)
         laid: list[Layout] = []
         for share in shares:
-            read = (
-                share if len(share) else [0]
-            )  # A device without a share reads a sentence whose features are not used.
+            # A device without a share reads a sentence whose features are not used.
+            read = share if len(share) else [0]
             own, slots = [sentences[s] for s in read], self._slots_for(len(sentences))
             if prefix_tree:
                 laid.append(layouts.as_prefix_tree(own, slots))

@@ -61,8 +61,9 @@ def train_run(
     Raises:
         InputError: the data, the configuration or the run directory is not usable.
     """
-    if ends_process and _has_large_arrays(experiment):
-        share_one_heap()
+    with contextlib.suppress(InputError):  # opening the data raises it again
+        if ends_process and has_large_arrays(experiment, experiment.data.size().vocab_size):
+            share_one_heap()
     settings = flatten(as_dict(experiment)) | {"--allow-change": allowed, "--profile": traced}
     group.require_same({name: str(value) for name, value in settings.items()})
 
@@ -83,13 +84,9 @@ def train_run(
     return status
 
 
-def _has_large_arrays(experiment: Experiment) -> bool:
+def has_large_arrays(experiment: Experiment, vocab_size: int) -> bool:
     """Returns whether updates allocate arrays above LARGE bytes, such as logits, or differentiate through time."""
-    if not experiment.model.ahead_size:
-        return True
-    with contextlib.suppress(InputError):  # opening the data raises it again
-        return 4 * experiment.compute.chunk_tokens * experiment.data.size().vocab_size > LARGE
-    return False
+    return not experiment.model.ahead_size or 4 * experiment.compute.chunk_tokens * vocab_size > LARGE
 
 
 def _train_run(

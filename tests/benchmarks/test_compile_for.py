@@ -57,7 +57,9 @@ def test_an_update_for_a_gpu(models, settings, most, tmp_path):
 
 @pytest.mark.nightly
 def test_eight_gpus_exchange_neither_matrices_nor_moments(tmp_path):
-    for name, found in compiled(tmp_path, "--target", "h100:1x8x1", "--only", "ESN|deep").items():
+    programs = compiled(tmp_path, "--target", "h100:1x8x1", "--only", "ESN|deep")
+    assert {"ESN 4,096, update", "deep readout, update"} < programs.keys()
+    for name, found in programs.items():
         # W_rec has 1 MB at N = 4,096, what a device has of B's moments 13 MB; the text of an update has less than 0.1 MB.
         assert found["largest gathered MB"] < 0.1, name
 
