@@ -119,6 +119,9 @@ class Experiment:
             raise ValueError("run is empty: name a run directory, as in --run runs/small")
         if self.seed > LARGEST_SEED:
             raise ValueError(f"seed is {self.seed}: it must be at most {LARGEST_SEED}")
+        if self.data.document_piece is not None and (isinstance(self.training, Fitter) or self.model.longest):
+            has_no = self.training.kind if isinstance(self.training, Fitter) else self.model.title
+            raise ValueError(f"data.context is document: {has_no} carries no state; choose sentence")
         if isinstance(self.training, Fitter):
             self._check_regression(self.training)
         if self.compute.state_precision != "float32" and not hasattr(self.model, "reservoir"):

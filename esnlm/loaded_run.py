@@ -121,7 +121,8 @@ class Run:
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
         """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
-        `text` is a token store or its folder, or a list of sentences. Raises InputError if a store is missing, is
+        `text` is a token store or its folder, or a list of sentences. A run with data.context document carries its
+        state over the sentences of a document; a list is one document. Raises InputError if a store is missing, is
         damaged or has another tokenizer.
         """
         if isinstance(text, str | Path):
@@ -134,7 +135,8 @@ class Run:
             if progress:
                 bar.show(tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total)
 
-        found = of_model(self._stream, self._readout, store, self.config.compute, on_progress)
+        by_document = self.config.data.document_piece is not None
+        found = of_model(self._stream, self._readout, store, self.config.compute, on_progress, by_document)
         assert found is not None  # `on_progress` never stops it early
         self._warn_of_undefined([-found.nats], of="the text")
         return found

@@ -22,13 +22,16 @@ class TokenHistory(ArrayCell):
     def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.concatenate([x, state[:-1]])
 
-    def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
-        """Returns the last tokens after each token, (T, K, B), from `embed`'s results, (T, 1, B), and positions (T, B).
+    def through_time(self, x: jax.Array, positions: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the last state and all outputs, (T, K, B), as ThroughTime describes (features/recurrence.py).
 
         They are shifts of the tokens, so no loop over time is needed.
         """
-        shifts = [jnp.where(positions >= k, jnp.roll(x[:, 0], k, axis=0), 0) for k in range(self.output_size)]
-        return jnp.stack(shifts, axis=1)
+        steps, count = len(x), self.output_size
+        tokens = jnp.concatenate([start[::-1], x[:, 0]])  # (K + T, B)
+        shifts = [jnp.where(positions >= k, tokens[count - k : count - k + steps], 0) for k in range(count)]
+        outputs = jnp.stack(shifts, axis=1)
+        return outputs[-1], outputs
 
 
 def ids_of(features: jax.Array) -> jax.Array:

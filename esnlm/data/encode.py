@@ -17,7 +17,7 @@ import numpy as np
 
 from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore, token_dtype
-from esnlm.data.text_files import read_chunks, split_lines
+from esnlm.data.text_files import read_chunks
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.data.tokenizer_json import well_formed
 from esnlm.errors import InputError
@@ -33,6 +33,8 @@ class Encoded(NamedTuple):
     lengths: np.ndarray  # (sentences,) int64, counting BOS and EOS, before the cut
     words: np.ndarray  # (sentences,) int64, after the cut
     bytes: np.ndarray  # (sentences,) int64, after the cut
+    documents: np.ndarray  # (sentences,) int64, the number of empty lines before each sentence
+    empty_lines: int  # in all
 
 
 def chunk_encoder(
@@ -44,17 +46,20 @@ def chunk_encoder(
 ) -> Callable[[str], Encoded]:
     """Returns a function from a chunk of text to its encoded sentences.
 
-    Without Punkt's parameters, each line is a sentence; with `across_lines`, sentences may contain line ends.
+    Without Punkt's parameters, each line is a sentence; with `across_lines`, sentences may contain line ends, and the
+    chunk has one document. Otherwise empty lines separate documents.
     Lengths count BOS and EOS: shorter sentences have no ids in the result, longer ones are cut.
     """
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
     no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
 
     def encode(text: str) -> Encoded:
-        pieces = [text.strip()] if across_lines else split_lines(text)
-        sentences = [sentence for piece in pieces for sentence in split(piece)]
+        lines = [text] if across_lines else text.removesuffix("\n").split("\n")
+        pieces = [line.strip() for line in lines]
+        sentences = [(sentence, i) for i, piece in enumerate(pieces) if piece for sentence in split(piece)]
+        empty = np.cumsum([not piece for piece in pieces])
         tokens, lengths, words, sizes = [no_ids], [], [], []
-        for sentence in sentences:
+        for sentence, _ in sentences:
             ids = tokenizer.encode(sentence)
             lengths.append(len(ids) + 2)
             covered = sentence.encode()
@@ -66,7 +71,9 @@ def chunk_encoder(
             sizes.append(len(covered))
             if len(ids) + 2 >= min_length:
                 tokens += bos, np.array(ids, np.uint32), eos
-        return Encoded(np.concatenate(tokens), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
+        documents = empty[np.array([i for _, i in sentences], int)]
+        counts = [np.array(values, np.int64) for values in (lengths, words, sizes)]
+        return Encoded(np.concatenate(tokens), counts[0], counts[1], counts[2], documents, int(empty[-1]))
 
     return encode
 
@@ -118,13 +125,14 @@ def _encode_here(text: str) -> Encoded:
 def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file with one sentence per line as a token store in memory. Reads the file once.
 
-    Strips white space at both ends of lines and skips blank lines. Keeps all sentences whole, whatever their length.
+    Strips white space at both ends of lines. Blank lines separate documents. Keeps all sentences whole, whatever their
+    length.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    chunks = [encode(text) for text in read_chunks(file)]
-    if not any(len(chunk.lengths) for chunk in chunks):
+    encoded = encode("".join(read_chunks(file)))
+    if not len(encoded.lengths):
         raise InputError(f"{file}: no sentence: the file is empty or all white space")
-    return _store(file, tokenizer, Encoded(*map(np.concatenate, zip(*chunks, strict=True))))
+    return _store(file, tokenizer, encoded)
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
@@ -142,7 +150,7 @@ def write_sentences(
 ) -> TokenStore:
     """Writes a token store of unchanged sentences. Raises InputError if there are none, or the folder is in use."""
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
-        writer.append(*_encode_list(sentences, tokenizer))
+        writer.append(*_encode_list(sentences, tokenizer)[:-1])
         return writer.finish(sentence_rule=rule)
 
 
@@ -153,7 +161,8 @@ def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
     tokens = np.array([i for each in ids for i in (tokenizer.bos, *each, tokenizer.eos)], np.uint32)
     words = [len(sentence.split()) for sentence in sentences]
     sizes = [len(well_formed(sentence).encode()) for sentence in sentences]
-    return Encoded(tokens, np.array([len(each) + 2 for each in ids]), np.array(words), np.array(sizes))
+    lengths = np.array([len(each) + 2 for each in ids])
+    return Encoded(tokens, lengths, np.array(words), np.array(sizes), np.zeros_like(lengths), 0)  # one document
 
 
 def _store(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
@@ -161,4 +170,4 @@ def _store(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
     stored = encoded.tokens.astype(token_dtype(tokenizer.vocab_size))
     manifest = {"tokenizer": described, "sha256": {"tokens.bin": hashlib.sha256(stored.tobytes()).hexdigest()}}
     offsets = np.append(0, np.cumsum(encoded.lengths))
-    return TokenStore(name, manifest, encoded.tokens, offsets, encoded.words, encoded.bytes)
+    return TokenStore(name, manifest, encoded.tokens, offsets, encoded.words, encoded.bytes, encoded.documents)

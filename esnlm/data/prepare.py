@@ -48,6 +48,8 @@ def prepare(
 ) -> TokenStore:
     """Makes the token store `out` from raw text in UTF-8. A sentence never crosses the end of a document.
 
+    Documents are records of JSON lines, Parquet and datasets, and the parts of plain text between empty lines.
+
     Args:
         inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes identify compressed
             files, JSON lines and Parquet (see text_files.py).
@@ -102,14 +104,18 @@ def prepare(
     workers = workers or min(cores, math.ceil(size / WORTH_A_WORKER))
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
         encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
+        document, previous = 0, 0  # the number of the document at hand, and the source read before
         for i, encoded in encode_in_order(read(), workers, *encoder):
             give_back_freed_memory()  # takes a millisecond and keeps the heap small
             if words_left[i] <= 0:
                 continue  # the share of this source is full; the chunk was already in progress
+            document, previous = document + (i != previous), i
             encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
             kept = encoded.lengths >= min_length
             lengths = np.minimum(encoded.lengths[kept], max_length)
-            writer.append(encoded.tokens[: lengths.sum()], lengths, encoded.words[kept], encoded.bytes[kept])
+            counts = encoded.words[kept], encoded.bytes[kept], document + encoded.documents[kept]
+            writer.append(encoded.tokens[: lengths.sum()], lengths, *counts)
+            document += encoded.empty_lines
             dropped += int(np.sum(~kept))
             cut += int(np.sum(encoded.lengths > max_length))
             left_out += int(np.sum(np.maximum(encoded.lengths - max_length, 0)))
@@ -134,8 +140,8 @@ def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded
     words = np.cumsum(np.where(encoded.lengths >= min_length, encoded.words, 0))
     count = min(len(words), 1 + int(np.searchsorted(words, left)))
     taken = int(words[count - 1]) if count else 0
-    rest = (array[:count] for array in encoded[1:])
-    return Encoded(encoded.tokens, *rest), left - taken
+    first = {name: getattr(encoded, name)[:count] for name in ("lengths", "words", "bytes", "documents")}
+    return encoded._replace(**first), left - taken
 
 
 def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float, list[float]]:

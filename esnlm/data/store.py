@@ -5,8 +5,9 @@ tokens.bin      the ids of all sentences with BOS and EOS, end to end: little-en
 offsets.npy     (sentences + 1,) int64: sentence i is tokens[offsets[i] : offsets[i + 1]]
 words.npy       (sentences,) uint32: words of each sentence's text, split at white space
 bytes.npy       (sentences,) uint32: bytes of each sentence's text in UTF-8
+documents.npy   (sentences,) uint32: the document of each sentence, a number that never falls
 tokenizer/      the saved tokenizer
-manifest.json   counts, tokenizer, values from the maker of the store, and the sha256 of the four files above and of
+manifest.json   counts, tokenizer, values from the maker of the store, and the sha256 of the five files above and of
                 itself (without that entry)
 """
 
@@ -29,8 +30,8 @@ from esnlm.io.atomic import NewFolder, writing
 from esnlm.io.remote import is_url, store_copy
 from esnlm.io.sealed_folder import file_sha256
 
-FORMAT = {"format": "esnlm token store", "version": 1}
-ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
+FORMAT = {"format": "esnlm token store", "version": 2}
+ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4", "documents.npy": "<u4"}
 NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # all entries of a store
 AGAIN = "prepare the store again"
 
@@ -45,6 +46,7 @@ class TokenStore:
     offsets: np.ndarray = field(repr=False)  # (sentences + 1,)
     words: np.ndarray = field(repr=False)  # (sentences,)
     bytes: np.ndarray = field(repr=False)  # (sentences,)
+    documents: np.ndarray = field(repr=False)  # (sentences,), the number of each sentence's document
 
     def __len__(self) -> int:
         return len(self.words)
@@ -110,7 +112,7 @@ class StoreWriter(NewFolder):
     """Writes a token store to `folder`, completely or not at all.
 
         with StoreWriter(folder, tokenizer) as writer:
-            writer.append(tokens, lengths, words, bytes)      # any number of times
+            writer.append(tokens, lengths, words, bytes, documents)      # any number of times
             store = writer.finish(sources=...)
 
     `finish` renames a hidden folder to `folder`; without `finish`, it is removed. Raises InputError if `folder` is not
@@ -132,12 +134,14 @@ class StoreWriter(NewFolder):
             self._file.close()
         super().__exit__(*exception)
 
-    def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
-        """Adds n sentences: their ids end to end with BOS and EOS, and the tokens, words and bytes of each, (n,)."""
+    def append(
+        self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike, documents: ArrayLike
+    ) -> None:
+        """Adds n sentences: their ids end to end with BOS and EOS, and the tokens, words, bytes and document of each."""
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
         with writing(self.folder):
             self._file.write(tokens.astype(self._dtype).tobytes())
-        for name, values in zip(ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes), strict=True):
+        for name, values in zip(ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes, documents), strict=True):
             self._parts[name].append(np.asarray(values).astype(ARRAYS[name]))
         self._tokens += len(tokens)
 

@@ -9,6 +9,7 @@ import gzip
 import importlib
 import json
 import lzma
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 FIELD = "text"  # default field of a record with the text
 STANDARD_INPUT = Path("-")  # can be read only once
+EMPTY_LINES = re.compile(r"\n\s*\n")  # within a document, where they only separate paragraphs
 
 
 def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
@@ -71,7 +73,7 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
             text.encode()
         except UnicodeEncodeError:
             raise InputError(f"{where}: has an unpaired surrogate, which is not valid text") from None
-        group.append(_one_line_end(text))
+        group.append(EMPTY_LINES.sub("\n", _one_line_end(text)))
         size += len(group[-1])
         if size > CHUNK:
             yield "\n\n".join([*group, ""])

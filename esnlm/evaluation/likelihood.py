@@ -13,7 +13,8 @@ import numpy as np
 from esnlm.compute import ResolvedCompute
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
-from esnlm.features.stream import SentenceFeatures
+from esnlm.features.lanes import whole_documents
+from esnlm.features.stream import DocumentFeatures, SentenceFeatures
 from esnlm.models.ngrams import NgramModel
 
 BLOCK_TOKENS = 1 << 20  # scored at a time by an n-gram model; bounds the memory for long texts
@@ -68,15 +69,22 @@ def of_model(
     text: TokenStore,
     compute: ResolvedCompute,
     on_progress: Callable[[float, int], bool | None] = lambda nats, tokens: None,
+    by_document: bool = False,
 ) -> Likelihood | None:
-    """Measures a model on a text, one window of features at a time.
+    """Measures a model on a text, one window of features at a time. `by_document` carries the state over sentences.
 
     `on_progress` is called after each window with the nats and tokens so far. If it returns True, measuring stops and
     the result is None.
     """
     nats, eos_nats, tokens = 0.0, 0.0, 0
-    sizes = compute.window_tokens, compute.chunk_tokens
-    for window in scoring.total_nll(stream, readout, text, compute.precision, *sizes):
+    settings = compute.precision, compute.window_tokens, compute.chunk_tokens
+    if by_document:
+        assert isinstance(stream, DocumentFeatures), "`Experiment` accepts documents for models with a state only"
+        lanes = whole_documents(text, most=compute.batch_slots)
+        windows = scoring.document_nll(stream, readout, lanes, *settings)
+    else:
+        windows = scoring.total_nll(stream, readout, text, *settings)
+    for window in windows:
         nats, eos_nats, tokens = nats + window.nats, eos_nats + window.eos_nats, tokens + window.tokens
         if on_progress(nats, tokens):
             return None

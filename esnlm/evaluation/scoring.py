@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.features.stream import SentenceFeatures
+from esnlm.features.lanes import Lanes
+from esnlm.features.stream import DocumentFeatures, SentenceFeatures
 from esnlm.ops import xla
 from esnlm.parallel.mesh import fetch
 from esnlm.readout import linear
@@ -47,11 +48,29 @@ def total_nll(
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        by_sentence = _collect(_launch(params, buffer, rows, window, precision, chunk, _pair_log_probs))
+        targets = [sentence[1:] for sentence in window]
+        by_sentence = _collect(_launch(params, buffer, rows, targets, precision, chunk, _pair_log_probs))
         del buffer  # before the next one is made
         log_probs = np.concatenate(by_sentence)
         eos_nats = -float(np.sum([sentence[-1] for sentence in by_sentence], dtype=np.float64))
         yield WindowNll(-float(log_probs.sum(dtype=np.float64)), len(log_probs), eos_nats)
+
+
+def document_nll(
+    stream: DocumentFeatures, params: dict, lanes: Lanes, precision: str, window_tokens: int, chunk: int
+) -> Iterator[WindowNll]:
+    """Does the same as `total_nll` for documents, whose state is carried from one sentence to the next."""
+    state = stream.cell.initial_state(len(lanes.sizes))
+    for pieces in lanes.windows(window_tokens):
+        state, buffer, rows = stream.read_on(pieces, state)
+        targets = pieces.predictions()[1]
+        if not len(targets):
+            continue
+        (log_probs,) = _collect(_launch(params, buffer, [rows], [targets], precision, chunk, _pair_log_probs))
+        del buffer
+        ends = pieces.left[pieces.left > 0] == 1  # the target is EOS
+        sums = (-float(part.sum(dtype=np.float64)) for part in (log_probs, log_probs[ends]))
+        yield WindowNll(next(sums), len(targets), next(sums))
 
 
 def token_log_probs(
@@ -94,7 +113,8 @@ def token_log_probs(
         if block is not None:
             ids = [np.array(key, np.int32) for key in block]
             buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-            launched = block, _launch(params, buffer, rows, ids, precision, chunk, score)
+            targets = [sequence[1:] for sequence in ids]
+            launched = block, _launch(params, buffer, rows, targets, precision, chunk, score)
             del buffer
         if previous is not None:
             found |= zip(previous[0], _collect(previous[1]), strict=True)
@@ -131,21 +151,21 @@ def _launch(
     params: dict,
     buffer: jax.Array,
     rows: list[np.ndarray],
-    sequences: list[np.ndarray],
+    targets: list[np.ndarray],
     precision: str,
     chunk: int,
     score: Callable[..., jax.Array],
 ) -> _Launched:
-    """Starts the readout of the predictions of sequences (T,), without waiting for it.
+    """Starts the readout of the predictions of sequences, without waiting for it.
 
-    The features before each predicted token are in the sequence's `rows` (T - 1,) of the buffer. Sequences that share
-    rows and predicted tokens share their computation. `score` computes one chunk.
+    The features before each target are in the sequence's `rows` of the buffer. Sequences that share rows and targets
+    share their computation. `score` computes one chunk.
     """
     # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 become
     # 3 * 2**32 + 7; `>> 32` gives 3, `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts pairs by row.
-    packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate([sequence[1:] for sequence in sequences])
+    packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate(targets)
     pairs, place = np.unique(packed, return_inverse=True)
-    targets = pairs & 0xFFFFFFFF
+    predicted = pairs & 0xFFFFFFFF
     distinct, sources = np.unique(pairs >> 32, return_inverse=True)  # (R,) rows; (P,) the row of each pair
     chunks = []
     size = _chunk_size(len(distinct), chunk)
@@ -157,10 +177,10 @@ def _launch(
         padded = (
             _pad(distinct[first : first + size], size),
             _pad(sources[here] - first, width),
-            _pad(targets[here], width),
+            _pad(predicted[here], width),
         )
         chunks.append((score(params, buffer, *padded, precision), real))
-    return _Launched(chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1])
+    return _Launched(chunks, place, np.cumsum([len(each) for each in targets])[:-1])
 
 
 def _chunk_size(rows: int, chunk: int) -> int:

@@ -110,6 +110,17 @@ def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int
     return Layout(tokens, starts, None, first_rows.astype(np.int32), steps, skipped + int(running.sum()), rows)
 
 
+def equal_shares(lengths: np.ndarray | list[int], count: int) -> list[np.ndarray]:
+    """Divides items into shares of nearly equal length: longest first, each to the shortest share. Returns indices."""
+    queue = [(0, share) for share in range(count)]
+    shares: list[list[int]] = [[] for _ in range(count)]
+    for item in np.argsort([-length for length in lengths], kind="stable"):
+        load, share = queue[0]
+        shares[share].append(int(item))
+        heapq.heapreplace(queue, (load + lengths[item], share))
+    return [np.array(share, np.int64) for share in shares]
+
+
 def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
     """Lays up to `slots` sentences out as a tree of their distinct prefixes, with one slot per node at each depth."""
     steps = max(len(sentence) for sentence in sentences)

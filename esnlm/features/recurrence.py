@@ -92,15 +92,28 @@ class ArrayCell(nnx.Module):
 class ThroughTime(Protocol):
     """A cell with a gradient through time that is faster than autodiff's (features/through_time.py)."""
 
-    def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
-        """Returns all outputs, (T, F, B), from the results of `embed`, with T in front, and the positions (T, B)."""
+    def through_time(self, x: Any, positions: jax.Array, start: State) -> tuple[State, jax.Array]:
+        """Returns the last state and all outputs, (T, F, B).
+
+        Args:
+            x: the results of `embed`, with T in front.
+            positions: (T, B), of each token in its sentence; 0 resets the state.
+            start: the state before the first token.
+        """
 
 
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
 def run(
-    cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any = None, key: Any = None, rate: float = 0.0
-) -> jax.Array:
-    """Runs slots of tokens, writes each output into its row of a packed buffer, and returns the buffer.
+    cell: Cell,
+    steps: Steps,
+    buffer: jax.Array,
+    first_token: Any = None,
+    key: Any = None,
+    state: State | None = None,
+    *,
+    rate: float = 0.0,
+) -> tuple[State, jax.Array]:
+    """Runs slots of tokens, writes each output into its row of a packed buffer, and returns the last state and the buffer.
 
     Args:
         cell: ready for the device. Cells with the same structure share one compiled program.
@@ -109,6 +122,7 @@ def run(
         first_token: () int32, the first token of all sentences, left out of `steps`. It is read once, its output is row
             0, and sentences start from the state after it. It needs `starts`, and no dropout.
         key: dropout key of the epoch; see features/dropout.py.
+        state: the state of the slots before `steps`; None: the initial one.
         rate: dropout rate; 0: no dropout.
     """
     tokens, starts, parents, first_rows, count, corpus_positions = steps
@@ -132,7 +146,9 @@ def run(
         output = xla.laid_out(cell.output(state).T)  # (B, F)
         return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
 
-    return lax.fori_loop(0, count, advance, (cell.initial_state(tokens.shape[1]), buffer))[1]
+    if state is None:
+        state = cell.initial_state(tokens.shape[1])
+    return lax.fori_loop(0, count, advance, (state, buffer))
 
 
 @partial(jax.jit, static_argnames=("mesh", "rate"), donate_argnames="buffer")
@@ -146,15 +162,22 @@ def run_on_mesh(
     """
 
     def here(cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:
-        return run(cell, jax.tree.map(lambda part: part[0], steps), buffer, first_token, key, rate)
+        return run(cell, jax.tree.map(lambda part: part[0], steps), buffer, first_token, key, rate=rate)[1]
 
     specs = EVERYWHERE, BY_DEVICE, BY_DEVICE, EVERYWHERE, EVERYWHERE
     divided = jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=BY_DEVICE, check_vma=False)
     return divided(cell, steps, buffer, first_token, key)
 
 
-def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-    """Returns all outputs of sentences that follow each other in slots, (T, B, F), with gradients for the cell."""
+def unroll(
+    cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None, start: State | None = None
+) -> tuple[State, jax.Array]:
+    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, B, F), with gradients.
+
+    `start` is the state before the first token; None: the initial one.
+    """
+    if start is None:
+        start = cell.initial_state(tokens.shape[1])
     # All tokens at once, since jax.vmap would make a gradient of the cell's matrix for each time step (ops/matmul.py).
     every = cell.embed(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (units, T B)
 
@@ -163,22 +186,24 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
 
     x = jax.tree.map(by_step, every)
     if isinstance(cell, ThroughTime):
-        return cell.through_time(x, positions).mT
+        end, outputs = cell.through_time(x, positions, start)
+        return end, outputs.mT
 
     def advance(state: State, x: Any) -> tuple[State, jax.Array]:
         state = cell.advance(state, x)
         return state, cell.output(state)
 
-    return scan_sentences(advance, cell.initial_state(tokens.shape[1]), x, positions).mT
+    end, outputs = scan_sentences(advance, start, x, positions)
+    return end, outputs.mT
 
 
 def scan_sentences(
     advance: Callable[[State, Any], tuple[State, jax.Array]], start: State, x: Any, positions: jax.Array
-) -> jax.Array:
-    """Returns all outputs of sentences that follow each other in slots, (T, F, B)."""
+) -> tuple[State, jax.Array]:
+    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, F, B)."""
 
     def step(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
         x, position = inputs
         return advance(jax.tree.map(lambda part: jnp.where(position == 0, 0.0, part), state), x)
 
-    return lax.scan(step, start, (x, positions))[1]
+    return lax.scan(step, start, (x, positions))

@@ -1,8 +1,7 @@
 """Features of many sentences at once, without a gradient, packed into the rows of a buffer."""
 
-import heapq
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +9,16 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from esnlm.compute import backend
+from esnlm.errors import InputError
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
+from esnlm.features.lanes import Pieces
 from esnlm.features.layout import Layout, Steps
-from esnlm.features.recurrence import BY_DEVICE, Cell
+from esnlm.features.recurrence import BY_DEVICE, Cell, State
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 
+ONE_DEVICE = "data.context is document: this runs on one device only; set compute.mesh to {data: 1}"
 FEWEST_CPU_SLOTS = 16  # An AVX-512 register holds 16 float32 numbers, so fewer slots save little.
 
 
@@ -28,6 +30,16 @@ class SentenceFeatures(Protocol):
 
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Returns (buffer, rows) as FeatureStream.read does."""
+
+
+@runtime_checkable
+class DocumentFeatures(SentenceFeatures, Protocol):
+    """Also carries the state of a recurrence over the sentences of documents."""
+
+    cell: Cell
+
+    def read_on(self, pieces: Pieces, state: State) -> tuple[State, jax.Array, np.ndarray]:
+        """Returns (state, buffer, rows) as FeatureStream.read_on does."""
 
 
 class LaidOut(NamedTuple):
@@ -107,8 +119,7 @@ class FeatureStream:
                 laid.append(layouts.as_prefix_tree(own, slots))
             else:
                 laid.append(layouts.in_sequence(own, slots, int(first_token is not None)))
-        longest = max(layout.steps for layout in laid)
-        padded = max(128, 1 << (longest - 1).bit_length())  # few sizes, so few compilations
+        padded = _padded(max(layout.steps for layout in laid))
         own_rows = self._own_rows(max(layout.total for layout in laid), full)
         by_device: list[Steps] = []
         rows = [np.empty(0, np.int32)] * len(sentences)
@@ -122,6 +133,22 @@ class FeatureStream:
         steps = by_device[0] if self.mesh is None else jax.tree.map(lambda *parts: np.stack(parts), *by_device)
         return LaidOut(steps, first_token, self.dropout if drops else 0.0, own_rows * self.devices, rows)
 
+    def read_on(self, pieces: Pieces, state: State) -> tuple[State, jax.Array, np.ndarray]:
+        """Reads pieces of documents, without dropout.
+
+        Returns (state, buffer, rows): the state after them, and the features before the i-th of `pieces.predictions()`
+        are buffer[rows[i]].
+        """
+        state, buffer = self.run_on(self.lay_out_pieces(pieces), state)
+        return state, buffer, pieces.predictions()[0]
+
+    def lay_out_pieces(self, pieces: Pieces, full: bool = False, drops: bool = False) -> LaidOut:
+        """Does the host's part of reading pieces of documents. The lanes are the slots."""
+        total = int(pieces.running.sum())
+        layout = Layout(pieces.tokens, pieces.depths == 0, None, pieces.first_rows, len(pieces.tokens), total, [])
+        steps = layout.padded(_padded(layout.steps), pieces.corpus_positions if drops and self.dropout else None)
+        return LaidOut(steps, None, self.dropout if drops else 0.0, self._own_rows(total, full), [])
+
     def run(self, laid_out: LaidOut, key: jax.Array | None = None, reuse: bool = False) -> jax.Array:
         """Does the device's part of `read`: it dispatches the computation and returns the buffer without waiting.
 
@@ -130,19 +157,27 @@ class FeatureStream:
             key: dropout key of the epoch.
             reuse: overwrite the buffer of the last such call, if it has the right size and is no longer in use.
         """
+        return self.run_on(laid_out, None, key, reuse)[1]
+
+    def run_on(
+        self, laid_out: LaidOut, state: State | None, key: jax.Array | None = None, reuse: bool = False
+    ) -> tuple[State, jax.Array]:
+        """Does the same from a state of the slots (None: the initial one). Also returns the state after the last step."""
         steps, first_token, rate, size, _ = laid_out
         kept = self._buffer if reuse else None
         buffer = kept if kept is not None and len(kept) == size else self._zeros(size)
         key = key if rate else None
         if self.mesh is None:
-            buffer = recurrence.run(self.cell, steps, buffer, first_token, key, rate)
+            state, buffer = recurrence.run(self.cell, steps, buffer, first_token, key, state, rate=rate)
+        elif state is not None:
+            raise InputError(ONE_DEVICE)
         else:
             mesh = self.mesh
             steps = jax.tree.map(lambda array: meshes.place(array, mesh, BY_DEVICE), steps)
             buffer = recurrence.run_on_mesh(self.cell, steps, buffer, first_token, key, mesh, rate)
         if reuse:
             self._buffer = buffer
-        return buffer
+        return state, buffer
 
     def _own_rows(self, needed: int, full: bool) -> int:
         """Returns the number of rows in a device's part of a buffer, with spare ones for its last time steps."""
@@ -163,13 +198,7 @@ class FeatureStream:
         """Returns the indices of each device's sentences: neighbours, or about equal numbers of tokens."""
         if self.devices == 1 or in_order:
             return np.array_split(np.arange(len(lengths)), self.devices)
-        queue = [(0, device) for device in range(self.devices)]
-        shares: list[list[int]] = [[] for _ in range(self.devices)]
-        for s in np.argsort([-length for length in lengths], kind="stable"):  # longest first, to the shortest share
-            load, device = queue[0]
-            shares[device].append(int(s))
-            heapq.heapreplace(queue, (load + lengths[s], device))
-        return [np.array(share, np.int64) for share in shares]
+        return layouts.equal_shares(lengths, self.devices)
 
     def _slots_for(self, sentences: int) -> int:
         """Returns the number of slots for some sentences. On a CPU it is small, since empty slots cost time, too.
@@ -181,6 +210,10 @@ class FeatureStream:
             return self.own_slots
         fits = 1 << (sentences - 1).bit_length()  # few sizes, so few compilations
         return min(self.own_slots, max(FEWEST_CPU_SLOTS, fits))
+
+
+def _padded(steps: int) -> int:
+    return max(128, 1 << (steps - 1).bit_length())  # few sizes, so few compilations
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -27,14 +27,16 @@ Advance = Callable[[Product, State, jax.Array], tuple[State, jax.Array]]
 @partial(jax.custom_vjp, nondiff_argnums=(0, 5))
 def outputs(
     advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
-) -> jax.Array:
-    """Returns all outputs of sentences that follow each other in slots, (T, H, B), differentiable once, in w and x.
+) -> tuple[State, jax.Array]:
+    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, H, B).
+
+    It can be differentiated once, in w and x; the last state has no gradient.
 
     Args:
         advance: (product with W, state, input (G, B)) -> (next state, its output h' (H, B)). It must use the input only
             as x + W h, h being the last output, or zeros at the start of a sentence, and read no other trained array.
         w: (G, H), the matrix W.
-        start: the state before the first token: zeros.
+        start: the state before the first token. Its first array is the last output.
         x: (T, G, B).
         positions: (T, B) int32, position of each token in its sentence; 0 resets the state.
         precision: of the products (ops/matmul.py).
@@ -44,21 +46,25 @@ def outputs(
 
 def _scan(
     advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
-) -> jax.Array:
+) -> tuple[State, jax.Array]:
     return scan_sentences(partial(advance, partial(_times, precision, w, w.T)), start, x, positions)
 
 
 def _forward(
     advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
-) -> tuple[jax.Array, Any]:
-    h, back = jax.vjp(lambda x: _scan(advance, w, start, x, positions, precision), x)
-    return h, (back, h, positions)
+) -> tuple[tuple[State, jax.Array], Any]:
+    def scan(x: jax.Array) -> tuple[jax.Array, State]:
+        end, h = _scan(advance, w, start, x, positions, precision)
+        return h, end
+
+    h, back, end = jax.vjp(scan, x, has_aux=True)
+    return (end, h), (back, jax.tree.leaves(start)[0], h, positions)
 
 
-def _backward(advance: Advance, precision: str, kept: Any, dh: jax.Array) -> tuple[Any, ...]:
-    back, h, positions = kept
-    (dx,) = back(dh)
-    last = jnp.concatenate([jnp.zeros_like(h[:1]), h[:-1]])
+def _backward(advance: Advance, precision: str, kept: Any, given: tuple[State, jax.Array]) -> tuple[Any, ...]:
+    back, before, h, positions = kept
+    (dx,) = back(given[1])
+    last = jnp.concatenate([before[None], h[:-1]])
     last = jnp.where(positions[:, None] == 0, 0.0, last)  # (T, H, B)
     dw = matmul(_by_unit(dx), _by_unit(last), (1, 1), precision)
     return dw, None, dx, None

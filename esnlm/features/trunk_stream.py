@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from esnlm.features.lanes import Pieces
+from esnlm.features.recurrence import State
 from esnlm.features.stream import FeatureStream
 from esnlm.parallel.placement import Placement
 
@@ -23,10 +25,20 @@ class TrunkStream:
     def __init__(self, ahead: FeatureStream, trunk: Callable[[dict, jax.Array], jax.Array], params: dict) -> None:
         self.ahead, self.trunk, self.params, self.slots = ahead, trunk, params, ahead.slots
         self.placement: Placement | None = ahead.placement
+        self.cell = ahead.cell
 
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Computes the features after each token of each sentence: (buffer, rows) as FeatureStream.read returns them."""
-        buffer, rows = self.ahead.read(sentences, prefix_tree)
+        return self._above(*self.ahead.read(sentences, prefix_tree))
+
+    def read_on(self, pieces: Pieces, state: State) -> tuple[State, jax.Array, np.ndarray]:
+        """Reads pieces of documents: (state, buffer, rows) as FeatureStream.read_on returns them."""
+        state, buffer, rows = self.ahead.read_on(pieces, state)
+        found, (rows,) = self._above(buffer, [rows])
+        return state, found, rows
+
+    def _above(self, buffer: jax.Array, rows: list[np.ndarray]) -> tuple[jax.Array, list[np.ndarray]]:
+        """Returns the features above those of a buffer, and their rows."""
         devices = self.ahead.devices
         own = len(buffer) // devices  # rows of each device
         used = 1 + max(int((each % own).max()) for each in rows)

@@ -19,7 +19,7 @@ from esnlm.compute import Recurrence, ResolvedCompute
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
-from esnlm.features.recurrence import Cell
+from esnlm.features.recurrence import Cell, State
 from esnlm.features.stream import FeatureStream, SentenceFeatures
 from esnlm.features.trunk_stream import TrunkStream
 from esnlm.parallel.placement import Placement
@@ -239,12 +239,17 @@ class RecurrentModel(LanguageModel):
         return self.cell.output(state)
 
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+        return self.read_on(batch, key, None)[1]
+
+    def read_on(self, batch: PackedBatch, key: jax.Array | None, state: State | None) -> tuple[State, jax.Array]:
+        """Does the same from a state of the slots (None: the initial one). Also returns the state after the last token."""
         cell, keep = self.cell, None
         if key is not None and self.config.dropout > 0:
             keys = dropout.token_keys(key, batch.corpus_positions)
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
-        ahead = recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
-        return ahead if self.trunk is None else self.trunk(self.params, ahead)
+        state, outputs = recurrence.unroll(cell, batch.tokens, batch.positions, keep, state)
+        ahead = outputs.reshape(-1, cell.output_size)
+        return state, ahead if self.trunk is None else self.trunk(self.params, ahead)
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:

@@ -125,7 +125,7 @@ class Lstm(RecurrentModel):
     mask_size = output_size
 
     def initial_state(self, slots: int, length: int | None = None) -> State:
-        return _zeros(self.output_size, slots)
+        return (jnp.zeros((self.output_size, slots), jnp.float32),) * 2
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """Returns W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
@@ -136,9 +136,8 @@ class Lstm(RecurrentModel):
     def advance(self, state: State, x: jax.Array) -> State:
         return _advance(lambda h: matmul(self.w_hh[...], h, (1, 0), self.precision), state, x)[0]
 
-    def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
-        """Returns h after each token, (T, H, B), from the results of `embed`, (T, 4 H, B), and the positions (T, B)."""
-        start = _zeros(self.output_size, x.shape[2])  # not `initial_state`, which holds more in a subclass
+    def through_time(self, x: jax.Array, positions: jax.Array, start: State) -> tuple[State, jax.Array]:
+        """Returns the last state, and h after each token, (T, H, B); x is (T, 4 H, B). See features/recurrence.py."""
         return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -175,11 +174,12 @@ class LstmWithNgrams(Lstm):
     def advance(self, state: Any, x: Any) -> Any:
         return super().advance(state[0], x[0]), self.history.advance(state[1], x[1])
 
-    def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
-        """Returns z after each token, (T, H, B), from the results of `embed`, with T in front, and positions (T, B)."""
-        history = self.history.through_time(x[1], positions)  # (T, K, B)
+    def through_time(self, x: Any, positions: jax.Array, start: Any) -> tuple[Any, jax.Array]:
+        """Returns the last state, and z after each token, (T, H, B). See features/recurrence.py."""
+        last_tokens, history = self.history.through_time(x[1], positions, start[1])  # (T, K, B)
         added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)  # (T B, H)
-        return super().through_time(x[0], positions) + added.reshape(*positions.shape, -1).mT
+        end, h = super().through_time(x[0], positions, start[0])
+        return (end, last_tokens), h + added.reshape(*positions.shape, -1).mT
 
     def output(self, state: Any) -> jax.Array:
         (h, _), history = state
@@ -189,11 +189,6 @@ class LstmWithNgrams(Lstm):
 def embedding_scale(config: LstmConfig) -> float:
     """Returns the factor on embeddings: a tied one begins with entries of about 1 / sqrt H, others with about 1."""
     return config.width**0.5 if config.tied else 1.0
-
-
-def _zeros(units: int, slots: int) -> State:
-    """Returns h and c before any token."""
-    return (jnp.zeros((units, slots), jnp.float32),) * 2
 
 
 def _advance(recurrent: through_time.Product, state: State, x: jax.Array) -> tuple[State, jax.Array]:

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from esnlm.config import ResolvedExperiment, TrainingConfig
 from esnlm.data.store import TokenStore
+from esnlm.features.lanes import Lanes, Pieces, equal_lanes
 from esnlm.rng import Stream, generator
 
 Array = Any  # a NumPy array, or a traced array inside a compiled function
@@ -58,6 +60,58 @@ def _draw(sentences: int, seed: int, epoch: int, batch_size: int, order: str) ->
     return np.split(found, range(batch_size, sentences, batch_size))
 
 
+@dataclass(frozen=True)
+class DocumentPlan(EpochPlan):
+    """One pass over documents in `batch_size` lanes. Each update takes the next piece of every lane."""
+
+    piece: int  # tokens of each lane in an update
+
+    @property
+    def lanes(self) -> Lanes:
+        """The lanes. They are made on demand, to save memory."""
+        return _lanes(*self.drawn_from)
+
+    @property
+    def updates(self) -> list[np.ndarray]:
+        """The numbers of the sentences that end in each update."""
+        lanes = self.lanes
+        update = lanes.last_steps() // self.piece  # (S,)
+        by_update = np.argsort(update, kind="stable")
+        edges = np.searchsorted(update[by_update], np.arange(1, len(self.predictions)))
+        return np.split(lanes.order[by_update], edges)
+
+
+def plan_documents(
+    store: TokenStore, seed: int, epoch: int, batch_size: int, piece: int, window_tokens: int, order: str = "shuffled"
+) -> DocumentPlan:
+    """Cuts documents into lanes and updates: shuffled anew in each epoch, or in the order of the corpus."""
+    drawn_from = store, seed, epoch, batch_size, order
+    lanes = _lanes(*drawn_from)
+    firsts = np.arange(0, lanes.steps, piece)[:, None]  # (updates, 1)
+    tokens = np.clip(lanes.sizes - firsts, 0, piece).sum(axis=1)
+    ends = np.bincount(lanes.last_steps() // piece, minlength=len(firsts))  # After a sentence nothing is predicted.
+    return DocumentPlan(drawn_from, tokens - ends, split_windows(tokens, window_tokens), piece)
+
+
+@lru_cache(maxsize=1)
+def _lanes(store: TokenStore, seed: int, epoch: int, count: int, order: str) -> Lanes:
+    documents = np.arange(1 + int((np.diff(store.documents.astype(np.int64)) != 0).sum()))
+    if order != "corpus":
+        documents = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(documents)
+    return equal_lanes(store, documents, count)
+
+
+def plan_of(experiment: ResolvedExperiment, store: TokenStore, epoch: int) -> EpochPlan:
+    """Returns the plan of an epoch of a run by gradients."""
+    training, piece = experiment.training, experiment.data.document_piece
+    assert isinstance(training, TrainingConfig)
+    given = experiment.seed, epoch, training.batch_size
+    window, order = experiment.compute.window_tokens, training.order
+    if piece is None:
+        return plan_epoch(store.lengths, *given, window, order)
+    return plan_documents(store, *given, piece, window, order)
+
+
 def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:
     """Cuts a sequence into windows of consecutive items: as many as fit into window_tokens, and at least one.
 
@@ -93,6 +147,12 @@ def read_sentences(store: TokenStore, numbers: np.ndarray) -> Sentences:
     tokens = [store.sentence(s) for s in numbers]
     corpus_positions = [np.arange(store.offsets[s], store.offsets[s + 1] - 1).astype(np.uint32) for s in numbers]
     return Sentences([sentence[:-1] for sentence in tokens], [sentence[1:] for sentence in tokens], corpus_positions)
+
+
+def of_pieces(pieces: Pieces) -> Sentences:
+    """Returns all predictions of pieces, in the order of time, as if they were one sentence."""
+    is_predicted = pieces.left > 0
+    return Sentences(*([array[is_predicted]] for array in (pieces.tokens, pieces.targets, pieces.corpus_positions)))
 
 
 def split_update(whole: Sentences, most: int) -> list[Sentences]:

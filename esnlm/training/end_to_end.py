@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from flax import nnx
 
 from esnlm.compute import backend
+from esnlm.errors import InputError
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch, pack_batch, packed_steps
-from esnlm.features.stream import SentenceFeatures
-from esnlm.models.base import LanguageModel, merge
+from esnlm.features.recurrence import State
+from esnlm.features.stream import ONE_DEVICE, SentenceFeatures
+from esnlm.models.base import LanguageModel, RecurrentModel, merge
 from esnlm.parallel.placement import Placement
 from esnlm.training import batches, update
-from esnlm.training.batches import PackedTargets, Sentences
+from esnlm.training.batches import DocumentPlan, PackedTargets, Sentences
 from esnlm.training.update import Outcome, Updates
 
 # Minimum slots of a batch, if they fit: smaller batches at the end of an epoch are padded to this and compiled once.
@@ -36,22 +39,43 @@ class EndToEndUpdates(Updates):
     def __init__(self, *, model: LanguageModel, placement: Placement, **others: Any) -> None:
         self.graphdef, *(_, frozen) = nnx.split(model, nnx.Param, ...)
 
-        def own(params: dict, frozen: nnx.State, batch: PackedBatch, packed: PackedTargets, key: Any) -> tuple:
-            return loss_and_gradient(self.graphdef, frozen, params, batch, packed, key, placement)
+        def own(params: dict, frozen: nnx.State, *given: Any) -> tuple:
+            return loss_and_gradient(self.graphdef, frozen, params, *given, placement=placement)
 
         super().__init__(model=model, placement=placement, loss_and_gradient=own, **others)
+        if isinstance(plan := self.epochs[0], DocumentPlan):
+            assert isinstance(model, RecurrentModel), "`Experiment` accepts documents for models with a state only"
+            if placement.mesh is not None:
+                raise InputError(ONE_DEVICE)
+            self.carried = model.cell.initial_state(len(plan.lanes.sizes))
         self.frozen = placement.everywhere(frozen)
         self.slots_multiple = SLOTS_MULTIPLE.get(backend(), 8)
         self.row_sizes = ROW_SIZES_A_DOUBLING.get(backend(), 2)
 
     def load(self, number: int, window: range) -> None:
         self.key = dropout.epoch_key(self.seed, number) if self.dropout else None
-        self.window = [self.epochs[number].updates[u] for u in window]
+        self.plan, self.loaded = self.epochs[number], window
+        self.window = [] if isinstance(self.plan, DocumentPlan) else [self.plan.updates[u] for u in window]
 
     def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
+        if isinstance(self.plan, DocumentPlan):
+            return self._run_on(params, optimizer_state, self.plan, self.loaded.start + u)
         whole = batches.read_sentences(self.store, self.window[u])
         # Gradient and step are two programs, even for one part: in one program XLA rounds the gradient differently.
         return self.in_parts(params, optimizer_state, self._parts(whole))
+
+    def _run_on(
+        self, params: dict, optimizer_state: optax.OptState, plan: DocumentPlan, u: int
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs update u of an epoch on the next pieces of documents. The gradient ends where the pieces begin."""
+        pieces = plan.lanes.read(u * plan.piece, (u + 1) * plan.piece)
+        batch = PackedBatch(pieces.tokens, pieces.depths, pieces.corpus_positions)
+        update, rows = batches.of_pieces(pieces), np.flatnonzero(pieces.left > 0)
+        size = batches.bucket_size(len(rows), per_doubling=self.row_sizes)
+        packed = batches.pack_targets(update, [rows], size, predictions=len(rows))
+        (loss, self.carried), gradient = self._gradient(params, self.frozen, batch, packed, self.key, self.carried)
+        params, state, self.going, outcome = self._step(params, optimizer_state, self.going, loss, gradient, self.rates)
+        return params, state, outcome
 
     def _parts(self, whole: Sentences) -> Iterator[tuple]:
         for part in batches.split_update(whole, self.compute.chunk_tokens):
@@ -80,18 +104,25 @@ def loss_and_gradient(
     batch: PackedBatch,
     packed: PackedTargets,
     key: jax.Array | None,
+    carried: State | None = None,
+    *,
     placement: Placement | None = None,
-) -> tuple[jax.Array, dict]:
-    """Returns the loss of packed targets in nats, and its gradient with respect to all trained arrays."""
+) -> tuple[Any, dict]:
+    """Returns the loss of packed targets in nats, and its gradient with respect to all trained arrays.
 
-    def loss(params: dict) -> jax.Array:
+    With the state `carried` over from earlier pieces of documents, it returns ((loss, the state after these), gradient).
+    """
+
+    def loss(params: dict) -> Any:
         model = merge(graphdef, params, frozen)
-        features = model(batch, key)[packed.rows]  # (C, F)
+        after, features = (None, model(batch, key)) if carried is None else model.read_on(batch, key, carried)
+        features = features[packed.rows]  # (C, F)
         readout = model.readout_arrays(params)
         if placement is not None:
             # Each device computes the features of its own slots, and needs all features for its rows of W.
             features, readout = placement.replicated(features), placement.masked(readout)
         seen = update.drop_output(features, packed.corpus_positions, key, model.output_dropout)
-        return update.packed_nll(readout, seen, packed, model.precision)
+        found = update.packed_nll(readout, seen, packed, model.precision)
+        return found if carried is None else (found, after)
 
-    return jax.value_and_grad(loss)(params)
+    return jax.value_and_grad(loss, has_aux=carried is not None)(params)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+from flax import serialization
 
 from esnlm.config import ResolvedExperiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
@@ -28,7 +29,7 @@ from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.log import TrainingLog
-from esnlm.training.plan import count_updates, require_memory
+from esnlm.training.plan import require_memory
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.profile import Profile
 from esnlm.training.readout_regression import ReadoutRegression
@@ -107,19 +108,18 @@ class Training:
         stops = training.on_nonfinite == "stop"
 
         # 1. Resume. The seed decides the sentences of every update, so the state's step gives the position in the run.
-        given = training.batch_size, compute.window_tokens, training.order
-        epochs = [batches.plan_epoch(text.lengths, experiment.seed, epoch, *given) for epoch in range(training.epochs)]
+        epochs = [batches.plan_of(experiment, text, epoch) for epoch in range(training.epochs)]
         words = np.concatenate([_words_of_updates(text, epoch) for epoch in epochs])
         for line in not_reached(training, words):
             warn(line)
         schedule = Schedule(
-            len(epochs[0].updates),
+            len(epochs[0].predictions),
             training.log_every,
             training.checkpoint_every,
             permanent=steps_at_words(words, training.checkpoint_words),
             validate_every=training.validate_every,
         )
-        updates_in_all = count_updates(training, len(text))
+        updates_in_all = sum(len(epoch.predictions) for epoch in epochs)
         make: Callable[..., Updates] = PrecomputedUpdates if model.config.ahead_size else EndToEndUpdates
         updates = make(
             model=model,
@@ -132,6 +132,8 @@ class Training:
             on_nonfinite=training.on_nonfinite,
             placement=placement_of(model.config, compute, vocab_size),
         )
+        if state.carried is not None:
+            updates.carried = serialization.from_state_dict(updates.carried, state.carried)
 
         def validate() -> Likelihood | None:
             params = state.evaluated
@@ -175,6 +177,7 @@ class Training:
 
             # 3. Update: dispatched to the device without waiting.
             state.params, state.optimizer, outcome = updates.run(state.params, state.optimizer, u - window.start)
+            state.carried = updates.carried
             state.tokens += int(epochs[number].predictions[u])
             state.words += int(words[state.step])
             state.step += 1
@@ -217,7 +220,8 @@ class Training:
             progress.show(tokens, f"validation  NLL {nats / tokens:.3f}", final=tokens == progress.total)
             return bool(self.interruption)
 
-        return likelihood.of_model(stream, readout, store, self.experiment.compute, on_progress)
+        by_document = self.experiment.data.document_piece is not None
+        return likelihood.of_model(stream, readout, store, self.experiment.compute, on_progress, by_document)
 
     def _is_measured(self, validation: Likelihood | None) -> bool:
         """Returns whether a validation was completed and not interrupted."""
@@ -237,7 +241,7 @@ def _remaining(epochs: list[batches.EpochPlan], step: int) -> Iterator[tuple[int
         for window in epoch.windows:
             for u in range(max(window.start, step - before), window.stop):
                 yield number, window, u
-        before += len(epoch.updates)
+        before += len(epoch.predictions)
 
 
 def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:

@@ -45,8 +45,9 @@ def show(experiment: Experiment) -> int:
         readout, named = {"readout": training.description}, training.kind
     else:
         named = {"adamw": "AdamW", "sgd": "SGD"}[training.optimizer]
-        updates = count_updates(training, corpus.sentences)
-        readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {named}"}
+        updates, piece = count_updates(experiment, *corpus[:2]), experiment.data.document_piece
+        of = "sentences" if piece is None else f"pieces of {piece} tokens"
+        readout = {"updates": f"{updates:,} of {training.batch_size} {of}, by {named}"}
     parts = {f"trained with {named}" if name == "trained" else name: size for name, size in needed._asdict().items()}
     said = "at least"
     # The activations of a transformer or a regression are not estimated.
@@ -174,11 +175,17 @@ def _bytes(size: float) -> str:
 # ---- updates ----
 
 
-def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
+def count_updates(experiment: Experiment, sentences: int, predicted_tokens: int) -> int:
     """Returns the updates of a whole run; 0 for a regression."""
-    return training.epochs * updates_per_epoch(training, sentences) if isinstance(training, TrainingConfig) else 0
+    if not isinstance(experiment.training, TrainingConfig):
+        return 0
+    return experiment.training.epochs * updates_per_epoch(experiment, sentences, predicted_tokens)
 
 
-def updates_per_epoch(training: TrainingConfig, sentences: int) -> int:
+def updates_per_epoch(experiment: Experiment, sentences: int, predicted_tokens: int) -> int:
     """Returns the updates of one pass over the training text."""
-    return math.ceil(sentences / training.batch_size)
+    training, piece = experiment.training, experiment.data.document_piece
+    assert isinstance(training, TrainingConfig)
+    if piece is None:
+        return math.ceil(sentences / training.batch_size)
+    return math.ceil(math.ceil((sentences + predicted_tokens) / training.batch_size) / piece)

@@ -4,6 +4,8 @@ This is for models that train only a readout, or a readout and a trunk below it.
 another thread reads and lays out the sentences of the next: otherwise a GPU would wait about as long as it computes.
 """
 
+import dataclasses
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -11,6 +13,7 @@ from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import optax
 
 from esnlm.compute import backend
@@ -19,14 +22,14 @@ from esnlm.features.stream import FeatureStream, LaidOut
 from esnlm.features.trunk_stream import TrunkStream
 from esnlm.models.base import LanguageModel, RecurrentModel
 from esnlm.training import batches, update
-from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
+from esnlm.training.batches import DocumentPlan, EpochPlan, PackedTargets, Sentences
 from esnlm.training.update import Outcome, Updates
 
 
 class Window(NamedTuple):
     """A window on the host, ready for the device."""
 
-    updates: list[Sentences]
+    updates: list[Sentences]  # empty for pieces of documents
     packed: list[PackedTargets]  # the targets of each update
     laid_out: LaidOut | None  # None: the only update of the window is split into parts
 
@@ -42,6 +45,9 @@ class PrecomputedUpdates(Updates):
     def __init__(
         self, *, epochs: list[EpochPlan], model: LanguageModel, reads_ahead: bool = True, **others: Any
     ) -> None:
+        lanes = len(epochs[0].lanes.sizes) if isinstance(epochs[0], DocumentPlan) else 0  # 0: no documents
+        if lanes:
+            others["compute"] = dataclasses.replace(others["compute"], batch_slots=lanes)
         compute, store, rate = others["compute"], others["store"], model.config.dropout
         assert isinstance(model, RecurrentModel), "only a recurrence can be computed ahead"
         self.trunk = model.trunk
@@ -57,8 +63,11 @@ class PrecomputedUpdates(Updates):
         self.window_tokens: int = compute.window_tokens
         self.stream, self.frozen = model.stream_ahead(compute, self.placement), model.frozen_readout_arrays
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a prepared store
-        shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
-        self.shapes = batches.update_shapes(epochs, self.window_tokens, shares_first_row, backend())
+        shares_first_row = not rate and not lanes and bool((first_tokens == first_tokens[0]).all())
+        most = sys.maxsize if lanes else self.window_tokens
+        self.shapes = batches.update_shapes(epochs, most, shares_first_row, backend())
+        if lanes:
+            self.carried = self.stream.cell.initial_state(lanes)
         places = [(number, window) for number, epoch in enumerate(epochs) for window in epoch.windows]
         self.following = {(number, window.start): after for (number, window), after in pairwise(places)}
         self.reader = ThreadPoolExecutor(1) if reads_ahead else None
@@ -69,6 +78,7 @@ class PrecomputedUpdates(Updates):
         self.key = dropout.epoch_key(self.seed, number)
         is_there = self.ahead is not None and self.ahead[0] == (number, window)
         self.window = self.ahead[1].result() if self.ahead is not None and is_there else self._read(number, window)
+        self.before = self.after = self.carried
         if self.window.laid_out is not None:
             self._compute(self.window.laid_out)
         after = self.following.get((number, window.start))
@@ -77,6 +87,7 @@ class PrecomputedUpdates(Updates):
             self.ahead = after, self.reader.submit(self._read, *after)
 
     def run(self, params: dict, optimizer_state: optax.OptState, u: int) -> tuple[dict, optax.OptState, Outcome]:
+        self.carried = self.after if u == len(self.window.packed) - 1 else self.before
         if self.window.laid_out is not None:
             return self.whole(params, optimizer_state, self._given(self.window.packed[u]))
         return self.in_parts(params, optimizer_state, self._parts(self.window.updates[u]))
@@ -98,17 +109,30 @@ class PrecomputedUpdates(Updates):
     def _compute(self, laid_out: LaidOut) -> None:
         """Dispatches sentences to the device, which overwrites the previous features."""
         self.features: jax.Array | None = None
-        self.features = self.placement.by_units(self.stream.run(laid_out, self.key, reuse=True))
+        self.after, features = self.stream.run_on(laid_out, self.before, self.key, reuse=True)
+        self.features = self.placement.by_units(features)
 
     def _read(self, number: int, window: range) -> Window:
         """Reads and lays out the sentences of a window. It changes no state, since it runs in another thread."""
-        updates = [batches.read_sentences(self.store, self.epochs[number].updates[u]) for u in window]
+        plan = self.epochs[number]
+        if isinstance(plan, DocumentPlan):
+            return self._read_pieces(plan, window)
+        updates = [batches.read_sentences(self.store, plan.updates[u]) for u in window]
         if len(updates) == 1 and updates[0].predictions() > self.window_tokens:
             return Window(updates, [], None)
         laid_out = self._lay_out(Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True))))
         rows = iter(laid_out.rows)  # one array per sentence of the window; each update takes the next ones
         packed = [batches.pack_update(some, list(islice(rows, len(some.inputs))), self.shapes) for some in updates]
         return Window(updates, packed, laid_out)
+
+    def _read_pieces(self, plan: DocumentPlan, window: range) -> Window:
+        pieces = plan.lanes.read(window.start * plan.piece, window.stop * plan.piece)
+        of_features, packed = pieces.predictions()[0], []
+        for first in range(0, len(pieces.tokens), plan.piece):
+            update = batches.of_pieces(pieces.cut(slice(first, first + plan.piece)))
+            rows, of_features = np.split(of_features, [update.predictions()])
+            packed.append(batches.pack_update(update, [rows], self.shapes))
+        return Window([], packed, self.stream.lay_out_pieces(pieces, full=True, drops=True))
 
     def _lay_out(self, sentences: Sentences) -> LaidOut:
         return self.stream.lay_out(sentences.inputs, corpus_positions=sentences.corpus_positions, full=True)

@@ -34,6 +34,7 @@ class State:
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
     accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
+    carried: Any = None  # state of the lanes of documents before the window or update to come; None: there are none
     placement: Placement | None = None  # of params and optimizer; None: as in a checkpoint
 
     # The counters, saved in the metadata of a checkpoint:
@@ -80,7 +81,7 @@ class State:
         return evaluated(self.params, self.optimizer)
 
 
-_ARRAYS = ("params", "optimizer", "accumulators", "placement")
+_ARRAYS = ("params", "optimizer", "accumulators", "carried", "placement")
 _COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in _ARRAYS]
 
 
@@ -145,7 +146,8 @@ def open_state(
         checkpoint.prune(directory.checkpoints, training.keep_checkpoints, counters.get("best_step"))
     average = {"average": arrays["average"]} if "average" in arrays else {}
     optimizer_state = placement.place(serialization.from_state_dict(fresh, arrays["optimizer"] | average))
-    return State(params=placement.place(arrays["params"]), optimizer=optimizer_state, placement=placement, **counters)
+    params, carried = placement.place(arrays["params"]), arrays.get("carried")
+    return State(params=params, optimizer=optimizer_state, carried=carried, placement=placement, **counters)
 
 
 def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
@@ -168,6 +170,8 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     if state.placement is not None:
         params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
     arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
+    if state.carried is not None:
+        arrays["carried"] = serialization.to_state_dict(state.carried)
     if isinstance(optimizer, Averaged):  # `esnlm.load` looks for it here, since it does not open the optimizer's state.
         arrays["average"] = arrays["optimizer"].pop("average")
     with group.written_by_first() as writes:

@@ -8,14 +8,14 @@ from typing import Any
 
 import jax
 
-from esnlm.config import ResolvedExperiment, TrainingConfig, hash_settings
+from esnlm.config import Experiment, ResolvedExperiment, TrainingConfig, hash_settings
 from esnlm.data.corpus import Corpus, fingerprints
+from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.models.base import Counts
 from esnlm.models.devices import mesh_of
 from esnlm.parallel import mesh as meshes
-from esnlm.regression.base import Fitter
 from esnlm.training.plan import updates_per_epoch
 from esnlm.training.state import State
 from esnlm.versions import version
@@ -39,7 +39,7 @@ def summarize(
     val_nll = validation.nll if validation else None
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
     diverged = stopped or has_diverged(train_nll, val_nll, vocab_size)
-    epochs, within = epochs_made(training, len(corpus.train), state.step)
+    epochs, within = epochs_made(experiment, corpus.train, state.step)
     found: dict[str, Any] = {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
@@ -84,11 +84,11 @@ def summarize(
     return found
 
 
-def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) -> tuple[int | float, str | None]:
+def epochs_made(experiment: Experiment, text: TokenStore, step: int) -> tuple[int | float, str | None]:
     """Returns the epochs of a run that ended at update `step`, and the basis of its train NLL if it is cut short."""
-    if not isinstance(training, TrainingConfig):
-        return training.epochs, None
-    length = updates_per_epoch(training, sentences)
+    if not isinstance(experiment.training, TrainingConfig):
+        return experiment.training.epochs, None
+    length = updates_per_epoch(experiment, len(text), len(text.tokens) - len(text))
     whole, more = divmod(step, length)
     if more == 0:
         return whole, None

@@ -222,6 +222,7 @@ class Updates(ABC):
         loss_and_gradient: Callable,
     ) -> None:
         self.placement, self.epochs = placement, epochs
+        self.carried: Any = None  # for documents, the state of the lanes before the window or update to come
         self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
         self.rates, self.going = placement.everywhere((jnp.asarray(rates), jnp.bool(True)))
         step = make_step(placement.hold(optimizer), on_nonfinite)

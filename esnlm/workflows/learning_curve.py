@@ -99,14 +99,6 @@ def measure_curve(
     return result
 
 
-def sentences_read(lengths: np.ndarray, training: TrainingConfig, seed: int, step: int) -> np.ndarray:
-    """Returns the ascending indices of the sentences that a run has read after `step` updates, given all `lengths`."""
-    if step * training.batch_size >= len(lengths):
-        return np.arange(len(lengths))
-    plan = batches.plan_epoch(lengths, seed, 0, training.batch_size, 1, training.order)
-    return np.sort(np.concatenate(plan.updates[:step]))
-
-
 def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
     """Returns the number of words read by each saved checkpoint, by step, ascending."""
     if not isinstance(run.config.training, TrainingConfig) or not run.config.data.has_corpus:
@@ -177,9 +169,8 @@ def _accuracies(tree: dict) -> dict:
 
 def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, NgramModel]:
     """Returns n-gram models of the text that the run has read after `step` updates, by name."""
-    training = run.config.training
-    assert isinstance(training, TrainingConfig)
-    read = _Sentences(text, sentences_read(text.lengths, training, run.config.seed, step))
+    numbers = np.concatenate(batches.plan_of(run.config, text, epoch=0).updates[:step])
+    read = _Sentences(text, np.sort(numbers))
     largest = WittenBellModel.fit(read, run.tokenizer.vocab_size, order)
     found: dict[str, NgramModel] = {"unigram": largest.unigram, "bigram": largest.lower(2)}
     return found if order == 2 else found | {f"{order}-gram": largest}

@@ -94,7 +94,7 @@ def test_a_store_of_another_tokenizer_is_refused(run, tmp_path):
     loaded, other = esnlm.load(run), esnlm.load(run).tokenizer
     other = type(other)("other", other.pattern, dict(list(other.ranks.items())[:-1]))
     with StoreWriter(tmp_path / "store", other) as writer:
-        writer.append(np.array([other.bos, 65, other.eos]), [3], [1], [1])
+        writer.append(np.array([other.bos, 65, other.eos]), [3], [1], [1], [0])
         writer.finish()
     with pytest.raises(InputError, match="was made with tokenizer other"):
         loaded.likelihood(tmp_path / "store")

@@ -86,6 +86,20 @@ def test_a_line_is_a_sentence(tmp_path, spelling):
     assert store.manifest["versions"].keys() == {"tiktoken"}
 
 
+@pytest.mark.parametrize("chunk", [1, 9, 1 << 20])
+def test_documents_end_at_empty_lines_and_with_a_file_or_record(tmp_path, spelling, monkeypatch, chunk):
+    monkeypatch.setattr(text_files, "CHUNK", chunk)
+    write(tmp_path / "a.txt", "one.\ntwo.\n\n \nx\n\nthree.\n")
+    write(tmp_path / "b.txt", "four.")
+    write(tmp_path / "c.jsonl", '{"text": "five.\\n\\nsix."}\n{"text": "seven."}\n')
+    sources = [tmp_path / name for name in ("a.txt", "b.txt", "c.jsonl")]
+    store = prepare(sources, tmp_path / "store", tokenizer=spelling, sentences="line", min_length=4)
+    assert texts(store) == ["one.", "two.", "three.", "four.", "five.", "six.", "seven."]
+    documents = store.documents.astype(int)
+    assert (np.diff(documents) > 0).tolist() == [False, True, True, True, False, True]
+    assert (np.diff(documents) >= 0).all()
+
+
 def test_short_sentences_are_dropped_and_long_ones_cut(tmp_path, spelling):
     # With one id a byte, a sentence of n bytes has n + 2 tokens.
     lines = ["abc", "abcd", "abcde", "ab cd ef", "ab cd ef g", "ab cdé", "ab cdeé"]

@@ -38,7 +38,7 @@ class Echoes(DataSource):
             ids = [[tokenizer.bos, *tokenizer.encode(" ".join([word] * 6)), tokenizer.eos] for word in words]
             lengths = [len(sentence) for sentence in ids]
             with StoreWriter(folder, tokenizer) as writer:
-                writer.append(np.concatenate(ids), lengths, [6] * len(ids), [17] * len(ids))
+                writer.append(np.concatenate(ids), lengths, [6] * len(ids), [17] * len(ids), [0] * len(ids))
                 writer.finish()
         return open_store(folder), None
 
@@ -97,7 +97,7 @@ def test_texts_that_two_versions_of_nltk_split_are_warned_of(tmp_path, directory
     words = word_tokenizer(["a"])
     for name, nltk in (("train", "3.9"), ("same", "3.9"), ("other", "3.10"), ("lines", None)):
         with StoreWriter(tmp_path / name, words) as writer:
-            writer.append([words.bos, 97, 98, words.eos], [4], [1], [2])
+            writer.append([words.bos, 97, 98, words.eos], [4], [1], [2], [0])
             writer.finish(versions={"tiktoken": "0.13"} | ({"nltk": nltk} if nltk else {}))
     for name in ("same", "lines", "other"):
         source = StoreData(train=str(tmp_path / "train"), validation=str(tmp_path / name))

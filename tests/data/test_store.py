@@ -15,12 +15,14 @@ TOKENIZER = word_tokenizer(["the", " cat", " dog", " sleeps"])
 EOS = TOKENIZER.eos  # 260
 SENTENCES = [[EOS, 256, 257, 259, 46, EOS], [EOS, 97, EOS], [EOS, 256, 258, EOS]]
 WORDS, BYTES = [3, 1, 2], [15, 1, 7]
+DOCUMENTS = [0, 4, 4]
+FILES = ["tokens.bin", "offsets.npy", "words.npy", "bytes.npy", "documents.npy"]
 
 
 def write_store(folder, tokenizer=TOKENIZER, overwrite=False, **manifest):
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
-        writer.append(np.concatenate(SENTENCES[:2]), [6, 3], WORDS[:2], BYTES[:2])
-        writer.append(SENTENCES[2], [4], WORDS[2:], BYTES[2:])
+        writer.append(np.concatenate(SENTENCES[:2]), [6, 3], WORDS[:2], BYTES[:2], DOCUMENTS[:2])
+        writer.append(SENTENCES[2], [4], WORDS[2:], BYTES[2:], DOCUMENTS[2:])
         return writer.finish(**manifest)
 
 
@@ -56,6 +58,7 @@ def test_the_files_are_laid_out_as_documented(tmp_path):
         ("offsets.npy", np.int64, [0, 6, 9, 13]),
         ("words.npy", np.uint32, WORDS),
         ("bytes.npy", np.uint32, BYTES),
+        ("documents.npy", np.uint32, DOCUMENTS),
     ]:
         array = np.load(folder / name)
         assert array.dtype == dtype
@@ -64,11 +67,11 @@ def test_the_files_are_laid_out_as_documented(tmp_path):
     hash_of_itself = manifest["sha256"].pop("manifest.json")
     assert manifest == {
         "format": "esnlm token store",
-        "version": 1,
+        "version": 2,
         "tokenizer": {"name": "words", "vocab_size": 261, "bos": 260, "eos": 260, "sha256": TOKENIZER.sha256},
         "counts": {"sentences": 3, "tokens": 13, "words": 6, "bytes": 23, "predicted_tokens": 10},
         "sources": ["a.txt"],
-        "sha256": {name: digest(folder / name) for name in ("tokens.bin", "offsets.npy", "words.npy", "bytes.npy")},
+        "sha256": {name: digest(folder / name) for name in FILES},
     }
     assert hash_of_itself == hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
@@ -78,7 +81,7 @@ def test_ids_take_four_bytes_above_65535_of_them(tmp_path, vocab_size, dtype):
     ranks = {bytes([i]): i for i in range(256)} | {b"%06d" % i: i for i in range(256, vocab_size - 1)}
     tokenizer = TiktokenTokenizer("large", WORD_PATTERN, ranks)
     with StoreWriter(tmp_path / "store", tokenizer) as writer:
-        writer.append([tokenizer.bos, 65_533, tokenizer.eos], [3], [1], [6])
+        writer.append([tokenizer.bos, 65_533, tokenizer.eos], [3], [1], [6], [0])
         store = writer.finish()
     assert store.tokens.dtype == dtype
     assert store.sentence(0).tolist() == [vocab_size - 1, 65_533, vocab_size - 1]
@@ -101,7 +104,7 @@ def test_another_tokenizer_is_refused(tmp_path):
 # ---- damage ----
 
 
-@pytest.mark.parametrize("name", ["tokens.bin", "offsets.npy", "words.npy", "bytes.npy"])
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["a bit", "its end", "all of it"])
 def test_a_damaged_file_is_refused_by_name(tmp_path, name, damage):
     path = write_store(tmp_path / "store").folder / name
@@ -119,7 +122,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, name, damage):
     "damage",
     [
         lambda text: text.replace('"words": 6', '"words": 7'),
-        lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text.replace('"version": 2', '"version": 3'),
         lambda text: text[:-20],
     ],
 )
@@ -163,7 +166,7 @@ def test_an_exception_leaves_nothing_and_keeps_the_former_store(tmp_path):
     write_store(tmp_path / "store", made="first")
     before = contents(tmp_path)
     with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "store", TOKENIZER, overwrite=True) as writer:
-        writer.append(SENTENCES[0], [6], [3], [15])
+        writer.append(SENTENCES[0], [6], [3], [15], [0])
         raise KeyboardInterrupt
     assert contents(tmp_path) == before
     with (

@@ -23,7 +23,7 @@ COUNTED = {"state_size": N, "mean_degree": 6.0, "input_weights": "counted"}
 def store(sentences):
     offsets = np.cumsum([0, *map(len, sentences)])
     one = np.ones(len(sentences))
-    return TokenStore(Path(), {}, np.concatenate(sentences).astype(np.uint16), offsets, one, one)
+    return TokenStore(Path(), {}, np.concatenate(sentences).astype(np.uint16), offsets, one, one, one)
 
 
 @pytest.fixture(scope="module")

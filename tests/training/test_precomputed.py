@@ -35,7 +35,9 @@ def store(lengths, poisoned=None):
     tokens[offsets[:-1]] = 0
     if poisoned is not None:
         tokens[offsets[poisoned] + 2] = POISON
-    return TokenStore(Path(), {}, tokens, offsets, np.array(lengths) - 2, np.array(lengths))
+    return TokenStore(
+        Path(), {}, tokens, offsets, np.array(lengths) - 2, np.array(lengths), np.zeros(len(lengths), int)
+    )
 
 
 def optimizer_of(experiment):

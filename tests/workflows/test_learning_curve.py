@@ -8,14 +8,13 @@ import pytest
 
 import esnlm
 from esnlm import commands, config_io
-from esnlm.config import TrainingConfig
 from esnlm.data.store import open_store
 from esnlm.io.json_file import write_json
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reporting.learning_curve import first_ahead
 from esnlm.training import batches
 from esnlm.workflows import learning_curve
-from esnlm.workflows.learning_curve import measure_curve, sentences_read
+from esnlm.workflows.learning_curve import measure_curve
 from esnlm.workflows.train import train_run
 
 SMALL = """
@@ -72,17 +71,6 @@ def test_n_gram_models_are_counted_on_what_the_run_has_read_by_then(run, curve):
         assert list(point["nll"]) == ["model", *models]
         for name, model in models.items():
             assert point["nll"][name] == pytest.approx(model.nll(validation), rel=1e-12)
-
-
-def test_the_sentences_read_are_those_of_the_updates():
-    lengths, training = np.full(10, 7), TrainingConfig(batch_size=4)
-    plan = batches.plan_epoch(lengths, 5, 0, 4, 1)
-    assert sentences_read(lengths, training, 5, 1).tolist() == sorted(plan.updates[0].tolist())
-    assert sentences_read(lengths, training, 5, 2).tolist() == sorted(np.concatenate(plan.updates[:2]).tolist())
-    for whole_epoch in (3, 4, 9):
-        assert sentences_read(lengths, training, 5, whole_epoch).tolist() == list(range(10))
-    in_order = TrainingConfig(batch_size=4, order="corpus")
-    assert sentences_read(lengths, in_order, 5, 1).tolist() == [0, 1, 2, 3]
 
 
 def test_from_where_all_later_points_are_ahead():

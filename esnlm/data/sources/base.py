@@ -35,6 +35,7 @@ class DataSource(ABC):
     depends_on_seed: ClassVar[bool] = False  # whether the text depends on the seed of a run
     has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
     is_in_run_only: ClassVar[bool] = False  # whether only the run directory has the text, and no setting describes it
+    document_piece: ClassVar[int | None] = None  # tokens of a document in an update; None: states end with sentences
     refusal: ClassVar[str] = "it has no corpus; choose store or grammar"  # if it has none outside of runs
 
     @abstractmethod

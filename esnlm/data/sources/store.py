@@ -1,6 +1,7 @@
 """Token stores made by `esnlm prepare`, as a data source."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
-from esnlm.settings import settings
+from esnlm.settings import Count, settings
 
 
 @settings
@@ -19,6 +20,14 @@ class StoreData(DataSource):
     kind: str = "store"
     train: str = ""  # folder of the training store
     validation: str | None = None  # folder of the validation store; null: no validation
+    # sentence: the state is reset before each sentence, as in the papers. document: it is carried over the sentences of
+    # a document, and an update has the next `piece` tokens of `training.batch_size` documents [ours].
+    context: Literal["sentence", "document"] = "sentence"
+    piece: Count = 32  # tokens of each document in an update, over which gradients go back; for context document only
+
+    @property
+    def document_piece(self) -> int | None:  # type: ignore[override]
+        return self.piece if self.context == "document" else None
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         return open_store(self._folder()), open_store(Path(self.validation)) if self.validation else None

@@ -1,0 +1,175 @@
+"""Whole documents: windows of text for GPT-2, and the NLL of runs by distance from the document's beginning.
+
+    python -m experiments.documents windows stores/train-1M stores/train-1M-128 --tokens 128
+    python -m experiments.documents table runs/documents stores/dev-200k --out documents
+
+`windows` writes a token store whose sentences are the consecutive windows of each document. A window reads at most so
+many tokens. It begins with the last token of the window before, so every token is predicted once.
+
+`table` measures all finished runs of a folder on the documents of a store. Runs on sentences begin each one anew, those
+on windows each window, and those with data.context document carry their state along. Every model is also mixed with a
+cache (Kuhn and De Mori 1990), p = (1 - l) p_model + l p_cache, where p_cache is a token's share of the document so far.
+The weights l, one for each range of distances, are fitted to every other document and used on the rest, both ways
+round. It writes OUT.json and OUT.md.
+"""
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import esnlm
+from esnlm.data.store import StoreWriter, TokenStore, open_store
+from esnlm.evaluation.statistics import seed_interval
+
+EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
+NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
+WEIGHTS = np.linspace(0, 0.3, 61)
+
+
+def documents(store: TokenStore) -> list[list[np.ndarray]]:
+    """Returns the sentences of each document."""
+    firsts = np.flatnonzero(np.diff(store.documents.astype(np.int64), prepend=-1))
+    return [[store.sentence(s) for s in range(a, b)] for a, b in pairwise([*firsts, len(store)])]
+
+
+def end_to_end(sentences: list[np.ndarray]) -> np.ndarray:
+    """Returns a document with one token between its sentences, for a tokenizer with the same BOS and EOS."""
+    return np.concatenate([*(sentence[:-1] for sentence in sentences), sentences[-1][-1:]])
+
+
+def cut(document: np.ndarray, tokens: int) -> list[np.ndarray]:
+    """Returns the windows of a document."""
+    return [document[first : first + tokens + 1] for first in range(0, len(document) - 1, tokens)]
+
+
+def write_windows(options: argparse.Namespace) -> None:
+    store = open_store(options.store)
+    with StoreWriter(options.out, store.tokenizer()) as writer:
+        first = 0
+        for number, sentences in enumerate(documents(store)):
+            windows = cut(end_to_end(sentences), options.tokens)
+            here = slice(first, first + len(sentences))
+            # The words and bytes of a sentence count in the window of its last token.
+            window_of = (np.cumsum([len(each) - 1 for each in sentences]) - 1) // options.tokens
+            counts = [np.bincount(window_of, n[here], len(windows)).astype(int) for n in (store.words, store.bytes)]
+            lengths = [len(window) for window in windows]
+            writer.append(np.concatenate(windows), lengths, *counts, [number] * len(windows))
+            first = here.stop
+        writer.finish(sentence_rule=f"windows of {options.tokens} tokens")
+
+
+def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Returns -log p of the predicted tokens of each document, in nats."""
+    if run.config.data.document_piece is not None:
+        found = run.token_log_probs_of([np.concatenate(sentences) for sentences in texts])
+        kept = [np.concatenate([[True] * (len(each) - 1) + [False] for each in sentences])[:-1] for sentences in texts]
+        return [-each[predicted] for each, predicted in zip(found, kept, strict=True)]
+    windows = run.longest if "windows" in run.training_store().manifest["sentence_rule"] else None
+    pieces = [cut(end_to_end(sentences), windows) if windows else sentences for sentences in texts]
+    found = iter(run.token_log_probs_of([piece for document in pieces for piece in document]))
+    return [-np.concatenate([next(found) for _ in document]) for document in pieces]
+
+
+def cache(document: np.ndarray) -> np.ndarray:
+    """Returns the share of each token after the first among the tokens before it, (T - 1,)."""
+    seen, found = Counter[int](), np.empty(len(document) - 1)
+    for t, (token, following) in enumerate(pairwise(document.tolist())):
+        seen[token] += 1
+        found[t] = seen[following] / (t + 1)
+    return found
+
+
+def mixed(nats: np.ndarray, shares: np.ndarray, distance: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Returns the surprisals of a model mixed with the cache."""
+    found = np.empty_like(nats)
+    for k in range(len(NAMES)):
+        for own in (0, 1):
+            learned, used = ((distance == k) & (half == which) for which in (1 - own, own))
+            sums = [-np.log((1 - w) * np.exp(-nats[learned]) + w * shares[learned]).sum() for w in WEIGHTS]
+            weight = WEIGHTS[np.argmin(sums)]
+            found[used] = -np.log((1 - weight) * np.exp(-nats[used]) + weight * shares[used])
+    return found
+
+
+def measure(options: argparse.Namespace) -> None:
+    texts = documents(open_store(options.store))
+    whole = [end_to_end(sentences) for sentences in texts]
+    shares = np.concatenate([cache(document) for document in whole])
+    at = np.concatenate([np.arange(len(document) - 1) for document in whole])
+    distance = np.searchsorted(EDGES, at, side="right") - 1
+    half = np.repeat(np.arange(len(whole)) % 2, [len(document) - 1 for document in whole])
+    path = options.out.with_suffix(".json")
+    known = json.loads(path.read_text()) if path.exists() else {}
+    for summary in sorted(options.runs.glob("**/summary.json")):
+        name = str(summary.parent.relative_to(options.runs))
+        if name in known:
+            continue
+        run = esnlm.load(summary.parent)
+        nats = np.concatenate(surprisals(run, texts)).astype(np.float64)
+        with_cache = mixed(nats, shares, distance, half)
+        training = run.config.training
+        known[name] = {
+            "model": name.split("/")[0],
+            "rate": training.learning_rate,
+            "seed": run.config.seed,
+            "trained": run.model.counts().trainable,
+            "seconds": json.loads(summary.read_text())["seconds"],
+            "nll": nats.mean(),
+            "cached": with_cache.mean(),
+            "by_distance": [nats[distance == k].mean() for k in range(len(NAMES))],
+            "cached_by_distance": [with_cache[distance == k].mean() for k in range(len(NAMES))],
+        }
+        path.write_text(json.dumps(known, indent=1))
+        print(name, known[name], flush=True)
+    options.out.with_suffix(".md").write_text(table(known))
+
+
+def table(known: dict) -> str:
+    """Returns the page's table: each model at the rate with the lowest NLL of seed 0, means over its seeds."""
+    rows = defaultdict(list)
+    for record in known.values():
+        rows[record["model"], record["rate"]].append(record)
+    best: dict[str, list] = {}
+    for (model, _), records in sorted(rows.items(), key=lambda item: min(r["nll"] for r in item[1] if r["seed"] == 0)):
+        best.setdefault(model, records)
+    head = ["model", "trained", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache", *NAMES]
+    lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
+    for model, records in sorted(best.items(), key=lambda item: _mean(item[1], "nll")):
+        interval = seed_interval([record["nll"] for record in records])
+        spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval and len(records) > 2 else ""
+        row = [model, f"{records[0]['trained']:,}", f"{records[0]['rate']:g}", str(len(records))]
+        row += [f"{_mean(records, 'seconds') / 60:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
+        row += [f"{x:.2f}" for x in _mean(records, "by_distance")] + [f"{_mean(records, 'cached'):.3f}"]
+        row += [f"{x:.2f}" for x in _mean(records, "cached_by_distance")]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mean(records: list[dict], key: str) -> Any:
+    return np.mean([record[key] for record in records], axis=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    windows = commands.add_parser("windows")
+    windows.add_argument("store", type=Path)
+    windows.add_argument("out", type=Path)
+    windows.add_argument("--tokens", type=int, required=True)
+    windows.set_defaults(run=write_windows)
+    of_runs = commands.add_parser("table")
+    of_runs.add_argument("runs", type=Path)
+    of_runs.add_argument("store", type=Path)
+    of_runs.add_argument("--out", type=Path, required=True)
+    of_runs.set_defaults(run=measure)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
