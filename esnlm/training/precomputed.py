@@ -109,7 +109,8 @@ class PrecomputedUpdates(Updates):
     def _compute(self, laid_out: LaidOut) -> None:
         """Dispatches sentences to the device, which overwrites the previous features."""
         self.features: jax.Array | None = None
-        self.after, features = self.stream.run_on(laid_out, self.before, self.key, reuse=True)
+        after, features = self.stream.run_on(laid_out, self.before, self.key, reuse=True)
+        self.after = None if self.before is None else after
         self.features = self.placement.by_units(features)
 
     def _read(self, number: int, window: range) -> Window:
