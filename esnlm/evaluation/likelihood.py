@@ -80,7 +80,7 @@ def of_model(
     settings = compute.precision, compute.window_tokens, compute.chunk_tokens
     if by_document:
         assert isinstance(stream, DocumentFeatures), "`Experiment` accepts documents for models with a state only"
-        lanes = whole_documents(text, most=compute.batch_slots)
+        lanes = whole_documents(text, most=stream.slots)
         windows = scoring.document_nll(stream, readout, lanes, *settings)
     else:
         windows = scoring.total_nll(stream, readout, text, *settings)

@@ -85,22 +85,23 @@ class Lanes:
         return (self.read(first, first + steps) for first in range(0, self.steps, steps))
 
 
-def equal_lanes(store: TokenStore, documents: np.ndarray, count: int) -> Lanes:
-    """Returns the documents, by number, in lanes of equal length. A document at the edge of two lanes is cut."""
-    firsts = np.append(_firsts(store), len(store))
-    order = np.concatenate([np.arange(firsts[d], firsts[d + 1]) for d in documents])
+def equal_lanes(store: TokenStore, count: int, rng: np.random.Generator | None = None) -> Lanes:
+    """Returns all documents, shuffled if there is a `rng`, in lanes of equal length. Their edges may cut a document."""
+    documents = _documents(store)
+    shuffled = documents if rng is None else [documents[d] for d in rng.permutation(len(documents))]
+    order = np.concatenate(shuffled)
     return Lanes(store, order, np.linspace(0, store.lengths[order].sum(), count + 1).astype(np.int64))
 
 
 def whole_documents(store: TokenStore, most: int) -> Lanes:
     """Returns all documents, each whole in one of at most `most` lanes: with more, the longest would be read alone."""
-    firsts = np.append(_firsts(store), len(store))
-    sizes = np.diff(store.offsets[firsts])
+    documents = _documents(store)
+    sizes = np.array([store.lengths[sentences].sum() for sentences in documents])
     shares = equal_shares(sizes, int(min(most, -(-sizes.sum() // sizes.max()))))
-    order = np.concatenate([np.arange(firsts[d], firsts[d + 1]) for share in shares for d in share])
+    order = np.concatenate([documents[d] for share in shares for d in share])
     return Lanes(store, order, np.cumsum([0, *(sizes[share].sum() for share in shares)]))
 
 
-def _firsts(store: TokenStore) -> np.ndarray:
-    """Returns the number of the first sentence of each document."""
-    return np.flatnonzero(np.diff(store.documents.astype(np.int64), prepend=-1))
+def _documents(store: TokenStore) -> list[np.ndarray]:
+    """Returns the numbers of each document's sentences."""
+    return np.split(np.arange(len(store)), np.flatnonzero(np.diff(store.documents.astype(np.int64))) + 1)

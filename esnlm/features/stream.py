@@ -143,7 +143,8 @@ class FeatureStream:
         return state, buffer, pieces.predictions()[0]
 
     def lay_out_pieces(self, pieces: Pieces, full: bool = False, drops: bool = False) -> LaidOut:
-        """Does the host's part of reading pieces of documents. The lanes are the slots."""
+        """Does the host's part of reading pieces of documents. The lanes are the slots, or the first ones of them."""
+        assert pieces.tokens.shape[1] <= self.own_slots, "the last time step would overwrite rows of the buffer"
         total = int(pieces.running.sum())
         layout = Layout(pieces.tokens, pieces.depths == 0, None, pieces.first_rows, len(pieces.tokens), total, [])
         steps = layout.padded(_padded(layout.steps), pieces.corpus_positions if drops and self.dropout else None)

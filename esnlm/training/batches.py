@@ -95,10 +95,8 @@ def plan_documents(
 
 @lru_cache(maxsize=1)
 def _lanes(store: TokenStore, seed: int, epoch: int, count: int, order: str) -> Lanes:
-    documents = np.arange(1 + int((np.diff(store.documents.astype(np.int64)) != 0).sum()))
-    if order != "corpus":
-        documents = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(documents)
-    return equal_lanes(store, documents, count)
+    rng = None if order == "corpus" else generator(seed, Stream.SENTENCE_ORDER, epoch)
+    return equal_lanes(store, count, rng)
 
 
 def plan_of(experiment: ResolvedExperiment, store: TokenStore, epoch: int) -> EpochPlan:
