@@ -350,8 +350,8 @@ class Reservoir:
 
         Runs on the host, which finishes a series before JAX would have compiled its program.
         """
-        layers, blank = self._on_host, np.zeros((self.state_size, inputs.shape[2]))
-        states = [blank] * len(layers) if start is None else list(start)
+        layers, shape = self._on_host, (self.state_size, inputs.shape[2])
+        states = [np.zeros(shape)] * len(layers) if start is None else list(start)
         outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
         seen = [np.asarray(output(state)) for (_, output, _, _), state in zip(layers, states, strict=True)]
         for t, below in enumerate(inputs):
