@@ -62,7 +62,8 @@ def evaluate_run(
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
         compare_with = blimp_report.read_to_compare(run_copy(compare, untrained=True), scoring, data_sha256, len(pairs))
-    blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
+    other = compare_with[0] if compare_with else None
+    blimp_report.require_place(path, loaded, scoring, pairs, normalize, other, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, baselines, compare_with, progress=True, normalize=normalize)
     if not processes.writes():

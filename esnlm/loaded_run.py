@@ -250,7 +250,7 @@ class Run:
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
-            raise InputError(f"the prompt has {len(ids)} tokensand length is {length}: at most {longest} together")
+            raise InputError(f"the prompt has {len(ids)} tokens and length is {length}: at most {longest} together")
         choice: dict[str, Any] = {"length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
         given = self._ready.reader(count, len(ids) + length), self._readout_here, [ids] * count, self.tokenizer.eos
         found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)

@@ -140,9 +140,10 @@ class Readout:
 
     def _outputs(self, h: np.ndarray) -> np.ndarray:
         """Returns W h + b in float64, (n, V)."""
-        arrays, h = self.arrays, h.astype(np.float64)
-        z, w = (h, arrays["w"]) if "w" in arrays else (h @ arrays["b"].T.astype(np.float64), arrays["a"])
-        return z @ w.T.astype(np.float64) + arrays["bias"]
+        arrays, z = self.arrays, np.asarray(h, np.float64)
+        for name in ("w",) if "w" in arrays else ("b", "a"):
+            z = z @ np.asarray(arrays[name], np.float64).T
+        return z + arrays["bias"]
 
     def _numbers(self, h: np.ndarray) -> np.ndarray:
         found = self._outputs(h)
@@ -155,7 +156,7 @@ class Readout:
         if not self.arrays:
             raise InputError("this readout is not fitted yet: call fit")
         width = self.arrays["w" if "w" in self.arrays else "b"].shape[1]
-        if h.ndim != 2 or h.shape[1] != width or not np.isfinite(h).all():
+        if h.ndim != 2 or h.shape[1] != width or np.count_nonzero(np.isfinite(h)) < h.size:
             raise InputError(f"states have shape {h.shape}: give finite numbers (n, {width})")
 
 

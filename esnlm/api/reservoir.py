@@ -6,7 +6,6 @@ A `Reservoir` holds the cell used in training (reservoir/cell.py) and the settin
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ import numpy as np
 import scipy.sparse
 from flax import nnx
 from jax.experimental.sparse import BCOO
+from scipy.sparse._sparsetools import csr_matvec
 
 from esnlm.compute import backend, default_batch_slots, in_float32
 from esnlm.data.tokenizer import Tokenizer
@@ -283,7 +283,7 @@ class Reservoir:
         if self.reads_tokens:
             raise InputError("this reservoir reads tokens: call states")
         outputs, end = self._drive(self._sequence(inputs)[:, :, None], start)
-        return outputs[:, 0], jax.tree.map(np.array, end)  # writable arrays
+        return outputs[:, 0], [np.array(state) for state in end]  # writable arrays
 
     def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
         """Computes the largest Lyapunov exponent for an input (T,) of ids or (T, D) of numbers, in nats per time step.
@@ -350,16 +350,15 @@ class Reservoir:
 
         Runs on the host, which finishes a series before JAX would have compiled its program.
         """
-        blank = np.zeros((self.state_size, inputs.shape[2]))
-        states = [blank] * self.settings.layers if start is None else list(start)
+        layers, shape = self._on_host, (self.state_size, inputs.shape[2])
+        states = [np.zeros(shape)] * len(layers) if start is None else list(start)
         outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
-        with nullcontext() if self._is_built_in else jax.enable_x64(True):  # Registered functions are JAX's.
-            seen = [output(state) for (_, output, _, _), state in zip(self._on_host, states, strict=True)]
-            for t, below in enumerate(inputs):
-                for i, (step, output, w_rec, w_in) in enumerate(self._on_host):
-                    states[i] = step(states[i], w_rec @ seen[i] + w_in @ below)
-                    below = seen[i] = np.asarray(output(states[i]))
-                    outputs[t, :, i * len(below) : (i + 1) * len(below)] = below.T
+        seen = [np.asarray(output(state)) for (_, output, _, _), state in zip(layers, states, strict=True)]
+        for t, below in enumerate(inputs):
+            for i, (step, output, w_rec, w_in) in enumerate(layers):
+                states[i] = step(states[i], w_rec(seen[i]) + w_in(below))
+                below = seen[i] = np.asarray(output(states[i]))
+                outputs[t, :, i * len(below) : (i + 1) * len(below)] = below.T
         return outputs, states
 
     @cached_property
@@ -374,21 +373,22 @@ class Reservoir:
 
         return nnx.merge(graphdef, jax.tree.map(double, state))
 
-    @property
-    def _is_built_in(self) -> bool:
-        return functions.is_built_in(self.settings.activation) and functions.is_built_in(self.settings.update_rule)
-
     @cached_property
     def _on_host(self) -> list[tuple]:
-        """Step, output, W_rec and W_in of each layer for `_drive`, in float64: NumPy, or compiled custom functions."""
-        found, built_in = [], self._is_built_in
+        """Step, output, and the products of W_rec and W_in of each layer for `_drive`, in float64 on the host."""
+        found, settings = [], self.settings
+        built_in = functions.is_built_in(settings.activation) and functions.is_built_in(settings.update_rule)
         for layer in self.cell.layers:
             f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
-            leak = np.asarray(layer.leak[...], np.float64)[:, None]
+            leak: Any = np.asarray(layer.leak[...], np.float64)[:, None]
+            if built_in and (leak == leak[0]).all():
+                leak = leak.item(0)  # fewer operations on arrays
             step = partial(layer.rule.step, leak=leak, f=f, decay=layer.decay)
             equations: list[Any] = [step, partial(layer.rule.output, f=f)]
-            matrices = as_scipy(layer.stored_w_rec), as_scipy(layer.stored_w_in)
-            found.append((*(equations if built_in else map(jax.jit, equations)), *matrices))
+            matrices = _product(layer.stored_w_rec), _product(layer.stored_w_in)
+            if not built_in:  # registered functions are JAX's
+                equations = [jax.enable_x64(True)(jax.jit(each)) for each in equations]
+            found.append((*equations, *matrices))
         return found
 
     @cached_property
@@ -410,7 +410,7 @@ class Reservoir:
             hint = "; give u[:, None]" if array.ndim == 1 and self.input_size == 1 else ""
             shape = f"(T, {self.input_size})"
             raise InputError(f"a sequence has shape {array.shape}: give {shape} of real numbers{hint}")
-        if not np.isfinite(array).all():
+        if np.count_nonzero(np.isfinite(array)) < array.size:  # for one time step, half the time of `all`
             raise InputError("a sequence has a number that is not finite")
         return array.astype(np.float64)
 
@@ -448,6 +448,23 @@ def _matrix(name: str, given: Any, rows: int, columns: int) -> Matrix:
     if found.nnz >= DENSE_FROM * rows * columns:
         return found.toarray()
     return bcoo(found.data, np.stack(found.coords, axis=1).astype(np.int32), (rows, columns))
+
+
+def _product(matrix: Matrix) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function x -> W x, (N, B), for x (D, B), in float64."""
+    w: Any = as_scipy(matrix)
+    if isinstance(w, np.ndarray):
+        return w.dot
+    rows, columns = w.shape
+
+    def multiply(x: np.ndarray) -> np.ndarray:
+        if x.shape != (columns, 1):
+            return w @ x
+        found = np.zeros((rows, 1))
+        csr_matvec(rows, columns, w.indptr, w.indices, w.data, x, found)  # w @ x without its checks, which take as long
+        return found
+
+    return multiply
 
 
 def _entries(matrix: Matrix) -> np.ndarray:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--step", type=step, metavar="N", help=STEP)
     which.add_argument("--untrained", action="store_true", help="score the model before its first update, a baseline")
     add("--compare", metavar="RUN_OR_REPORT", help="run or report to compare with")
-    add("--overwrite", action="store_true", help="replace a report of another run, step or data")
+    add("--overwrite", action="store_true", help="replace a report made with other settings")
     accept_processes(parser)
 
 

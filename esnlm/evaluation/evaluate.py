@@ -57,7 +57,7 @@ def evaluate(
     Args:
         run, pairs, scoring: the results of `esnlm.load` and `minimal_pairs.load`, and the name of the convention.
         baselines: further models besides `length` and `unigram`, by name.
-        compare_with: the result of another evaluation of the same pairs, and which of them it has right, (n,) bool.
+        compare_with: run, step and accuracy of another evaluation of these pairs, and which it has right, (n,) bool.
         progress: whether to show the progress of scoring.
         normalize: "tokens" or "bytes": adds `normalized`, the accuracies by log p per scored token or per UTF-8 byte.
 
@@ -151,8 +151,7 @@ def evaluate(
     if compare_with is not None:
         other, other_right = compare_with
         differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of)
-        summary = {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]}
-        result["comparison"] = {"with": summary, **differences} if status == "ok" else None
+        result["comparison"] = {"with": other, **differences} if status == "ok" else None
     return found
 
 

@@ -65,7 +65,7 @@ def read_pairs(path: Path, result: dict) -> list[dict]:
 def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> tuple[dict, np.ndarray]:
     """Reads a report on the same `count` pairs (with the same `minimal_pairs.digest`) under the same convention.
 
-    `path` may be a run directory with such a report. Returns the result, and which pairs are right, (n,) bool.
+    `path` may be a run directory with such a report. Returns its run, step and accuracy, and which pairs are right, (n,).
     """
     if path.is_dir():
         path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
@@ -78,21 +78,37 @@ def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> t
         raise InputError(f"{path}: its accuracy is {result['status']}, so it cannot be compared with")
     right = np.array([line["right"] for line in read_pairs(path, result)], bool)
     assert len(right) == count  # implied by the digest
-    return result, right
+    return {"run": result["run"], "step": result["step"], "accuracy": result["overall"]["accuracy"]}, right
 
 
 def require_place(
-    path: Path, run: ScorableRun, scoring: str, pairs: Sequence[minimal_pairs.Pair], overwrite: bool
+    path: Path,
+    run: ScorableRun,
+    scoring: str,
+    pairs: Sequence[minimal_pairs.Pair],
+    normalize: str,
+    other: dict | None,
+    overwrite: bool,
 ) -> None:
-    """Makes the folder of a report. Raises InputError if it cannot be written, or would replace a different report."""
+    """Makes the folder of a report. Raises InputError if it would replace one with results that the new one lacks.
+
+    `other` is the run, step and accuracy to compare with, from `read_to_compare`.
+    """
     if path.suffix != ".json" or path.is_dir():
         raise InputError(f"{path}: the report must be a file whose name ends in .json")
     if path.exists() and not overwrite:
         old = read(path)
-        theirs = (old["config_sha256"], old["step"], old["scoring"]["name"], old["data"]["sha256"])
-        if theirs != (config_sha256(run), run.step, scoring, minimal_pairs.digest(pairs)):
+        matches = {
+            "another configuration": old["config_sha256"] == config_sha256(run),
+            "another step": old["step"] == run.step,
+            "another --scoring": old["scoring"]["name"] == scoring,
+            "other pairs": old["data"]["sha256"] == minimal_pairs.digest(pairs),
+            "another --normalize": old.get("normalized", {"by": normalize})["by"] == normalize,
+            "another --compare": (old.get("comparison") or {"with": other})["with"] == other,
+        }
+        if different := [name for name, is_same in matches.items() if not is_same]:
             advice = "name another file with --out, or replace it with --overwrite"
-            raise InputError(f"{path}: holds a report on another configuration, step, scoring or pairs: {advice}")
+            raise InputError(f"{path}: holds a report with {' and '.join(different)}: {advice}")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     require_writable(path)

@@ -84,6 +84,26 @@ def test_a_report_of_something_else_is_not_overwritten_unasked(run, mine):
     assert accuracy(path) == 0
 
 
+def test_a_report_is_not_replaced_by_one_that_lacks_its_results(run, capsys):
+    """Adding results replaces it; the same settings do; leaving results out needs --overwrite."""
+    call("--run", run, "--untrained")
+    path, untrained = run / "evaluation" / "blimp-paper.json", run / "evaluation" / "blimp-paper-untrained.json"
+    by_bytes, both = ["--normalize", "bytes"], ["--normalize", "bytes", "--compare", untrained]
+    for words in ([], by_bytes, both, both):
+        assert call("--run", run, *words) == 0
+    before = path.read_bytes()
+    for words, lost in (
+        ([], "--normalize and another --compare"),
+        (by_bytes, "--compare"),
+        (["--normalize", "tokens", *both[2:]], "--normalize"),
+    ):
+        capsys.readouterr()
+        assert call("--run", run, *words) == 2 and path.read_bytes() == before
+        advice = "name another file with --out, or replace it with --overwrite"
+        assert capsys.readouterr().err == f"error: {path}: holds a report with another {lost}: {advice}\n"
+    assert call("--run", run, "--overwrite") == 0 and "normalized" not in json.loads(path.read_text())
+
+
 def test_two_runs_are_compared_paired(run, capsys):
     call("--run", run, "--untrained")
     other = run / "evaluation" / "blimp-paper-untrained.json"
