@@ -10,6 +10,7 @@ Heavy imports stand inside `run`, so that --help and wrong arguments are answere
 """
 
 import importlib
+import os
 import shlex
 import sys
 import time
@@ -48,7 +49,16 @@ def _whole_parser(program: str) -> Parser:
     for name, module in COMMANDS.items():
         command = importlib.import_module(module)
         first = (command.__doc__ or "").splitlines()[0]
-        _with_arguments(commands.add_parser(name, help=first), command)
+        added = _with_arguments(commands.add_parser(name, help=first, conflict_handler="resolve"), command)
+        if "_ARGCOMPLETE" in os.environ and added.get_default("overrides") is not None:
+            from esnlm.config import Experiment, as_dict, flatten
+
+            for setting in flatten(as_dict(Experiment())):
+                added.add_argument(f"--{setting}")
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
+        import argcomplete  # from esnlm[completion]
+
+        argcomplete.autocomplete(parser)
     return parser
 
 

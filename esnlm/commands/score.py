@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-eos", action="store_false", dest="eos", help="leave out the row for the end of each sentence")
     add("--out", type=Path, metavar="FILE", help="file for the table: .tsv, .csv or .jsonl (default: standard output)")
     add("--format", choices=("tsv", "csv", "jsonl"), help="format of the table (default: by --out's name, else tsv)")
+    add("--plot", type=Path, metavar="FILE.png", help="also draw the words with their surprisals")
     add("--overwrite", action="store_true", help="replace existing files")
 
 
@@ -55,8 +56,8 @@ def run(options: argparse.Namespace) -> None:
 
         tabulate(options)
         return
-    if options.column or options.word or options.out:
-        raise InputError("--column, --word and --out need --tokens")
+    if options.column or options.word or options.out or options.plot:
+        raise InputError("--column, --word, --out and --plot need --tokens")
     from esnlm.data.text_files import read_lines
     from esnlm.io.console import working
     from esnlm.loaded_run import load

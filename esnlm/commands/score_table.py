@@ -6,6 +6,7 @@ import json
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 from esnlm import loaded_run
@@ -14,9 +15,10 @@ from esnlm.data.tables import Table, read_table
 from esnlm.data.text_files import read_lines
 from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import Options, separator_of
-from esnlm.io.atomic import require_writable, write_file
-from esnlm.io.console import counted, say, warn, working
+from esnlm.io.atomic import require_writable, write_files
+from esnlm.io.console import counted, say, tell, warn, working
 from esnlm.io.json_file import spell_nonfinite
+from esnlm.reporting import surprisal_plot
 from esnlm.reporting.tables import csv_table
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
@@ -31,8 +33,8 @@ def tabulate(asked: argparse.Namespace) -> None:
     kind = asked.format or ("tsv" if asked.out is None else asked.out.suffix.lower().removeprefix("."))
     if kind not in (*SEPARATORS, "jsonl"):
         raise InputError(f"{asked.out}: end the name in .tsv, .csv or .jsonl, or give --format")
-    if asked.out is not None:
-        require_writable(asked.out, asked.overwrite)
+    for file in filter(None, (asked.out, asked.plot)):
+        require_writable(file, asked.overwrite)
     options = Options(**{field.name: getattr(asked, field.name) for field in dataclasses.fields(Options)})
     value = f"surprisal_{options.unit}"
     if asked.word is not None:  # one row per row of the input table
@@ -66,12 +68,19 @@ def tabulate(asked: argparse.Namespace) -> None:
             )
     else:
         table = [row | {"sentence": numbers[row["sentence"]]} | repeated[numbers[row["sentence"]]] for row in rows]
-    text = table_text(table, kind)
+    text, note = table_text(table, kind), None
+    contents: dict[Path, str | bytes] = {} if asked.out is None else {asked.out: text}
+    if asked.plot is not None:
+        title = f"{loaded.name}, step {loaded.step}: surprisal in {options.unit}"
+        picture, note = surprisal_plot.plot(rows, title)
+        contents |= {} if picture is None else {asked.plot: picture}
+    write_files(contents)
+    if contents:
+        say(f"written: {', '.join(map(str, contents))}")
+    if note:
+        tell(note)  # also with --quiet
     if asked.out is None:
         print(text, end="")
-    else:
-        write_file(asked.out, text)
-        say(f"written: {asked.out}")
 
 
 def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], list[dict[str, str]]]:

@@ -10,6 +10,7 @@ A cell is a reservoir as `for_device` returns it. Distances are between carried 
 update rule has them, and all layers of a stack together.
 """
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from jax import lax
 from numpy.typing import ArrayLike
 
 from esnlm.errors import InputError
+from esnlm.reporting import plots
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.rng import Stream, generator
 
@@ -111,3 +113,27 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
     grown = not np.isfinite(distance[:2]).all()
     rate = slope(last // 2, last) if last else np.inf if grown else -np.inf
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
+
+
+def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
+    """Plots positive distances against time steps to a PNG file: the geometric mean over slots, and the range.
+
+    Returns the reason if there is no picture, else None.
+    """
+    made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
+    if made is None:
+        return f"no plot: {plots.NO_MATPLOTLIB}"
+    figure, ((axes,),) = made
+    for i, (name, curve) in enumerate(curves.items()):
+        visible = (np.isfinite(curve.distance) & (curve.distance > 0)).all(axis=1)
+        steps = np.arange(int(np.argmin([*visible, False])))
+        distance, colour = curve.distance[steps], f"C{i}"
+        mean = np.exp(np.log(distance).mean(axis=1))
+        first, last = curve.fitted
+        label = f"{name}: {curve.rate:+.3g} nats per step (steps {first} to {last})"
+        axes.plot(steps, mean, color=colour, linewidth=1.6, label=label)
+        axes.fill_between(steps, distance.min(axis=1), distance.max(axis=1), color=colour, alpha=0.2, linewidth=0)
+    axes.set(xlabel="steps of common input", ylabel="distance of the two states")
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9)
+    plots.save_png(figure, Path(file))
+    return None

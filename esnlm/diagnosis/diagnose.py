@@ -15,7 +15,8 @@ from esnlm.compute import backend, in_float32
 from esnlm.config import Experiment
 from esnlm.data.text_files import read_lines
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.diagnosis import measures
+from esnlm.diagnosis import contraction, measures
+from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
 from esnlm.io.atomic import require_writable, writing
@@ -29,7 +30,7 @@ from esnlm.reservoir import weights
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.summary import describe_device, versions
 
-FIGURES = "diagnostics.json"
+FIGURES, PICTURE = "diagnostics.json", "contraction.png"
 SLOTS = 8  # stretches of text read side by side
 STEPS = 300  # tokens that both states of a pair read
 HISTORY = 100  # tokens before them
@@ -48,7 +49,7 @@ def diagnose(
 ) -> dict[str, Any]:
     """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both on one text.
 
-    Prints a table and a verdict, writes diagnostics.json and returns its content.
+    Prints a table and a verdict, writes diagnostics.json and contraction.png, and returns the content of the former.
     Rates are in nats per token.
 
     Args:
@@ -90,9 +91,11 @@ def diagnose(
     require_writable(folder / FIGURES, overwrite)
 
     found: list[dict[str, Any]] = []
+    curves: dict[str, DistanceCurve] = {}
     for name, its, step, reservoir in diagnosed:
-        figures = measures.measure(name, _echo_state_config(its, name), reservoir, text)
+        figures, its_curves = measures.measure(name, _echo_state_config(its, name), reservoir, text)
         found.append(figures | {"seed": its.seed, "step": step})
+        curves |= {f"{name}: {what}": curve for what, curve in its_curves.items()}
     result = {
         "reservoirs": found,
         "text": text.name,
@@ -100,13 +103,15 @@ def diagnose(
         "versions": versions(),
         "device": describe_device(),
     }
-    write_json(folder / FIGURES, result)
+    with writing(folder):
+        note = contraction.plot_contraction(curves, folder / PICTURE)
+        write_json(folder / FIGURES, result)
     screen, columns = Screen(), [format_rows(each) for each in found]
     rows = [[row, *(column[row] for column in columns)] for row in columns[0]]
     screen.table(["", *(each["name"] for each in found)], rows, align="l")
     for each in found:
         screen.line(f"{each['name']}: {each['verdict']}")
-    print(f"written: {folder / FIGURES}")
+    print(f"written: {folder / FIGURES}{f'; {note}' if note else f' and {PICTURE}'}")
     return result
 
 

@@ -31,8 +31,10 @@ class Text(NamedTuple):
     other: np.ndarray  # history of the other state, (H, B)
 
 
-def measure(name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text) -> dict[str, Any]:
-    """Returns the measurements of a reservoir, for JSON. Rates are in nats per token.
+def measure(
+    name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
+) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
+    """Returns the measurements of a reservoir, for JSON, and its curves by name. Rates are in nats per token.
 
     A measurement that fails, as in a ReLU network that grows without bound, is replaced by the reason.
     """
@@ -49,7 +51,7 @@ def measure(name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, te
         states, saturated = map(np.asarray, capacity.sample_states(ready, text.tokens, WASHOUT))
         rank = _or_reason(lambda: capacity.effective_rank(states))
         memory = _or_reason(lambda: _measure_memory(ready))
-    return {
+    figures = {
         "name": name,
         "model": config.title,
         "settings": asdict(settings),
@@ -66,6 +68,8 @@ def measure(name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, te
         "effective_rank": rank,
         "memory_capacity": memory,
     }
+    curves = {"state contraction": contracting, "input forgetting": forgetting}
+    return figures, {what: curve for what, curve in curves.items() if isinstance(curve, DistanceCurve)}
 
 
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:

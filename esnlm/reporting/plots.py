@@ -1,11 +1,13 @@
 """Makes figures in one style and writes them as PNG files. Without matplotlib, callers print a note instead."""
 
 import io
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esnlm.io.atomic import write_file, writing
+from esnlm.io.console import tell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,9 +35,30 @@ def figure(
 
 def png(figure: "Figure") -> bytes:
     """Returns the figure as the content of a PNG file."""
+    _choose_fonts(figure)
     content = io.BytesIO()
-    figure.savefig(content, dpi=150, format="png")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # `_choose_fonts` has reported missing glyphs
+        figure.savefig(content, dpi=150, format="png")
     return content.getvalue()
+
+
+def _choose_fonts(figure: "Figure") -> None:
+    """Adds system fonts for characters that the figure's fonts lack, such as Chinese. Reports those in no font."""
+    from matplotlib import font_manager
+    from matplotlib.text import Text
+
+    texts = [text for text in figure.findobj(Text) if not text.get_text().isascii()]
+    missing, others = {ord(character) for text in texts for character in text.get_text()}, []
+    for font in font_manager.fontManager.ttflist if missing else ():
+        if "Last Resort" not in font.name and (found := missing & set(font_manager.get_font(font.fname).get_charmap())):
+            others.append(font.name)
+            missing -= found
+    for text in texts:
+        text.set_fontfamily([*text.get_fontfamily(), *others])
+    if missing:
+        shown = " ".join(map(chr, sorted(missing)[:8]))
+        tell(f"no font here has {shown}: drawn as boxes; install a font of that script, such as Noto Sans CJK")
 
 
 def save_png(figure: "Figure", path: Path) -> None:

@@ -52,6 +52,7 @@ class RunDirectory:
     tensorboard = Entry("tensorboard/")
     wandb_id = Entry("wandb.json")
     wandb = Entry("wandb/")
+    mlflow_id = Entry("mlflow.json")
     summary = Entry("summary.json")  # the results, or the step at which training was interrupted
     profile = Entry("profile/")  # the traces of `train.py --profile`
     plots = Entry("plots/")

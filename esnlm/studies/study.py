@@ -13,6 +13,7 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.studies import table
 from esnlm.studies.grid import make_cells, make_runs, take_lists
 from esnlm.studies.measures import read_run, require_same
+from esnlm.studies.plot import plot_grid
 from esnlm.studies.pool import Pool, find_slots
 from esnlm.studies.search import run_search
 from esnlm.studies.study_file import SearchFile, read_study
@@ -85,7 +86,7 @@ def run_study(
                 "notes": [*table.notes_on([found for _, found in figures if found]), *notes],
                 "reference": grid.reference.model_dump(),
             }
-            table.write_cells(out, tree)
+            table.write_cells(out, tree, plot_grid(tree))
 
     def train(run: Any, slot: dict[str, str]) -> None:
         if pool.run(run.name, run.commands(grid.blimp), slot) == "done":

@@ -1,4 +1,4 @@
-"""Writes a study's table.json with all figures, and table.md with means and intervals over seeds."""
+"""Writes a study's table.json with all figures, table.md with means and intervals over seeds, and table.png."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -64,7 +64,7 @@ def head(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> T
     }
 
 
-def write_cells(out: Path, tree: Tree) -> None:
+def write_cells(out: Path, tree: Tree, picture: bytes | None) -> None:
     """Writes the files of a grid: one row per cell, with published values."""
     cells, published = {cell["cell"]: cell for cell in tree["cells"]}, tree["reference"]["cells"]
     compared = {measure for values in published.values() for measure in values}
@@ -83,7 +83,7 @@ def write_cells(out: Path, tree: Tree) -> None:
         rows.append(line)
     source = tree["reference"]["source"]
     tree |= {"legend": f"{LEGEND} Published: {source}" if source else LEGEND, "table": {"header": header, "rows": rows}}
-    _write(out, tree, [run for cell in tree["cells"] for run in cell["runs"]])
+    _write(out, tree, [run for cell in tree["cells"] for run in cell["runs"]], picture)
 
 
 def write_trials(out: Path, tree: Tree) -> None:
@@ -100,13 +100,14 @@ def write_trials(out: Path, tree: Tree) -> None:
     _write(out, tree, [trial["measures"] for trial in tree["trials"] if trial["measures"]])
 
 
-def _write(out: Path, tree: Tree, runs: Sequence[Figures]) -> None:
-    """Writes table.json and table.md."""
+def _write(out: Path, tree: Tree, runs: Sequence[Figures], picture: bytes | None = None) -> None:
+    """Writes table.json and table.md, and the picture as table.png."""
     lines = "\n".join(markdown_table(tree["table"]["header"], tree["table"]["rows"], "llr"))
     origins = "\n".join(dict.fromkeys(f"on {run['origin']}" for run in runs))
     parts = [f"# {tree['study']}", tree["note"], made_from(runs), tree["legend"], lines, *tree["notes"], origins]
-    parts.append(f"Made by `{tree['command']}`\n")
-    write_files({out / "table.json": json_text(tree), out / "table.md": "\n\n".join(filter(None, parts))})
+    parts += [f"![{tree['study']}](table.png)" if picture else "", f"Made by `{tree['command']}`\n"]
+    files: dict[Path, str | bytes | None] = {out / "table.json": json_text(tree), out / "table.png": picture}
+    write_files(files | {out / "table.md": "\n\n".join(filter(None, parts))})
 
 
 def made_from(runs: Sequence[Figures]) -> str:

@@ -40,7 +40,10 @@ def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, ca
 
 
 def test_what_is_written_goes_beside_the_run(folder, result):
-    tree = json.loads((folder / "trained" / "diagnostics" / "diagnostics.json").read_text())
+    pytest.importorskip("matplotlib")
+    written = folder / "trained" / "diagnostics"
+    assert sorted(file.name for file in written.iterdir()) == ["contraction.png", "diagnostics.json"]
+    tree = json.loads((written / "diagnostics.json").read_text())
     assert tree["command"] == result["command"]
     (found,) = tree["reservoirs"]
     assert found["settings"]["spectral_radius"] == 0.99 and found["theory"]["radius"] == pytest.approx(0.99, rel=1e-3)

@@ -66,6 +66,7 @@ def test_the_table_has_mean_and_interval_of_each_cell_beside_published_values(wr
     ]
     assert [row["val NLL, published"] for row in rows] == ["", "5.250 (0.125)", ""]
     assert re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", rows[0]["val NLL"]) and "[" not in rows[0]["trained"]
+    assert (out / "table.png").exists()
     before = (out / "table.json").read_text()
     assert run_study(file, out, command="the command") == 0 and len(asked) == 6, "nothing is trained again"
     assert (out / "table.json").read_text() == before

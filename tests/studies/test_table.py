@@ -1,4 +1,4 @@
-"""What the table of a grid says of runs that diverged, collapsed, or cannot be compared."""
+"""What the table and the picture of a grid say of runs that diverged, collapsed, or cannot be compared."""
 
 import math
 
@@ -6,6 +6,7 @@ import pytest
 
 from esnlm.studies import table
 from esnlm.studies.measures import MEASURES
+from esnlm.studies.plot import plot_grid
 from esnlm.studies.study_file import StudyFile
 
 
@@ -28,7 +29,8 @@ def tree_of(rows, published=None, source=""):
 
 
 def page_of(rows, tmp_path, **more):
-    table.write_cells(tmp_path, tree_of(rows, **more))
+    made = tree_of(rows, **more)
+    table.write_cells(tmp_path, made, plot_grid(made))
     return (tmp_path / "table.md").read_text()
 
 
@@ -47,10 +49,12 @@ def test_two_seeds_have_no_interval(tmp_path):
     assert found == {"mean": pytest.approx(5.1), "se": pytest.approx(0.1), "interval": None, "n": 2}
 
 
-def test_published_values_stand_beside_measured_ones(tmp_path):
+@pytest.mark.parametrize("cases", [1, 12])
+def test_a_grid_has_a_picture_whether_it_has_few_lines_or_many(cases, rendered, tmp_path):
     runs = [("finished", {"val_nll": 5.0 + i / 10, "blimp": 55.0 + i}) for i in range(3)]
-    published = {"size=256": {"val_nll": (5.25, 0.125)}, "LSTM": {"val_nll": (4.1, None)}}
-    page = page_of(
-        [row({"size": 256}, runs), row({}, runs, case="LSTM")], tmp_path, published=published, source="a paper"
-    )
+    rows = [row({"size": size}, runs, case=f"case{case}") for case in range(cases) for size in (256, 512, 4096)]
+    rows.append(row({}, runs, case="LSTM"))
+    published = {"case0,size=256": {"val_nll": (5.25, 0.125)}, "LSTM": {"val_nll": (4.1, None)}}
+    page = page_of(rows, tmp_path, published=published, source="a paper")
+    assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG") and "![sweep](table.png)" in page
     assert "| 5.250 (0.125) |" in page and "| 4.100 |" in page
