@@ -98,7 +98,7 @@ def render(claims: Sequence[Any], studies: dict[str, Any], command: str, answer:
         rows.append([i, claim["claim"].strip(), f"**{verdict}**", f"{tested} of {len(its)}"])
     lines += markdown_table(["", "claim", "verdict", "sentences tested"], rows)
     for i, (claim, its) in enumerate(zip(claims, findings, strict=True), start=1):
-        lines += ["", f"## Claim {i}", "", f"{claim['claim'].strip()} ({claim['source']})", ""]
+        lines += ["", f"## Claim {i}", "", f"From {claim['source']}", ""]
         parts, names = claim["parts"], [f"{i}{chr(ord('a') + k)}" for k in range(len(its))]
         paper = any("paper" in part for part in parts)
         told = list(zip(names, parts, its, strict=True))
