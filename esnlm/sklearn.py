@@ -235,6 +235,7 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         bias_scale: standard deviation of the weights of a constant input 1.
         ridge: penalty, relative to the mean eigenvalue of the covariance of the readout's inputs; None: the best of
             1e-9, 1e-8, .., 1 by 4-fold cross-validation over whole sequences, or over the quarters of a single one.
+            Sums are kept in float64 and lose a penalty below 1e-14 times the number of inputs, which is raised to it.
         washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`.
             `predict` returns all steps.
         predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence of n time steps.

@@ -1,7 +1,6 @@
 """Whole documents: windows of text for GPT-2, and the NLL of runs by distance from the document's beginning.
 
-    python -m experiments.documents windows stores/train-1M stores/train-1M-128 --tokens 128
-    python -m experiments.documents table runs/documents stores/dev-200k --out documents
+configs/studies/documents.yaml has the commands.
 
 `windows` writes a token store whose sentences are the consecutive windows of each document. A window reads at most so
 many tokens. It begins with the last token of the window before, so every token is predicted once.
@@ -10,7 +9,7 @@ many tokens. It begins with the last token of the window before, so every token 
 on windows each window, and those with data.context document carry their state along. Every model is also mixed with a
 cache (Kuhn and De Mori 1990), p = (1 - l) p_model + l p_cache, where p_cache is a token's share of the document so far.
 The weights l, one for each range of distances, are fitted to every other document and used on the rest, both ways
-round. It writes OUT.json and OUT.md.
+round. It writes OUT.json, OUT.md and OUT.png.
 """
 
 import argparse
@@ -25,6 +24,7 @@ import numpy as np
 import esnlm
 from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.evaluation.statistics import seed_interval
+from esnlm.reporting import plots
 
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
@@ -105,8 +105,8 @@ def measure(options: argparse.Namespace) -> None:
     half = np.repeat(np.arange(len(whole)) % 2, [len(document) - 1 for document in whole])
     path = options.out.with_suffix(".json")
     known = json.loads(path.read_text()) if path.exists() else {}
-    for summary in sorted(options.runs.glob("**/summary.json")):
-        name = str(summary.parent.relative_to(options.runs))
+    for summary in sorted(options.runs.glob("*/summary.json")):
+        name = summary.parent.name
         if name in known:
             continue
         run = esnlm.load(summary.parent)
@@ -114,7 +114,7 @@ def measure(options: argparse.Namespace) -> None:
         with_cache = mixed(nats, shares, distance, half)
         training = run.config.training
         known[name] = {
-            "model": name.split("/")[0],
+            "model": name.split(",")[0],
             "rate": training.learning_rate,
             "seed": run.config.seed,
             "trained": run.model.counts().trainable,
@@ -126,20 +126,27 @@ def measure(options: argparse.Namespace) -> None:
         }
         path.write_text(json.dumps(known, indent=1))
         print(name, known[name], flush=True)
-    options.out.with_suffix(".md").write_text(table(known))
+    best = at_best_rates(known)
+    options.out.with_suffix(".md").write_text(table(best))
+    draw(best, options.out.with_suffix(".png"))
 
 
-def table(known: dict) -> str:
-    """Returns the page's table: each model at the rate with the lowest NLL of seed 0, means over its seeds."""
+def at_best_rates(known: dict) -> dict[str, list[dict]]:
+    """Returns the records of each model at the rate with the lowest NLL of seed 0, the lowest mean NLL first."""
     rows = defaultdict(list)
     for record in known.values():
         rows[record["model"], record["rate"]].append(record)
-    best: dict[str, list] = {}
+    found: dict[str, list[dict]] = {}
     for (model, _), records in sorted(rows.items(), key=lambda item: min(r["nll"] for r in item[1] if r["seed"] == 0)):
-        best.setdefault(model, records)
+        found.setdefault(model, records)
+    return dict(sorted(found.items(), key=lambda item: _mean(item[1], "nll")))
+
+
+def table(best: dict[str, list[dict]]) -> str:
+    """Returns the table of the page, with means over seeds, and 95 % intervals from three seeds on."""
     head = ["model", "trained", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache", *NAMES]
     lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
-    for model, records in sorted(best.items(), key=lambda item: _mean(item[1], "nll")):
+    for model, records in best.items():
         interval = seed_interval([record["nll"] for record in records])
         spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval and len(records) > 2 else ""
         row = [model, f"{records[0]['trained']:,}", f"{records[0]['rate']:g}", str(len(records))]
@@ -148,6 +155,21 @@ def table(known: dict) -> str:
         row += [f"{x:.2f}" for x in _mean(records, "cached_by_distance")]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
+
+
+def draw(best: dict[str, list[dict]], path: Path) -> None:
+    """Draws the NLL by distance, as means over seeds."""
+    made = plots.figure(9, 5.5)
+    if made is None:
+        print(plots.NO_MATPLOTLIB)
+        return
+    figure, ((axes,),) = made
+    for i, (model, records) in enumerate(best.items()):
+        style = ("-", "--", ":")[i // len(plots.COLOURS)]
+        axes.plot(NAMES, _mean(records, "by_distance"), style, color=plots.COLOURS[i % len(plots.COLOURS)], label=model)
+    axes.set(xlabel="tokens since the document's beginning", ylabel="NLL, nats per token")
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    plots.save_png(figure, path)
 
 
 def _mean(records: list[dict], key: str) -> Any:

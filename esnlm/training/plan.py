@@ -27,7 +27,7 @@ ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
 
 # Measured memory of a CPU's process without its arrays (results/performance.md): compiled programs, and freed memory
 # kept by the allocator. With features computed ahead it grows with the temporaries, up to PROGRAMS.
-FEW_PROGRAMS, PROGRAMS, PROGRAMS_THROUGH_TIME = 200_000_000, 700_000_000, 1_100_000_000
+AHEAD, MOST_AHEAD, THROUGH_TIME, MOST_THROUGH_TIME = 600_000_000, 700_000_000, 500_000_000, 1_100_000_000
 
 
 def show(experiment: Experiment) -> int:
@@ -109,8 +109,10 @@ def _of_process(experiment: Experiment, vocab_size: int) -> dict[str, int]:
     """Returns the memory of a CPU's process apart from its arrays, by name."""
     # Logits, their gradient and temporaries: XLA's own analysis of an update gives 2.7 to 3.1 times the logits.
     temporaries = 3 * FLOAT * experiment.compute.chunk_tokens * vocab_size
-    ahead = min(PROGRAMS, FEW_PROGRAMS + 5 * temporaries)
-    programs = ahead if experiment.model.ahead_size else PROGRAMS_THROUGH_TIME
+    if experiment.model.ahead_size:
+        programs = min(MOST_AHEAD, AHEAD + 5 * temporaries)
+    else:
+        programs = min(MOST_THROUGH_TIME, THROUGH_TIME + 6 * temporaries)
     return {"Python and JAX": memory_use().peak, "compiled programs": programs, "logits": temporaries}
 
 

@@ -11,6 +11,11 @@ def noted(text: str) -> Oddities:
     return oddities
 
 
+def test_an_invisible_character_is_warned_of(capsys):
+    noted("\ufeffThe end, and one \u200bmore.").warn()
+    assert capsys.readouterr().err == "warning: a.txt: invisible characters, such as U+FEFF, 2 times: remove them\n"
+
+
 @pytest.mark.parametrize(
     ("text", "marks"),
     [
