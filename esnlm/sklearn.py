@@ -163,11 +163,8 @@ class _ReservoirEstimator(BaseEstimator):
         return parts if several else parts[0]
 
     def _pieces(self, sequences: list[np.ndarray], start: Any) -> Iterator[tuple[int, int, np.ndarray, Any]]:
-        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and the final state.
-
-        h is (u, x) of each step, or for a whole sequence (u, x) of the last step and the means over all steps. Short
-        sequences are read side by side, without a final state, unless they carry a state.
-        """
+        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and the final state."""
+        # Short sequences are read side by side, without a final state, unless they carry a state.
         most = max(1, BLOCK // 2 // self.state_size)  # time steps
         alone = self._of_steps and (self.carry_state or max(map(len, sequences)) > most)
         for i, u in enumerate(sequences if alone else []):
@@ -320,11 +317,9 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         return self
 
     def _tell_apart(self) -> None:
-        """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term.
-
-        This is Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds. One
-        row's worth of the covariance of all s is added, so that classes that are never confused get finite scores.
-        """
+        """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term."""
+        # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds. One row's
+        # worth of the covariance of all s is added, so that classes that are never confused get finite scores.
         m, k = self._sums.held_out_moments(self.ridge_), len(self.classes_)
         n, own, total = m[0, 0], m[0, 1 + k :, None], m[0, 1 : 1 + k] / m[0, 0]
         spread, sums = m[1 : 1 + k, 1 : 1 + k], m[1 + k :, 1 : 1 + k]  # sums of s s^T, and of s per class

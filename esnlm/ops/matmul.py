@@ -42,12 +42,6 @@ def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str
     return multiply(x, y)
 
 
-def _matmul_forward(
-    x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return matmul(x, y, contract, precision), (x, y)
-
-
 def _matmul_backward(
     contract: tuple[int, int], precision: str, factors: tuple[jax.Array, jax.Array], cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -64,7 +58,7 @@ def _matmul_backward(
     return dx, dy
 
 
-matmul.defvjp(_matmul_forward, _matmul_backward)
+matmul.defvjp(lambda x, y, contract, precision: (matmul(x, y, contract, precision), (x, y)), _matmul_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 3))
@@ -91,12 +85,6 @@ def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.A
     return lax.platform_dependent(x, y, cpu=on_cpu, default={"tf32": tf32, "bf16": bf16}[precision])
 
 
-def _einsum_forward(
-    subscripts: str, x: jax.Array, y: jax.Array, precision: str
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return einsum(subscripts, x, y, precision), (x, y)
-
-
 def _einsum_backward(
     subscripts: str, precision: str, factors: tuple[jax.Array, jax.Array], cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -107,7 +95,7 @@ def _einsum_backward(
     return dx, einsum(f"{of_x},{of_result}->{of_y}", x, cotangent, precision)
 
 
-einsum.defvjp(_einsum_forward, _einsum_backward)
+einsum.defvjp(lambda subscripts, x, y, precision: (einsum(subscripts, x, y, precision), (x, y)), _einsum_backward)
 
 
 def rounded(x: jax.Array, precision: str) -> jax.Array:

@@ -106,16 +106,13 @@ def counted_columns(
 
 
 def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:
-    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens, V).
-
-    SciPy copies a dense factor to float64, so the product is computed for some units at a time.
-    """
+    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens, V)."""
     if not isinstance(random, np.ndarray):
         return (weights @ random).toarray()
     vocab_size, units = random.shape
     found = np.empty((weights.shape[0], units))
     step = max(1, ENTRIES // vocab_size)
     for first in range(0, units, step):
-        some = slice(first, first + step)
+        some = slice(first, first + step)  # of the units, since SciPy copies a dense factor to float64
         found[:, some] = weights @ np.ascontiguousarray(random[:, some], np.float64)
     return found
