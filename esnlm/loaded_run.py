@@ -193,8 +193,7 @@ class Run:
             raise InputError("sentences is one text: give a list of texts")
         sentences = list(sentences)
         groups = _documents(sentences, context, documents)
-        of_words: dict[str, Any] = {"punctuation": punctuation, "whitespace": whitespace, "separator": separator}
-        options = surprisal.Options(by=by, unit=unit, eos=eos, scoring=scoring, **of_words)
+        options = surprisal.Options(by, unit, punctuation, whitespace, separator, eos, scoring)
         rows = surprisal.surprisals(self, groups, options, progress)
         sums = [0.0] * len(sentences)
         for row in rows:

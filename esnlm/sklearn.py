@@ -27,15 +27,9 @@ from esnlm.regression.solvers import RidgeSums, folds
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.metrics import accuracy_score, r2_score
-    from sklearn.utils import check_random_state, check_scalar
+    from sklearn.utils import check_array, check_consistent_length, check_random_state, check_scalar, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import (
-        check_array,
-        check_consistent_length,
-        check_is_fitted,
-        column_or_1d,
-        validate_data,
-    )
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
     raise ImportError("esnlm.sklearn needs scikit-learn 1.6 or newer: pip install 'esnlm[sklearn]'") from None
 
@@ -132,9 +126,7 @@ class _ReservoirEstimator(BaseEstimator):
             check_scalar(self.ridge, "ridge", Real, min_val=0)
         if not self._of_steps and (self.washout or self.carry_state):
             raise InputError("washout and carry_state are for predicts='steps': a whole sequence is read at its end")
-        density = dict[str, Any]()
-        if self.mean_degree is not None:
-            density["mean_degree"] = min(self.mean_degree, self.state_size)
+        density = {} if self.mean_degree is None else {"mean_degree": min(self.mean_degree, self.state_size)}
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         drawn = Reservoir.draw(
             self.state_size,

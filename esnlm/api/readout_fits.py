@@ -23,13 +23,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def fit_ids(
-    rule: Fitter,
-    h: np.ndarray,
-    y: np.ndarray,
-    lengths: list[int],
-    classes: int,
-    rank: int | None,
-    seed: int,
+    rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], classes: int, rank: int | None, seed: int
 ) -> Arrays:
     """Fits log-probabilities of ids y (n,) int32.
 

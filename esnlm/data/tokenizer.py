@@ -182,10 +182,8 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
         content = _read(described)
         is_ours = OURS in content or (described.parent / "ranks.tiktoken").exists()
         return _load_saved(described.parent) if is_ours else _load_files(described, (content,), vocab_size)
-    for encoder, merges in (
-        (folder / "encoder.json", folder / "vocab.bpe"),
-        (folder / "vocab.json", folder / "merges.txt"),
-    ):
+    for names in (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")):
+        encoder, merges = (folder / name for name in names)
         if encoder.exists() or merges.exists():
             return _load_files(encoder, (_read(encoder), _read(merges)), vocab_size)
     if (folder / "tokenizer").is_dir():

@@ -108,8 +108,7 @@ def evaluate(
         if status == "ok":  # both count ties by the same rule
             own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)
             above = statistics.compare(own, worth, rows_of, phenomenon_of)
-        found = statistics.accuracies(guess, judge.identical, rows_of, phenomenon_of, tie, tie)
-        return found | {"run_above": above}
+        return statistics.accuracies(guess, judge.identical, rows_of, phenomenon_of, tie, tie) | {"run_above": above}
 
     result = {
         "format": FORMAT,

@@ -35,12 +35,7 @@ class WindowNll(NamedTuple):
 
 
 def total_nll(
-    stream: SentenceFeatures,
-    params: dict,
-    sentences: Iterable[np.ndarray],
-    precision: str,
-    window_tokens: int,
-    chunk: int,
+    stream: SentenceFeatures, params: dict, sentences: Iterable, precision: str, window_tokens: int, chunk: int
 ) -> Iterator[WindowNll]:
     """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS) per window, summed in float64.
 

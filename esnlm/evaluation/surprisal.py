@@ -28,7 +28,7 @@ SPACELESS = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Options:
     """The options of a table of surprisals; `Run.surprisal` describes each argument."""
 

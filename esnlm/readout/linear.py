@@ -74,9 +74,8 @@ def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: in
         return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
     sigmas = readout_sigmas(config.scaling, state_size, config.rank, vocab_size)
     shapes = {"a": (vocab_size, config.rank), "b": (config.rank, state_size), "bias": (vocab_size,)}
-    return LowRankReadout(
-        **{name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
-    )
+    drawn = {name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
+    return LowRankReadout(**drawn)
 
 
 def count(config: ReadoutConfig, state_size: int, vocab_size: int) -> int:

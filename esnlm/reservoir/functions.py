@@ -46,10 +46,14 @@ def _shift(state: jax.Array) -> jax.Array:
 
 ACTIVATIONS: dict[str, Activation] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 UPDATE_RULES: dict[str, UpdateRule] = {
-    "leaky_output": UpdateRule(lambda h, drive, a, f, alpha: (1 - alpha * a) * h + a * f(drive)),
-    "leaky_membrane": UpdateRule(lambda x, drive, a, f, alpha: (1 - alpha * a) * x + a * drive, lambda x, f: f(x)),
-    "euler_state": UpdateRule(lambda h, drive, a, f, gamma: h + a * f(drive - gamma * h)),
-    "residual_shift": UpdateRule(lambda h, drive, a, f, alpha: (1 - alpha * a) * _shift(h) + a * f(drive)),
+    "leaky_output": UpdateRule(lambda state, drive, leak, f, decay: (1 - decay * leak) * state + leak * f(drive)),
+    "leaky_membrane": UpdateRule(
+        lambda state, drive, leak, f, decay: (1 - decay * leak) * state + leak * drive, lambda state, f: f(state)
+    ),
+    "euler_state": UpdateRule(lambda state, drive, leak, f, decay: state + leak * f(drive - decay * state)),
+    "residual_shift": UpdateRule(
+        lambda state, drive, leak, f, decay: (1 - decay * leak) * _shift(state) + leak * f(drive)
+    ),
 }
 
 _BUILT_IN = frozenset([*ACTIVATIONS, *UPDATE_RULES])

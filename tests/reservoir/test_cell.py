@@ -109,7 +109,7 @@ def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
     texts = sentences()
     batch, rows = pack_batch(texts, texts)
     keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*batch.tokens.shape, N)).astype(np.float32)
-    found = jax.jit(recurrence.unroll)(ready(name), batch.tokens, batch.positions, keep)  # (T, B, F)
+    _, found = jax.jit(recurrence.unroll)(ready(name), batch.tokens, batch.positions, keep)  # (T, B, F)
     for text, row in zip(texts, rows, strict=True):
         states = found.reshape(-1, found.shape[-1])[row]
         np.testing.assert_allclose(
