@@ -217,11 +217,9 @@ def _verdict(
             f"{undefined} of {len(log_prob)} sentences have a log-probability that is not a number, in {where} of "
             f"{len(accuracies['paradigms'])} paradigms: these, and all means over them, have no accuracy"
         ]
-    tied = statistics.has_collapsed(outcome, identical)
-    if not tied and not length_only:
-        return "ok", []
-    if not tied:
-        return "collapsed", ["every token has the same log-probability: only length decides, so there is no accuracy"]
+    if not statistics.has_collapsed(outcome, identical):
+        alike = ["every token has the same log-probability: only length decides, so there is no accuracy"]
+        return ("collapsed", alike) if length_only else ("ok", [])
     ties, pairs = int(np.sum((outcome == 0.5) & ~identical)), int(np.sum(~identical))
     return "collapsed", [
         f"{ties} of the {pairs} pairs of different sentences have equal log-probabilities: the model tells them apart "

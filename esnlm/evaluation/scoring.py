@@ -151,7 +151,7 @@ def _launch(
     chunk: int,
     score: Callable[..., jax.Array],
 ) -> _Launched:
-    """Starts the readout of the predictions of sequences, whose features are in their `rows`, without waiting for it."""
+    """Starts the readout of the predictions of sequences, with features in their `rows`, without waiting for it."""
     # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 become
     # 3 * 2**32 + 7; `>> 32` gives 3, `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts pairs by row.
     packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate(targets)

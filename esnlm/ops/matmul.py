@@ -76,7 +76,7 @@ def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.A
 
     if precision == "float32":
         return float32(x, y)
-    return lax.platform_dependent(x, y, cpu=on_cpu, default={"tf32": tf32, "bf16": bf16}[precision])
+    return lax.platform_dependent(x, y, cpu=on_cpu, default=tf32 if precision == "tf32" else bf16)
 
 
 def _einsum_backward(subscripts: str, precision: str, factors: Pair, cotangent: jax.Array) -> Pair:

@@ -140,7 +140,7 @@ def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precisi
 def _last_layer(
     params: dict, features: jax.Array, precision: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
-    """Returns z (C, r), w (V, r), the bias (V,), the prior (C, V) or None, and the ids of the last tokens (C,), or 0."""
+    """Returns z (C, r), w (V, r), the bias (V,), the prior (C, V) or None, and the last tokens' ids (C,), or 0."""
     added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:
         table = params["prior"]["table"]

@@ -154,7 +154,7 @@ def _norm(v: np.ndarray) -> float:
 
 
 def _outermost_ritz(operator: sparse.csr_array | np.ndarray, start: np.ndarray) -> tuple[float, float, int]:
-    """Returns |theta| of the largest Ritz value on the Krylov space of `start` (a unit vector), its residual, products."""
+    """Returns |theta| of the largest Ritz value on the Krylov space of the unit vector `start`, its residual, products."""
     # Arnoldi (1951): W Q_m = Q_m H_m + h_{m+1,m} q_{m+1} e_m^T, so |W Q y - theta Q y| = h_{m+1,m} |y_m|.
     m = KRYLOV_SIZE
     q = np.empty((m + 1, start.size))  # orthonormal rows
