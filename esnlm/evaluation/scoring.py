@@ -24,6 +24,7 @@ from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about this many sizes. Each size is compiled once.
 SIZES = 8
+Sentences = Iterable[np.ndarray]  # token ids, (T,) each
 
 
 class WindowNll(NamedTuple):
@@ -35,7 +36,7 @@ class WindowNll(NamedTuple):
 
 
 def total_nll(
-    stream: SentenceFeatures, params: dict, sentences: Iterable, precision: str, window_tokens: int, chunk: int
+    stream: SentenceFeatures, params: dict, sentences: Sentences, precision: str, window_tokens: int, chunk: int
 ) -> Iterator[WindowNll]:
     """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS) per window, summed in float64.
 
