@@ -12,29 +12,17 @@ from esnlm.errors import InputError
 from esnlm.versions import ESNLM as __version__  # noqa: F401
 
 if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
-    from esnlm.api.readout import Readout
-    from esnlm.api.reservoir import Reservoir
-    from esnlm.api.train import prepare, tokenizer, train
-    from esnlm.config import Experiment
-    from esnlm.loaded_run import Run, load
-    from esnlm.reservoir.functions import activation, update_rule
-    from esnlm.reservoir.topology.function import topology
-
-__all__ = [
-    "Experiment",
-    "InputError",
-    "Readout",
-    "Reservoir",
-    "Run",
-    "activation",
-    "load",
-    "prepare",
-    "tokenizer",
-    "topology",
-    "train",
-    "update_rule",
-]
-
+    from esnlm.api.readout import Readout as Readout
+    from esnlm.api.reservoir import Reservoir as Reservoir
+    from esnlm.api.train import prepare as prepare
+    from esnlm.api.train import tokenizer as tokenizer
+    from esnlm.api.train import train as train
+    from esnlm.config import Experiment as Experiment
+    from esnlm.loaded_run import Run as Run
+    from esnlm.loaded_run import load as load
+    from esnlm.reservoir.functions import activation as activation
+    from esnlm.reservoir.functions import update_rule as update_rule
+    from esnlm.reservoir.topology.function import topology as topology
 
 # JAX takes a second or two to start. Each name is imported at its first use, so that --help and preparing text do not
 # wait for JAX.
@@ -51,6 +39,7 @@ _HOMES = {
     "train": "esnlm.api.train:train",
     "update_rule": "esnlm.reservoir.functions:update_rule",
 }
+__all__ = ["InputError", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -113,9 +113,10 @@ class Run:
             bar.total = total
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
-        options = self._scoring_options | {"with_likeliest": with_likeliest, "group": group}
-        on_progress = show if progress else None
-        return scoring.token_log_probs(self._stream, self._readout, sequences, on_progress=on_progress, **options)
+        compute = self.config.compute
+        sizes = min(256, compute.chunk_tokens), show if progress else None, compute.window_tokens
+        given = self._stream, self._readout, sequences, compute.precision, *sizes
+        return scoring.token_log_probs(*given, with_likeliest=with_likeliest, group=group)
 
     @in_float32
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
@@ -192,8 +193,7 @@ class Run:
             raise InputError("sentences is one text: give a list of texts")
         sentences = list(sentences)
         groups = _documents(sentences, context, documents)
-        of_words: dict[str, Any] = {"punctuation": punctuation, "whitespace": whitespace, "separator": separator}
-        options = surprisal.Options(by=by, unit=unit, eos=eos, scoring=scoring, **of_words)
+        options = surprisal.Options(by, unit, punctuation, whitespace, separator, eos, scoring)
         rows = surprisal.surprisals(self, groups, options, progress)
         sums = [0.0] * len(sentences)
         for row in rows:
@@ -303,12 +303,6 @@ class Run:
     @cached_property
     def _stream(self) -> SentenceFeatures:
         return self._ready.stream(self.config.compute, self._placement)
-
-    @property
-    def _scoring_options(self) -> dict[str, Any]:
-        compute = self.config.compute
-        chunk = min(256, compute.chunk_tokens)
-        return {"precision": compute.precision, "chunk": chunk, "window_tokens": compute.window_tokens}
 
     @cached_property
     def _readout(self) -> dict:
@@ -438,14 +432,11 @@ def _documents(
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
-    """Returns the experiment with its compute settings chosen again for this machine.
-
-    The precision stays, except that CPUs and TPUs, which lack tf32, use the finer float32 instead.
-    """
+    """Returns the experiment with its compute settings chosen again for this machine."""
     device, precision = backend(), experiment.compute.precision
     to_choose = dataclasses.replace(
         experiment.compute,
-        precision="float32" if device != "gpu" and precision == "tf32" else precision,
+        precision="float32" if device != "gpu" and precision == "tf32" else precision,  # only GPUs have tf32
         kernel="auto",
         batch_slots=None,
         window_tokens=None,

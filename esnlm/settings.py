@@ -62,7 +62,7 @@ def build(section: type[Section], tree: Mapping[str, Any], path: str = "", where
         build(GatedMlpConfig, {"blocks": 2}, "model.readout.gated_mlp.", "run.yaml")
     """
     hints = typing.get_type_hints(section, include_extras=True)
-    known = setting_names(section)
+    known = [each.name for each in dataclasses.fields(section)]  # type: ignore[arg-type]
     values = {}
     for name, value in tree.items():
         here = "command line" if isinstance(value, CommandLine) else where
@@ -80,11 +80,6 @@ def build(section: type[Section], tree: Mapping[str, Any], path: str = "", where
         raise InputError(f"{begin}{path}{first['ctx']['error']}")
     rule = first["msg"].replace("Input should be", "it must be")
     raise InputError(f"{begin}{path}{'.'.join(names)} is {spell(first['input'])}: {rule}")
-
-
-def setting_names(section: type) -> list[str]:
-    """Returns the names of the settings of a section."""
-    return [each.name for each in dataclasses.fields(section)]
 
 
 def spell(value: Any) -> str:

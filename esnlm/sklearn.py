@@ -27,15 +27,9 @@ from esnlm.regression.solvers import RidgeSums, folds
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.metrics import accuracy_score, r2_score
-    from sklearn.utils import check_random_state, check_scalar
+    from sklearn.utils import check_array, check_consistent_length, check_random_state, check_scalar, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import (
-        check_array,
-        check_consistent_length,
-        check_is_fitted,
-        column_or_1d,
-        validate_data,
-    )
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
     raise ImportError("esnlm.sklearn needs scikit-learn 1.6 or newer: pip install 'esnlm[sklearn]'") from None
 
@@ -132,9 +126,8 @@ class _ReservoirEstimator(BaseEstimator):
             check_scalar(self.ridge, "ridge", Real, min_val=0)
         if not self._of_steps and (self.washout or self.carry_state):
             raise InputError("washout and carry_state are for predicts='steps': a whole sequence is read at its end")
-        density = dict[str, Any]()
-        if self.mean_degree is not None:
-            density["mean_degree"] = min(self.mean_degree, self.state_size)
+        degree = self.mean_degree and min(self.mean_degree, self.state_size)
+        density: dict[str, Any] = {} if degree is None else {"mean_degree": degree}
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         drawn = Reservoir.draw(
             self.state_size,
@@ -163,11 +156,8 @@ class _ReservoirEstimator(BaseEstimator):
         return parts if several else parts[0]
 
     def _pieces(self, sequences: list[np.ndarray], start: Any) -> Iterator[tuple[int, int, np.ndarray, Any]]:
-        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and the final state.
-
-        h is (u, x) of each step, or for a whole sequence (u, x) of the last step and the means over all steps. Short
-        sequences are read side by side, without a final state, unless they carry a state.
-        """
+        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and the final state."""
+        # Short sequences are read side by side, without a final state, unless they carry a state.
         most = max(1, BLOCK // 2 // self.state_size)  # time steps
         alone = self._of_steps and (self.carry_state or max(map(len, sequences)) > most)
         for i, u in enumerate(sequences if alone else []):
@@ -321,11 +311,9 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         return self
 
     def _tell_apart(self) -> None:
-        """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term.
-
-        This is Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds. One
-        row's worth of the covariance of all s is added, so that classes that are never confused get finite scores.
-        """
+        """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term."""
+        # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds. One row's
+        # worth of the covariance of all s is added, so that classes that are never confused get finite scores.
         m, k = self._sums.held_out_moments(self.ridge_), len(self.classes_)
         n, own, total = m[0, 0], m[0, 1 + k :, None], m[0, 1 : 1 + k] / m[0, 0]
         spread, sums = m[1 : 1 + k, 1 : 1 + k], m[1 + k :, 1 : 1 + k]  # sums of s s^T, and of s per class

@@ -69,7 +69,9 @@ def test_the_defaults_are_the_papers(file):
 
 
 def test_what_is_written_is_read_back(file, tmp_path):
-    experiment = config_io.read(file("training: {checkpoint_words: [1000, 2000]}\nmodel: {readout: {rank: null}}"))
+    experiment = config_io.read(
+        file("{training: {checkpoint_words: [1000, 2000]}, model: {readout: {rank: null}}, tracking: [wandb]}")
+    )
     config_io.write(experiment, tmp_path / "copy.yaml")
     assert config_io.read(tmp_path / "copy.yaml") == experiment
 
@@ -152,10 +154,7 @@ def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path)
     assert config_io.read(plain, ["--model.reservoir.topology.kind", "ring"]).model.reservoir.topology == Ring()
 
 
-def test_trackers_are_a_list_of_names(file, tmp_path):
-    experiment = config_io.read(file("run: runs/x"), ["--tracking", "[wandb]"])
-    assert experiment.tracking == ("wandb",)
-    config_io.write(experiment, tmp_path / "copy.yaml")
-    assert config_io.read(tmp_path / "copy.yaml") == experiment
+def test_trackers_are_a_list_of_names(file):
+    assert config_io.read(file("run: runs/x"), ["--tracking", "[wandb]"]).tracking == ("wandb",)
     assert "tape" in refusal(config_io.read, file("tracking: [tape]"))
     assert config_io.read_begun(file("tracking: [tape]")).tracking == ("tape",)  # of a run that was made elsewhere

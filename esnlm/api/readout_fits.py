@@ -23,13 +23,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def fit_ids(
-    rule: Fitter,
-    h: np.ndarray,
-    y: np.ndarray,
-    lengths: list[int],
-    classes: int,
-    rank: int | None,
-    seed: int,
+    rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], classes: int, rank: int | None, seed: int
 ) -> Arrays:
     """Fits log-probabilities of ids y (n,) int32.
 
@@ -71,10 +65,7 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
 
 
 def _held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:
-    """Returns which rows to hold out, (n,) bool: whole sequences, at least one, with at most `most` rows and a tenth.
-
-    Rows of a sequence are similar, so choosing the penalty on some rows while fitting others would make it too small.
-    """
+    """Returns which rows to hold out, (n,) bool: whole sequences, at least one, at most `most` rows and a tenth."""
     rows = sum(lengths)
     if rows < 2:
         raise InputError(f"only {rows} row: give at least 2, one to hold out")

@@ -163,6 +163,5 @@ def _put_reservoir(directory: RunDirectory, reservoir: Reservoir) -> None:
     directory.claim()
     arrays, layers = reservoir.cell.arrays(), reservoir.cell.layers
     nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)
-    checkpoint.save(
-        directory.frozen, arrays, {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
-    )
+    about = {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
+    checkpoint.save(directory.frozen, arrays, about)

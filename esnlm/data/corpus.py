@@ -41,7 +41,12 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
         )
     corpus = Corpus(train, validation, tokenizer)
     if directory.data.exists():
-        _require_same(corpus, directory)
+        begun, now = _begun_with(directory), fingerprints(corpus)
+        for name, store in (("train", train), ("validation", validation)):
+            if begun[name] != now[name]:
+                given = store.folder if store else "no store"
+                line = f"{given}: not the {name} store that {directory.path} was begun with; name another --run"
+                raise InputError(line)
         return corpus
     tokenizer.save(directory.tokenizer)
     with writing(directory.unigram):
@@ -83,15 +88,6 @@ def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
     counts = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size).astype(np.int64)
     counts[tokenizer.bos] -= len(store)
     return counts
-
-
-def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
-    """Raises InputError if the run was begun with other stores."""
-    begun, now = _begun_with(directory), fingerprints(corpus)
-    for name, store in (("train", corpus.train), ("validation", corpus.validation)):
-        if begun[name] != now[name]:
-            given = store.folder if store else "no store"
-            raise InputError(f"{given}: not the {name} store that {directory.path} was begun with; name another --run")
 
 
 def _begun_with(directory: RunDirectory) -> dict[str, str | None]:

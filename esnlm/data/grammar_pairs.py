@@ -136,10 +136,11 @@ def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) ->
 
 def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Container[str]) -> list[dict]:
     rows: list[dict] = []
+    named = {"field": paradigm.field, "linguistics_term": paradigm.linguistics_term, "UID": uid}
     for choice in _choices(paradigm.slots.split(), random.Random(f"{uid}/{seed}")):
         pairs = _mirrored_pairs(paradigm, choice)
-        if not any(pair[key] in exclude for pair in pairs for key in ("sentence_good", "sentence_bad")):
-            rows += [_blimp_row(uid, paradigm, pair, len(rows) + i) for i, pair in enumerate(pairs)]
+        if not any(sentence in exclude for pair in pairs for sentence in pair.values()):
+            rows += [pair | named | {"pairID": str(len(rows) + i)} for i, pair in enumerate(pairs)]
         if len(rows) == count:
             return rows
     raise InputError(f"per_paradigm: {count} pairs asked, {uid} has only {len(rows)} outside the corpus: ask for fewer")
@@ -167,11 +168,6 @@ def _mirrored_pairs(paradigm: Paradigm, words: dict) -> list[dict]:
         wrong = (context, other_completion) if paradigm.contrast == "completion" else (other_context, completion)
         pairs.append({"sentence_good": _sentence(context, completion, end), "sentence_bad": _sentence(*wrong, end)})
     return pairs
-
-
-def _blimp_row(uid: str, paradigm: Paradigm, pair: dict, number: int) -> dict:
-    named = {"field": paradigm.field, "linguistics_term": paradigm.linguistics_term}
-    return pair | named | {"UID": uid, "pairID": str(number)}
 
 
 def _sentence(*parts: str) -> str:

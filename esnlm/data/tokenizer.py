@@ -182,10 +182,8 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
         content = _read(described)
         is_ours = OURS in content or (described.parent / "ranks.tiktoken").exists()
         return _load_saved(described.parent) if is_ours else _load_files(described, (content,), vocab_size)
-    for encoder, merges in (
-        (folder / "encoder.json", folder / "vocab.bpe"),
-        (folder / "vocab.json", folder / "merges.txt"),
-    ):
+    for names in (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")):
+        encoder, merges = (folder / name for name in names)
         if encoder.exists() or merges.exists():
             return _load_files(encoder, (_read(encoder), _read(merges)), vocab_size)
     if (folder / "tokenizer").is_dir():
@@ -268,7 +266,9 @@ def _load_saved(folder: Path) -> Tokenizer:
     described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
     try:
         description = json.loads(described)
-        tokenizer = TiktokenTokenizer(description["name"], description["pattern"], _parse_ranks(ranks))
+        pairs = (line.split(b" ") for line in ranks.splitlines())
+        by_token = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
+        tokenizer = TiktokenTokenizer(description["name"], description["pattern"], by_token)
         if {key: description[key] for key in FORMAT} == FORMAT and description["sha256"] == tokenizer.sha256:
             return tokenizer
     except (KeyError, TypeError, ValueError):
@@ -280,12 +280,6 @@ def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
     """Returns the ranks in tiktoken's file format: one line of base64 and rank per token."""
     ordered = sorted(ranks.items(), key=itemgetter(1))
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
-
-
-def _parse_ranks(data: bytes) -> dict[bytes, int]:
-    """Parses the text of `_dump_ranks`."""
-    pairs = (line.split(b" ") for line in data.splitlines())
-    return {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
 
 
 def _byte_ranks() -> dict[bytes, int]:

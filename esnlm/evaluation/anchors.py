@@ -24,5 +24,4 @@ def anchors(phenomenon_of: Mapping[str, str]) -> dict | None:
     def mean_over(names: Sequence[str]) -> dict[str, float]:
         return {model: float(np.mean([float(published[name][model]) for name in names])) for model in models}
 
-    paradigms = {name: mean_over([name]) for name in phenomenon_of}
-    return grouped(paradigms, phenomenon_of, lambda names, phenomenon: mean_over(names))
+    return grouped({name: mean_over([name]) for name in phenomenon_of}, phenomenon_of, mean_over)

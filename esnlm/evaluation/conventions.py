@@ -19,10 +19,10 @@ class Convention:
 
     name: str  # for --scoring
     description: str  # for reports
-    bos: bool  # BOS comes first; without it, the first token of the sentence is the condition
-    space: bool  # a space precedes the sentence, so that its first word is encoded as inside a text
-    eos: bool  # EOS comes last and is scored
-    tie_is_right: bool  # whether a pair of equal log-probabilities counts as right
+    bos: bool = True  # BOS comes first; without it, the first token of the sentence is the condition
+    space: bool = False  # a space precedes the sentence, so that its first word is encoded as inside a text
+    eos: bool = False  # EOS comes last and is scored
+    tie_is_right: bool = True  # whether a pair of equal log-probabilities counts as right
 
 
 _LIST = [
@@ -30,8 +30,6 @@ _LIST = [
     Convention(
         name="paper",
         description="BOS, the sentence, EOS; no leading space; every token after BOS is scored, EOS included; a tie is wrong",
-        bos=True,
-        space=False,
         eos=True,
         tie_is_right=False,
     ),
@@ -40,28 +38,18 @@ _LIST = [
         name="no-eos",
         description="BOS, the sentence or its beginning; no leading space, no EOS; every token after BOS is scored; a tie is "
         "wrong",
-        bos=True,
-        space=False,
-        eos=False,
         tie_is_right=False,
     ),
     Convention(
         name="lm-eval",
         description="BOS, a space, the sentence; no EOS; every token after BOS is scored; argmax over (good, bad), so that "
         "a tie is right (lm-evaluation-harness)",
-        bos=True,
         space=True,
-        eos=False,
-        tie_is_right=True,
     ),
     Convention(
         name="babylm",
         description="BOS, the sentence; no leading space, no EOS; every token after BOS is scored; argmax over (good, bad), so "
         "that a tie is right (BabyLM's pipeline on an exported run)",
-        bos=True,
-        space=False,
-        eos=False,
-        tie_is_right=True,
     ),
     # The pipeline on a model whose tokenizer adds no BOS, such as GPT-2's.
     Convention(
@@ -69,9 +57,6 @@ _LIST = [
         description="the sentence alone, without BOS, EOS or leading space; its first token only conditions and is not "
         "scored; argmax over (good, bad), so that a tie is right",
         bos=False,
-        space=False,
-        eos=False,
-        tie_is_right=True,
     ),
 ]
 CONVENTIONS = {convention.name: convention for convention in _LIST}

@@ -108,8 +108,7 @@ def evaluate(
         if status == "ok":  # both count ties by the same rule
             own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)
             above = statistics.compare(own, worth, rows_of, phenomenon_of)
-        found = statistics.accuracies(guess, judge.identical, rows_of, phenomenon_of, tie, tie)
-        return found | {"run_above": above}
+        return statistics.accuracies(guess, judge.identical, rows_of, phenomenon_of, tie, tie) | {"run_above": above}
 
     result = {
         "format": FORMAT,
@@ -218,11 +217,9 @@ def _verdict(
             f"{undefined} of {len(log_prob)} sentences have a log-probability that is not a number, in {where} of "
             f"{len(accuracies['paradigms'])} paradigms: these, and all means over them, have no accuracy"
         ]
-    tied = statistics.has_collapsed(outcome, identical)
-    if not tied and not length_only:
-        return "ok", []
-    if not tied:
-        return "collapsed", ["every token has the same log-probability: only length decides, so there is no accuracy"]
+    if not statistics.has_collapsed(outcome, identical):
+        alike = ["every token has the same log-probability: only length decides, so there is no accuracy"]
+        return ("collapsed", alike) if length_only else ("ok", [])
     ties, pairs = int(np.sum((outcome == 0.5) & ~identical)), int(np.sum(~identical))
     return "collapsed", [
         f"{ties} of the {pairs} pairs of different sentences have equal log-probabilities: the model tells them apart "

@@ -1,13 +1,14 @@
 """Generates text from a model, token by token."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import jax
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.readout import linear
+
+_logits = jax.jit(linear.logits, static_argnames="precision")
 
 
 def generate_each(
@@ -69,8 +70,3 @@ def choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.ra
     with np.errstate(over="ignore"):  # A tiny temperature makes all other logits -inf, and their p 0.
         p = np.exp((logits - logits.max()) / temperature)
     return int(rng.choice(len(p), p=p / p.sum()))
-
-
-@partial(jax.jit, static_argnames="precision")
-def _logits(readout: dict, features: jax.Array, precision: str) -> jax.Array:
-    return linear.logits(readout, features, precision)

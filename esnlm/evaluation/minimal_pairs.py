@@ -75,7 +75,7 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
         before = len(items)
         for file in files:
             for where, item in _pairs(file, columns or Columns()):
-                if name is not None and not _is_called(item, name):
+                if name is not None and _plain(name) not in map(_plain, (item.uid, item.phenomenon, item.field)):
                     continue
                 first, first_file, phenomenon = home.setdefault(item.uid, (number, file, item.phenomenon))
                 if (first, first_file) != (number, file):
@@ -114,11 +114,6 @@ def digest(items: Sequence[Pair]) -> str:
     for item in items:
         content.update(json.dumps([item.uid, item.good, item.bad]).encode() + b"\n")
     return content.hexdigest()
-
-
-def _is_called(item: Pair, name: str) -> bool:
-    """Returns whether an item's paradigm, phenomenon or field has this name."""
-    return _plain(name) in (_plain(item.uid), _plain(item.phenomenon), _plain(item.field))
 
 
 @cache
@@ -251,11 +246,9 @@ def _is_good(label: object) -> bool | None:
 
 
 def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pair]]:
-    """Yields the pairs of a text file, two lines each.
-
-    A label and a tab before each sentence mark the grammatical one (Linzen's group, CLAMS). Without labels it is the
-    second, as in Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
-    """
+    """Yields the pairs of a text file, two lines each."""
+    # A label and a tab before each sentence mark the grammatical one (Linzen's group, CLAMS). Without labels it is the
+    # second, as in Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
     lines = "\n".join(line.strip() for line in lines).rstrip("\n").split("\n")
     if len(lines) % 2 or not all(lines):
         raise InputError(f"{file}: give two lines per pair, the ungrammatical sentence first, without blank lines")

@@ -24,6 +24,7 @@ from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about this many sizes. Each size is compiled once.
 SIZES = 8
+Sentences = Iterable[np.ndarray]  # token ids, (T,) each
 
 
 class WindowNll(NamedTuple):
@@ -35,12 +36,7 @@ class WindowNll(NamedTuple):
 
 
 def total_nll(
-    stream: SentenceFeatures,
-    params: dict,
-    sentences: Iterable[np.ndarray],
-    precision: str,
-    window_tokens: int,
-    chunk: int,
+    stream: SentenceFeatures, params: dict, sentences: Sentences, precision: str, window_tokens: int, chunk: int
 ) -> Iterator[WindowNll]:
     """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS) per window, summed in float64.
 
@@ -156,11 +152,7 @@ def _launch(
     chunk: int,
     score: Callable[..., jax.Array],
 ) -> _Launched:
-    """Starts the readout of the predictions of sequences, without waiting for it.
-
-    The features before each target are in the sequence's `rows` of the buffer. Sequences that share rows and targets
-    share their computation. `score` computes one chunk.
-    """
+    """Starts the readout of the predictions of sequences, with features in their `rows`, without waiting for it."""
     # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 become
     # 3 * 2**32 + 7; `>> 32` gives 3, `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts pairs by row.
     packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate(targets)
@@ -168,7 +160,9 @@ def _launch(
     predicted = pairs & 0xFFFFFFFF
     distinct, sources = np.unique(pairs >> 32, return_inverse=True)  # (R,) rows; (P,) the row of each pair
     chunks = []
-    size = _chunk_size(len(distinct), chunk)
+    # The rows per chunk: equal for all chunks, with little padding, and one of about SIZES sizes.
+    even, step = -(-len(distinct) // -(-len(distinct) // chunk)), max(1, chunk // SIZES)
+    size = min(chunk, -(-even // step) * step)
     for first in range(0, len(distinct), size):
         here = slice(*np.searchsorted(sources, [first, first + size]))  # the pairs that read these rows
         real, width = here.stop - here.start, 2 * size
@@ -181,13 +175,6 @@ def _launch(
         )
         chunks.append((score(params, buffer, *padded, precision), real))
     return _Launched(chunks, place, np.cumsum([len(each) for each in targets])[:-1])
-
-
-def _chunk_size(rows: int, chunk: int) -> int:
-    """Returns the rows per chunk: equal for all chunks, with little padding, and one of about SIZES sizes."""
-    even = -(-rows // -(-rows // chunk))
-    step = max(1, chunk // SIZES)
-    return min(chunk, -(-even // step) * step)
 
 
 @partial(jax.jit, static_argnames=("precision", "with_likeliest"))

@@ -77,7 +77,7 @@ def accuracies(
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))  # (n,) (n,)
     paradigms: dict[str, dict] = {}
-    sums: dict[str | None, np.ndarray] = {}
+    resampled: dict[str, np.ndarray] = {}
     for name, rows in rows_of.items():
         tie = outcome[rows] == 0.5
         accuracy = _percent(worth[rows])
@@ -93,12 +93,12 @@ def accuracies(
             "identical": int(np.sum(tie & identical[rows])),
             "undefined": int(np.sum(np.isnan(outcome[rows]))),
         }
-        _add_resampled(sums, phenomenon_of[name], resampled_means(worth[rows], rng))
+        resampled[name] = resampled_means(worth[rows], rng)
 
-    def mean_over(names: Sequence[str], group: str | None) -> dict:
+    def mean_over(names: Sequence[str]) -> dict:
         entries = [paradigms[name] for name in names]
         accuracy = _mean([entry["accuracy"] for entry in entries])
-        interval = entries[0]["interval"] if len(names) == 1 else _interval(sums[group] / len(names))
+        interval = entries[0]["interval"] if len(names) == 1 else _interval([resampled[name] for name in names])
         return {
             "accuracy": accuracy,
             "interval": None if accuracy is None else interval,
@@ -129,24 +129,23 @@ def compare(
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
     paradigms: dict[str, dict] = {}
-    sums: dict[str | None, np.ndarray] = {}
+    resampled: dict[str, np.ndarray] = {}
     for name, rows in rows_of.items():
-        means = resampled_means(difference[rows], rng)
-        _add_resampled(sums, phenomenon_of[name], means)
-        paradigms[name] = {
-            "difference": _percent(difference[rows]),
-            "interval": _interval(means),
-            **_discordance(difference[rows]),
-        }
+        resampled[name] = resampled_means(difference[rows], rng)
+        paradigms[name] = {"difference": _percent(difference[rows])}
 
-    def mean_over(names: Sequence[str], group: str | None) -> dict:
-        rows = np.concatenate([rows_of[name] for name in names])
+    def mean_over(names: Sequence[str]) -> dict:
+        discordant = difference[np.concatenate([rows_of[name] for name in names])]
+        only_this, only_other = int(np.sum(discordant > 0)), int(np.sum(discordant < 0))
         return {
             "difference": _mean([paradigms[name]["difference"] for name in names]),
-            "interval": _interval(sums[group] / len(names)),
-            **_discordance(difference[rows]),
+            "interval": _interval([resampled[name] for name in names]),
+            "only_this": only_this,
+            "only_other": only_other,
+            "p_value": mcnemar(only_this, only_other),
         }
 
+    paradigms = {name: mean_over([name]) for name in paradigms}
     found = grouped(paradigms, phenomenon_of, mean_over)
     for level in ("phenomena", "paradigms"):
         entries = found[level].values()
@@ -200,27 +199,14 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return corrected
 
 
-def _add_resampled(sums: dict[str | None, np.ndarray], phenomenon: str, means: np.ndarray) -> None:
-    """Adds a paradigm's resampled means to the sums over its phenomenon and over all (None)."""
-    for group in (phenomenon, None):
-        sums[group] = sums[group] + means if group in sums else means
-
-
-def _discordance(difference: np.ndarray) -> dict:
-    only_this, only_other = int(np.sum(difference > 0)), int(np.sum(difference < 0))
-    return {"only_this": only_this, "only_other": only_other, "p_value": mcnemar(only_this, only_other)}
-
-
-def grouped(
-    paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str], str | None], dict]
-) -> dict:
-    """Returns the entries of paradigms, and their means over each phenomenon and over all (None)."""
+def grouped(paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str]], dict]) -> dict:
+    """Returns the entries of paradigms, and their means over each phenomenon and over all."""
     by_phenomenon: dict[str, list[str]] = {}
     for name in paradigms:
         by_phenomenon.setdefault(phenomenon_of[name], []).append(name)
     return {
-        "overall": mean_over(list(paradigms), None),
-        "phenomena": {name: mean_over(by_phenomenon[name], name) for name in sorted(by_phenomenon)},
+        "overall": mean_over(list(paradigms)),
+        "phenomena": {name: mean_over(by_phenomenon[name]) for name in sorted(by_phenomenon)},
         "paradigms": paradigms,
     }
 
@@ -236,6 +222,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(defined)) if len(defined) == len(values) else None
 
 
-def _interval(means: np.ndarray) -> list[float]:
-    """Returns the interval, in percent, of resampled means (resamples,)."""
-    return [float(x) for x in 100 * np.percentile(means, TAILS)]
+def _interval(resampled: Sequence[np.ndarray]) -> list[float]:
+    """Returns the interval, in percent, of a mean over paradigms, given the resampled means of each, (resamples,)."""
+    return [float(x) for x in 100 * np.percentile(np.mean(resampled, axis=0), TAILS)]

@@ -28,7 +28,7 @@ SPACELESS = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Options:
     """The options of a table of surprisals; `Run.surprisal` describes each argument."""
 
@@ -129,25 +129,18 @@ def _over_windows(
 
 
 def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
-    """Returns the windows of a sequence: (first id, end, number of predictions already made by the window before).
-
-    There is one window, or if the model reads at most `longest` ids, each begins half a window after the one before. So
-    after the first window, every token is predicted from at least half a window.
-    """
+    """Returns the windows of a sequence: (first id, end, number of predictions already made by the window before)."""
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
-    step = max(1, longest // 2)
+    step = max(1, longest // 2)  # after the first window, every token is predicted from at least half a window
     firsts = range(0, length - longest - 1 + step, step)
     return [(first, min(first + longest + 1, length), (longest - step) * (first > 0)) for first in firsts]
 
 
 def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, tokenizer: Any) -> np.ndarray:
-    """Moves the surprisal of each word's end from the next word to the word itself; (n,) or (n + 1,).
-
-    Let E be the tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E) p(next token | E).
-    The factor p(E) moves from the token after the word to the word's last token (Oh and Schuler 2024, Pimentel and
-    Meister 2024). The sum and the first word's surprisal stay. `log_ends` is log p(E) before each token.
-    """
+    """Moves the surprisal of each word's end from the next word to the word itself; (n,) or (n + 1,)."""
+    # E are the tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E) p(next token | E). The
+    # factor p(E), in `log_ends`, moves to the word's last token (Oh and Schuler 2024, Pimentel and Meister 2024).
     tokens = [tokenizer.decode_bytes([int(i)]) for i in ids]
     moved = nats.copy()
     for j in range(1, len(nats)):
@@ -179,12 +172,8 @@ def _text_and_words(sentence: str | Sequence[str], separator: str | None) -> tup
 def _parts(
     text: str, words: list[Span] | None, tokens: list[Span], nats: np.ndarray, options: Options
 ) -> list[tuple[Span, float | None]]:
-    """Returns the span and the surprisal in nats of each token or word of a sentence, without EOS.
-
-    `nats` are the surprisals of the tokens, perhaps with EOS. Without `words`, words are split at white space and merged
-    if they share a token. If given words share a token, the first has the surprisal of all, and the others None.
-    """
-    nats = nats[: len(tokens)]
+    """Returns the span and the surprisal in nats of each token or word of a sentence, without EOS."""
+    nats = nats[: len(tokens)]  # without EOS
     if options.by == "token" or not tokens:
         return list(zip(tokens, nats.tolist(), strict=True))
     spans = alignment.join_words(tokens, words or alignment.word_spans(text, options.punctuation) or [(0, len(text))])

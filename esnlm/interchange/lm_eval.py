@@ -110,19 +110,16 @@ class EsnLM(TemplateLM):
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[float]:
         """Returns log p(text | BOS) of each request in nats. Splits long texts into windows; scores each token once."""
-        sequences, lengths, owners = [], [], []
-        for number, request in enumerate(requests):
+        windows = []  # (context, continuation), by request
+        for request in requests:
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
-            for window in get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1):
-                context, continuation = make_disjoint_window(window)
-                sequences.append(np.array(context + continuation, np.int32))
-                lengths.append(len(continuation))
-                owners.append(number)
-        scored = self.run.token_log_probs_of(sequences, progress=True)
-        require_defined(scored, self.run.directory, self.run.step)
-        parts: list[list[np.ndarray]] = [[np.empty(0)] for _ in requests]
-        for number, length, found in zip(owners, lengths, scored, strict=True):
-            parts[number].append(found[len(found) - length :])
+            rolling = get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1)
+            windows.append([make_disjoint_window(window) for window in rolling])
+        sequences = [np.array(context + scored, np.int32) for its in windows for context, scored in its]
+        log_probs = self.run.token_log_probs_of(sequences, progress=True)
+        require_defined(log_probs, self.run.directory, self.run.step)
+        found = iter(log_probs)
+        parts = ([np.empty(0), *(next(found)[-len(scored) :] for _, scored in its)] for its in windows)
         return sum_log_probs(map(np.concatenate, parts)).tolist()
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:

@@ -141,22 +141,18 @@ class _Bucket:
         unique = re.sub("[^A-Za-z0-9.]+", "-", self.url)[-80:] + hashlib.sha256(self.url.encode()).hexdigest()[:8]
         place = Path(os.environ.get(CACHE) or Path.home() / ".cache/esnlm/cloud").absolute() / unique
         folder, record = place / self._root.rpartition("/")[2], place / "fetched.json"
-        with writing(place):
-            place.mkdir(parents=True, exist_ok=True)
-            with FileLock(place / ".lock"):
-                before = json.loads(record.read_bytes()) if record.exists() else {}
-                tags = {name: [str(info.get(tag)) for tag in TAGS] for name, info in self.files.items()}
-                known = {
-                    name: tag for name, tag in before.items() if tags.get(name) == tag and (folder / name).is_file()
-                }
-                for name in before.keys() - known.keys():
-                    (folder / name).unlink(missing_ok=True)
-                if new := [name for name in wanted if name not in known]:
-                    size = sum(self.files[name]["size"] for name in new)
-                    say(f"fetching {self.url}: {len(new)} files, {size / 1e6:,.1f} MB")
-                    here = [str(folder / name) for name in new]
-                    self._asked(self._fs.get, [f"{self._root}/{name}" for name in new], here)
-                    write_json(record, known | {name: tags[name] for name in new})
+        with writing(place), FileLock(place / ".lock"):
+            before = json.loads(record.read_bytes()) if record.exists() else {}
+            tags = {name: [str(info.get(tag)) for tag in TAGS] for name, info in self.files.items()}
+            known = {name: tag for name, tag in before.items() if tags.get(name) == tag and (folder / name).is_file()}
+            for name in before.keys() - known.keys():
+                (folder / name).unlink(missing_ok=True)
+            if new := [name for name in wanted if name not in known]:
+                size = sum(self.files[name]["size"] for name in new)
+                say(f"fetching {self.url}: {len(new)} files, {size / 1e6:,.1f} MB")
+                here = [str(folder / name) for name in new]
+                self._asked(self._fs.get, [f"{self._root}/{name}" for name in new], here)
+                write_json(record, known | {name: tags[name] for name in new})
         return folder
 
     def _asked(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -15,6 +15,8 @@ from jax import lax
 
 from esnlm.ops import xla
 
+Pair = tuple[jax.Array, jax.Array]
+
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
@@ -28,29 +30,19 @@ def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str
     """
     dimensions = (((contract[0],), (contract[1],)), ((), ()))
 
-    def multiply(x: jax.Array, y: jax.Array, chosen: lax.PrecisionLike = lax.Precision.HIGHEST) -> jax.Array:
-        return lax.dot_general(x, y, dimensions, precision=chosen, preferred_element_type=jnp.float32)
-
-    def tf32_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
-        return multiply(rounded(x, "tf32"), rounded(y, "tf32"))
-
+    multiply = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=jnp.float32)
+    float32 = partial(multiply, precision=lax.Precision.HIGHEST)
     if precision == "bf16":
-        return multiply(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), None)
+        return multiply(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
     if precision == "tf32":
-        tf32 = partial(multiply, chosen=lax.DotAlgorithmPreset.TF32_TF32_F32)
-        return lax.platform_dependent(x, y, cpu=tf32_on_cpu, default=tf32)
-    return multiply(x, y)
+        tf32 = partial(multiply, precision=lax.DotAlgorithmPreset.TF32_TF32_F32)
+        return lax.platform_dependent(
+            x, y, cpu=lambda x, y: float32(rounded(x, "tf32"), rounded(y, "tf32")), default=tf32
+        )
+    return float32(x, y)
 
 
-def _matmul_forward(
-    x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return matmul(x, y, contract, precision), (x, y)
-
-
-def _matmul_backward(
-    contract: tuple[int, int], precision: str, factors: tuple[jax.Array, jax.Array], cotangent: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _matmul_backward(contract: tuple[int, int], precision: str, factors: Pair, cotangent: jax.Array) -> Pair:
     x, y = factors
     kept = 1 - contract[0], 1 - contract[1]  # the axes of x and y that remain in the product
     if contract[0] == 1:
@@ -64,23 +56,19 @@ def _matmul_backward(
     return dx, dy
 
 
-matmul.defvjp(_matmul_forward, _matmul_backward)
+matmul.defvjp(lambda x, y, contract, precision: (matmul(x, y, contract, precision), (x, y)), _matmul_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 3))
 def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.Array:
     """Returns jnp.einsum of two arrays, differentiable with respect to both."""
 
-    def float32(x: jax.Array, y: jax.Array) -> jax.Array:
-        return jnp.einsum(subscripts, x, y, precision=lax.Precision.HIGHEST)
-
-    def tf32(x: jax.Array, y: jax.Array) -> jax.Array:
-        preset = lax.DotAlgorithmPreset.TF32_TF32_F32
-        return jnp.einsum(subscripts, x, y, precision=preset, preferred_element_type=jnp.float32)
+    float32 = partial(jnp.einsum, subscripts, precision=lax.Precision.HIGHEST)
+    multiply = partial(jnp.einsum, subscripts, preferred_element_type=jnp.float32)
+    tf32 = partial(multiply, precision=lax.DotAlgorithmPreset.TF32_TF32_F32)
 
     def bf16(x: jax.Array, y: jax.Array) -> jax.Array:
-        x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
-        return jnp.einsum(subscripts, x, y, preferred_element_type=jnp.float32)
+        return multiply(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
 
     def on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
         # Same result: XLA's CPU backend lacks a bf16 product for some orders of axes.
@@ -88,18 +76,10 @@ def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.A
 
     if precision == "float32":
         return float32(x, y)
-    return lax.platform_dependent(x, y, cpu=on_cpu, default={"tf32": tf32, "bf16": bf16}[precision])
+    return lax.platform_dependent(x, y, cpu=on_cpu, default=tf32 if precision == "tf32" else bf16)
 
 
-def _einsum_forward(
-    subscripts: str, x: jax.Array, y: jax.Array, precision: str
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return einsum(subscripts, x, y, precision), (x, y)
-
-
-def _einsum_backward(
-    subscripts: str, precision: str, factors: tuple[jax.Array, jax.Array], cotangent: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _einsum_backward(subscripts: str, precision: str, factors: Pair, cotangent: jax.Array) -> Pair:
     x, y = factors
     of_factors, of_result = subscripts.split("->")
     of_x, of_y = of_factors.split(",")
@@ -107,7 +87,7 @@ def _einsum_backward(
     return dx, einsum(f"{of_x},{of_result}->{of_y}", x, cotangent, precision)
 
 
-einsum.defvjp(_einsum_forward, _einsum_backward)
+einsum.defvjp(lambda subscripts, x, y, precision: (einsum(subscripts, x, y, precision), (x, y)), _einsum_backward)
 
 
 def rounded(x: jax.Array, precision: str) -> jax.Array:

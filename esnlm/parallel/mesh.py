@@ -6,7 +6,6 @@ process makes the same calls.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +18,8 @@ from esnlm.errors import InputError
 DATA, VOCABULARY = AXES = ("data", "vocabulary")
 ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) shards an axis of an array over all devices
 EVERYWHERE = PartitionSpec()  # replicated on all devices
+
+_reshard = jax.jit(jax.lax.with_sharding_constraint, static_argnums=1)
 
 
 def make_mesh(setting: Mapping[Any, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
@@ -70,11 +71,6 @@ def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
         return jax.device_put(array, sharding)
     host = np.asarray(array)
     return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
-
-
-@partial(jax.jit, static_argnums=1)
-def _reshard(array: jax.Array, sharding: NamedSharding) -> jax.Array:
-    return jax.lax.with_sharding_constraint(array, sharding)
 
 
 def fetch(tree: Any) -> Any:

@@ -36,6 +36,7 @@ from esnlm.ops.matmul import matmul
 Gradient = tuple[jax.Array | None, jax.Array, jax.Array]  # dL/dZ (None if Z is frozen), dL/dW and dL/db
 
 LARGEST_SUM = 1e30  # maximum row sum: a loss of 69 nats, whose products are still finite
+_dot = partial(jnp.dot, precision=lax.Precision.HIGHEST)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(6,))
@@ -153,21 +154,10 @@ def _forward(
     return loss, tuple(gradient)
 
 
-def _forward_of_vjp(
-    z: Any,
-    w: Any,
-    bias: Any,
-    targets: Any,
-    weights: Any,
-    rows: Any,
-    precision: str,
-    prior: Any = None,
-    held_out: Any = None,
-) -> tuple[jax.Array, Gradient]:
+def _forward_of_vjp(*given: Any) -> tuple[jax.Array, Gradient]:
     """Calls `_forward` with arguments that record whether they are differentiated, which frozen features are not."""
-    z_, w, bias, targets, weights = (given.value for given in (z, w, bias, targets, weights))
-    rows, prior, held_out = (None if given is None else given.value for given in (rows, prior, held_out))
-    return _forward(z_, w, bias, targets, weights, rows, precision, prior, held_out, z.perturbed)
+    values = [getattr(each, "value", each) for each in given]  # `precision` and None have none
+    return _forward(*[*values, given[0].perturbed])
 
 
 def _backward(precision: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
@@ -205,7 +195,3 @@ def likeliest_targets(picked: jax.Array, sources: jax.Array, rows: int) -> jax.A
     """Returns the logit of the likeliest target of each row, (C,); inf for a row without targets, to make it 0."""
     base = jnp.full(rows, -jnp.inf).at[sources].max(picked)
     return jnp.where(jnp.zeros(rows, bool).at[sources].set(True), base, jnp.inf)
-
-
-def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.dot(x, y, precision=lax.Precision.HIGHEST)

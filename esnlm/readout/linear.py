@@ -61,9 +61,8 @@ def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: in
 
     def uniform(fan_in: int, *shape: int) -> np.ndarray:
         bound, values = np.float32(1 / np.sqrt(fan_in)), np.empty(shape, np.float32)
-        for row in range(
-            0, shape[0], ROWS_AT_ONCE
-        ):  # NumPy draws float64; drawing all at once would take three times the memory of the array
+        # NumPy draws float64; drawing all at once would take three times the memory of the array.
+        for row in range(0, shape[0], ROWS_AT_ONCE):
             some = values[row : row + ROWS_AT_ONCE]
             some[...] = rng.uniform(-bound, bound, some.shape)
         return values
@@ -75,9 +74,8 @@ def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: in
         return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
     sigmas = readout_sigmas(config.scaling, state_size, config.rank, vocab_size)
     shapes = {"a": (vocab_size, config.rank), "b": (config.rank, state_size), "bias": (vocab_size,)}
-    return LowRankReadout(
-        **{name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
-    )
+    drawn = {name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
+    return LowRankReadout(**drawn)
 
 
 def count(config: ReadoutConfig, state_size: int, vocab_size: int) -> int:
@@ -125,11 +123,7 @@ def weighted_nll(
 
 
 def pair_log_probs(
-    params: dict,
-    features: jax.Array,
-    sources: jax.Array,
-    targets: jax.Array,
-    precision: str,
+    params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
 ) -> jax.Array:
     """Returns log p(target) in nats, (P,), for pairs of a row index into features (C, N) and a target."""
     z, w, bias, added, _ = _last_layer(params, features, precision)
@@ -146,10 +140,7 @@ def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precisi
 def _last_layer(
     params: dict, features: jax.Array, precision: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
-    """Returns z (C, r), w (V, r), the bias (V,) and the prior (C, V) or None: logits are z w^T + bias + prior.
-
-    At full rank r is N. The fifth value is the id of the last token of each row, (C,) int32, or 0 without a prior.
-    """
+    """Returns z (C, r), w (V, r), the bias (V,), the prior (C, V) or None, and the last tokens' ids (C,), or 0."""
     added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:
         table = params["prior"]["table"]

@@ -93,10 +93,7 @@ class LeastMeanSquares(Fitter):
         steps: int,
         precision: str,
     ) -> None:
-        """Runs time steps that update "w" and "bias" over `places` (n, 3): time step, slot and target.
-
-        `numbers` (n,) are the indices of each place's features, in `features` or "waiting", as in `run_delta_rule`.
-        """
+        """Runs time steps over `places` (n, 3), time step, slot and target; `numbers` (n,) are the rows of features."""
         if steps == 0:
             return
         shape = _few(steps), self.batch_size

@@ -109,7 +109,9 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
     figure, [axes] = made
     for panel, axis in zip(axes, shown, strict=True):
         for group, colour in zip(groups, itertools.cycle(COLOURS)):
-            name: str | None = _label(group, ends, highest)
+            going = ", not finished" if any(row["summary"] is None for row in group) else ""
+            above = ", above the plot" if any(ends[row["run"]] > highest for row in group) else ""
+            name: str | None = f"{name_group(group)}{going}{above}"
             for each in (curves[row["run"]] for row in group):
                 line = each.training[axis]
                 marker = "_" if len(line) == 1 else ""  # a solved readout has only one training loss
@@ -135,10 +137,3 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
     if len(devices) > 1:
         notes.append(f"no minutes: times are from different devices, {' and '.join(devices)}")
     return "\n".join([*notes, f"written: {out}"])
-
-
-def _label(group: Sequence[dict], ends: dict[str, float], highest: float) -> str:
-    """Returns the legend's name for a run or for runs of several seeds, with a mark if they lie above the plot."""
-    going = ", not finished" if any(row["summary"] is None for row in group) else ""
-    above = ", above the plot" if any(ends[row["run"]] > highest for row in group) else ""
-    return f"{name_group(group)}{going}{above}"

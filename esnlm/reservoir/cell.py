@@ -295,7 +295,8 @@ class Stack(nnx.Module):
     def activations(self, states: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
         """Returns the activations f(.) of all layers, (L N, B)."""
         new = self.advance(states, x)
-        inputs = [x, *(self._read_below(i, new[i - 1]) for i in range(1, len(new)))]
+        below = [layer.output(state) for layer, state in zip(self.layers, new, strict=True)]
+        inputs = [x, *(layer.read_below(r) for layer, r in zip(self.layers[1:], below[:-1], strict=True))]
         given = zip(self.layers, states, inputs, strict=True)
         return jnp.concatenate([layer.activations(state, x) for layer, state, x in given])
 
@@ -316,12 +317,8 @@ class Stack(nnx.Module):
         """Returns the new states of all layers, given the first layer's."""
         new = [first]
         for i, layer in enumerate(self.layers[1:], start=1):
-            new.append(layer.advance(states[i], self._read_below(i, new[i - 1])))
+            new.append(layer.advance(states[i], layer.read_below(self.layers[i - 1].output(new[i - 1]))))
         return tuple(new)
-
-    def _read_below(self, i: int, below: jax.Array) -> jax.Array:
-        """Returns W_in r of layer i, (N, B), given the new state of the layer below."""
-        return self.layers[i].read_below(self.layers[i - 1].output(below))
 
 
 def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:

@@ -1,10 +1,10 @@
 """A frozen W_in from co-occurrence counts: tokens with the same neighbours drive the reservoir alike.
 
-    #(w, c)   number of times that token c is at most WINDOW tokens from token w, within a sentence PPMI      max(0, log
-    P(w, c) / (P(w) P_s(c))), with P_s(c) ~ #(c)^SMOOTHING       Levy, Goldberg and Dagan 2015, 2.2, 3.1 G         a
-    random W_in, drawn as for `input_weights: random`: a random column for each token y(w)      the sum over all tokens
-    c of PPMI(w, c) times column c of G                 random indexing, Sahlgren 2005 W_in      column w is y(w) with
-    only its k largest absolute values, scaled to a mean square of input_scale^2      [ours]
+    #(w, c)   number of times that token c is at most WINDOW tokens from token w, within a sentence
+    PPMI      max(0, log P(w, c) / (P(w) P_s(c))), P_s(c) ~ #(c)^SMOOTHING  (Levy, Goldberg and Dagan 2015, 2.2, 3.1)
+    G         a random W_in, drawn as for `input_weights: random`: a random column for each token
+    y(w)      the sum over all tokens c of PPMI(w, c) times column c of G  (random indexing, Sahlgren 2005)
+    W_in      column w is y(w) with only its k largest absolute values, scaled to a mean square of input_scale^2  [ours]
 
 G projects the rows of PPMI at random to the N units, which nearly preserves their angles. W_in is dense by default,
 with k = N, since few entries do not preserve the angles: on 1.6 million tokens with 8,192 ids and N = 2,048, of the 10
@@ -106,16 +106,13 @@ def counted_columns(
 
 
 def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:
-    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens, V).
-
-    SciPy copies a dense factor to float64, so the product is computed for some units at a time.
-    """
+    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens, V)."""
     if not isinstance(random, np.ndarray):
         return (weights @ random).toarray()
     vocab_size, units = random.shape
     found = np.empty((weights.shape[0], units))
     step = max(1, ENTRIES // vocab_size)
     for first in range(0, units, step):
-        some = slice(first, first + step)
+        some = slice(first, first + step)  # of the units, since SciPy copies a dense factor to float64
         found[:, some] = weights @ np.ascontiguousarray(random[:, some], np.float64)
     return found

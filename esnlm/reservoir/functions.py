@@ -40,28 +40,20 @@ class UpdateRule:
     output: Callable[..., jax.Array] = lambda state, f: state
 
 
-def _leaky_output(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
-    return (1 - decay * leak) * state + leak * f(drive)
-
-
-def _leaky_membrane(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
-    return (1 - decay * leak) * state + leak * drive
-
-
-def _euler_state(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
-    return state + leak * f(drive - decay * state)  # decay is gamma
-
-
-def _residual_shift(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
-    return (1 - decay * leak) * state.__array_namespace__().roll(state, 1, axis=0) + leak * f(drive)
+def _shift(state: jax.Array) -> jax.Array:
+    return state.__array_namespace__().roll(state, 1, axis=0)
 
 
 ACTIVATIONS: dict[str, Activation] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 UPDATE_RULES: dict[str, UpdateRule] = {
-    "leaky_output": UpdateRule(_leaky_output),
-    "leaky_membrane": UpdateRule(_leaky_membrane, lambda state, f: f(state)),
-    "euler_state": UpdateRule(_euler_state),
-    "residual_shift": UpdateRule(_residual_shift),
+    "leaky_output": UpdateRule(lambda state, drive, leak, f, decay: (1 - decay * leak) * state + leak * f(drive)),
+    "leaky_membrane": UpdateRule(
+        lambda state, drive, leak, f, decay: (1 - decay * leak) * state + leak * drive, lambda state, f: f(state)
+    ),
+    "euler_state": UpdateRule(lambda state, drive, leak, f, decay: state + leak * f(drive - decay * state)),
+    "residual_shift": UpdateRule(
+        lambda state, drive, leak, f, decay: (1 - decay * leak) * _shift(state) + leak * f(drive)
+    ),
 }
 
 _BUILT_IN = frozenset([*ACTIVATIONS, *UPDATE_RULES])

@@ -60,9 +60,8 @@ def product(matrix: Rows, h: jax.Array) -> jax.Array:
     # The slots of a unit must be contiguous, or a gather would read 32 bytes of memory for 4.
     h, sums = xla.laid_out(h), [jnp.zeros((1, h.shape[1]), jnp.float32)]
     for entries in matrix.pieces:
-        sums.append(
-            reduce(add, (value[:, None] * _gathered(h, column).astype(jnp.float32) for value, column in entries))
-        )
+        terms = (value[:, None] * _gathered(h, column).astype(jnp.float32) for value, column in entries)
+        sums.append(reduce(add, terms))
     found = xla.laid_out(jnp.concatenate(sums))  # (1 + pieces, B)
     if isinstance(matrix.of_row, Rows):
         # Pieces count from 1; index 0, the empty piece, is padding and adds nothing.

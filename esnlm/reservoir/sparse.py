@@ -139,12 +139,8 @@ def matmul(operator: Operator, h: jax.Array, precision: str = "float32") -> jax.
     if isinstance(operator, fused.Rows):
         return _by_columns(fused.product, operator, h)
     if isinstance(operator, Ell):
-
-        def add_entry(total: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            value, index = entry
-            return total + value[:, None] * h[index], None  # (N, B)
-
-        return lax.scan(add_entry, jnp.zeros((operator.value.shape[1], h.shape[1]), h.dtype), operator)[0]
+        start = jnp.zeros((operator.value.shape[1], h.shape[1]), h.dtype)  # (N, B)
+        return lax.scan(lambda total, entry: (total + entry.value[:, None] * h[entry.index], None), start, operator)[0]
     if isinstance(operator, sparse.BCOO | sparse.BCSR):
         return _by_columns(_csr_product, operator, h) if isinstance(operator, sparse.BCSR) else operator @ h
     return jnp.matmul(operator, h, precision=lax.Precision.HIGHEST)

@@ -139,7 +139,8 @@ def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]
             log_norms.append(log_norms[-1] + np.log(norm))
         ritz, residual, krylov_size = _outermost_ritz(operator, v)
         products += krylov_size
-        growth = _growth(log_norms)
+        half = np.array(log_norms[len(log_norms) // 2 :])
+        growth = float(np.exp(np.polyfit(np.arange(half.size), half, 1)[0]))  # by the least-squares slope
         residual /= growth  # not ritz, which may be 0
         disagreement = abs(ritz / growth - 1)
         if residual <= RESIDUAL and disagreement <= DISAGREEMENT:
@@ -152,17 +153,9 @@ def _norm(v: np.ndarray) -> float:
     return float(np.sqrt(np.square(v).sum()))
 
 
-def _growth(log_norms: list[float]) -> float:
-    """Returns exp of the least-squares slope of log |W^k v_0| over the second half of the products."""
-    half = np.array(log_norms[len(log_norms) // 2 :])
-    return float(np.exp(np.polyfit(np.arange(half.size), half, 1)[0]))
-
-
 def _outermost_ritz(operator: sparse.csr_array | np.ndarray, start: np.ndarray) -> tuple[float, float, int]:
-    """Returns |theta| of the largest Ritz value on the Krylov space of `start` (a unit vector), its residual, products.
-
-    Arnoldi (1951): W Q_m = Q_m H_m + h_{m+1,m} q_{m+1} e_m^T, so |W Q y - theta Q y| = h_{m+1,m} |y_m|.
-    """
+    """Returns |theta| of the largest Ritz value on the Krylov space of the unit vector `start`, its residual, products."""
+    # Arnoldi (1951): W Q_m = Q_m H_m + h_{m+1,m} q_{m+1} e_m^T, so |W Q y - theta Q y| = h_{m+1,m} |y_m|.
     m = KRYLOV_SIZE
     q = np.empty((m + 1, start.size))  # orthonormal rows
     h = np.zeros((m + 1, m))

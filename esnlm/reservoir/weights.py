@@ -214,11 +214,8 @@ def initialize_reservoir(
 
 
 def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts discarded draws.
-
-    A topology with a known radius (ring, orthogonal) needs no search for it. A W with radius 0 cannot be scaled (at a
-    mean degree of 1 about one draw in 20 is nilpotent) and is drawn again from the next stream.
-    """
+    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts discarded draws."""
+    # A W with radius 0 cannot be scaled (at a mean degree of 1 about one draw in 20 is nilpotent) and is drawn again.
     size = config.state_size
     for redraws in range(MOST_REDRAWS):
         rng = generator(seed, Stream.RECURRENT, redraws, layer=layer)

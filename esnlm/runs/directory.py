@@ -142,9 +142,8 @@ class RunDirectory:
         self.require_own()
         lock = FileLock(self.lock)
         with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
             try:
-                lock.acquire(blocking=False)
+                lock.acquire(blocking=False)  # makes the folder, too
             except Timeout:
                 raise InputError(f"{self.path}: another training is writing here; name another with --run") from None
             # On a file system without locks, filelock raises the first, and the system the second.

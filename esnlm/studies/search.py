@@ -167,7 +167,9 @@ class _Search:
             """Reports the run's new measurements to Optuna, and asks its pruner."""
             if self.study.pruner == "none" or not metrics.exists():
                 return False
-            found = read_metrics(metrics, self.study.prune_by)
+            lines = [json.loads(line) for line in metrics.read_text(errors="replace").split("\n")[:-1]]
+            name = self.study.prune_by
+            found = {int(line["step"]): float(line[name]) for line in lines if name in line}
             new = sorted(found.keys() - known)
             for step in new:
                 trial.report(self.sign * found[step], step)  # Optuna compares reports in the objective's direction
@@ -234,9 +236,3 @@ def distribution(place: Place, known: Any) -> "BaseDistribution":
     if isinstance(known, int) or (known is None and isinstance(place.low, int) and isinstance(place.high, int)):
         return distributions.IntDistribution(int(place.low), int(place.high), log=place.log)
     return distributions.FloatDistribution(place.low, place.high, log=place.log)
-
-
-def read_metrics(file: Path, name: str) -> dict[int, float]:
-    """Returns the values of a metric in metrics.jsonl, by update. The last line may be incomplete."""
-    lines = [json.loads(line) for line in file.read_text(errors="replace").split("\n")[:-1]]
-    return {int(line["step"]): float(line[name]) for line in lines if name in line}

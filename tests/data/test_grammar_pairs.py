@@ -10,6 +10,7 @@ from esnlm.data import grammar_pairs
 from esnlm.data.grammar import log_prob, sentences
 from esnlm.data.grammar_pairs import PARADIGMS, Paradigm, minimal_pairs
 from esnlm.errors import InputError
+from tests.data.test_grammar import tokens
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +21,6 @@ def corpus():
 @pytest.fixture(scope="module")
 def pairs(corpus):
     return minimal_pairs(200, seed=3, exclude=set(corpus))
-
-
-def tokens(sentence: str) -> list[str]:
-    first, *others = sentence[:-1].split(" ")
-    return [first, *(" " + word for word in others), "."]
 
 
 def rows_of(pairs):

@@ -23,19 +23,16 @@ def small_run(model=ESN, tokenizer=TOKENIZER):
     """A run of random weights, large enough that every token has a probability of its own."""
     built = model.initialize(tokenizer.vocab_size, 0, model.initialize_frozen(tokenizer.vocab_size, 0)[0])
     if model is ESN:
-        rng = np.random.default_rng(0)
-        shape = built.params["readout"]["w"].shape
-        built = built.with_params(
-            {"readout": built.params["readout"] | {"w": rng.normal(size=shape).astype(np.float32)}}
-        )
+        readout = built.params["readout"]
+        w = np.random.default_rng(0).normal(size=readout["w"].shape).astype(np.float32)
+        built = built.with_params({"readout": readout | {"w": w}})
     compute = config.ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64, chunk_tokens=16)
     return Run(Path("small"), config.Experiment(model=model, compute=compute), 0, built, tokenizer)
 
 
 def log_distributions(run, ids):
     """log p(. | w_1 .. w_t) for t = 1 .. T - 1 in float64, (T - 1, V), by the oracle."""
-    frozen = run.model.reservoir
-    h = oracle.states(*oracle.matrices(frozen), ids[:-1])
+    h = oracle.states(*oracle.matrices(run.model.reservoir), ids[:-1])
     return oracle.log_softmax(oracle.logits(run.model.params["readout"], h))
 
 

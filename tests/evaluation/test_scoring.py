@@ -31,8 +31,7 @@ def sequences():
 def expected(model, sequence):
     if len(sequence) < 2:
         return np.empty(0)
-    frozen = model.reservoir
-    return oracle.token_log_probs(*oracle.matrices(frozen), model.params["readout"], sequence)
+    return oracle.token_log_probs(*oracle.matrices(model.reservoir), model.params["readout"], sequence)
 
 
 @pytest.mark.parametrize(

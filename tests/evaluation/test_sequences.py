@@ -56,29 +56,11 @@ def test_what_is_no_list_of_texts_is_refused(given):
         encode(given, characters, "paper")
 
 
-def bigram(sequences):
-    """A made-up log p(next | last) = -(last + next / 1000)."""
-    return [-(ids[:-1] + ids[1:] / 1000) for ids in sequences]
-
-
-@pytest.mark.parametrize(
-    "scoring, expected",
-    [
-        ("paper", -(BOS + A / 1000) - (A + B / 1000) - (B + EOS / 1000)),
-        ("no-eos", -(BOS + A / 1000) - (A + B / 1000)),
-        ("lm-eval", -(BOS + SPACE / 1000) - (SPACE + A / 1000) - (A + B / 1000)),
-        ("without-bos", -(A + B / 1000)),
-    ],
-)
-def test_log_prob_sums_everything_after_the_first_id(scoring, expected):
-    [found] = sum_log_probs(bigram(encode(["ab"], characters, scoring)))
-    assert found == pytest.approx(expected, rel=1e-15)
-
-
 def test_sentences_with_nothing_to_score_have_log_probability_zero():
     sequences = encode(["", "a", "ab"], characters, "without-bos")
     assert [len(ids) for ids in sequences] == [0, 1, 2]
-    assert sum_log_probs(bigram(sequences)).tolist() == [0.0, 0.0, -(A + B / 1000)]
+    bigram = [-(ids[:-1] + ids[1:] / 1000) for ids in sequences]  # a made-up log p(next | last)
+    assert sum_log_probs(bigram).tolist() == [0.0, 0.0, -(A + B / 1000)]
 
 
 def test_the_sum_does_not_depend_on_the_order_of_its_terms():

@@ -108,12 +108,8 @@ def test_white_space_can_be_paid_for_by_the_word_before(run):
     """p(word ends) is moved from the first token of the next word, or from EOS, to the word that ends."""
     rows = run.surprisal([TEXT], unit="nats", whitespace="trailing")
     ids = framed(TEXT)
-    ends = np.array(
-        [
-            i == EOS or TOKENIZER.decode_bytes([i])[:1] in (b" ", b"\n", b"\t", b"\r", b"\x0b", b"\x0c")
-            for i in range(EOS + 1)
-        ]
-    )
+    white = (b" ", b"\n", b"\t", b"\r", b"\x0b", b"\x0c")
+    ends = np.array([i == EOS or TOKENIZER.decode_bytes([i])[:1] in white for i in range(EOS + 1)])
     ends[[0x1C, 0x1D, 0x1E, 0x1F]] = True  # white space to Python, as ids of bytes
     assert np.array_equal(word_ends(TOKENIZER), ends)
     the, space, cats, sleep, stop, eos = -log_probs(run, ids)

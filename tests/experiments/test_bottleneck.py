@@ -99,18 +99,9 @@ def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
     weights, rates, gains = network.initialize("dynamic", WIDTHS, seed=3)
     order, kept = np.array([[3, 1, 4, 5], [9, 2, 6, 8], [7, 0, 0, 0]]), np.array([[1.0] * 4, [1.0] * 4, [1.0, 1, 0, 0]])
     shares = np.float32(kept / kept.sum(axis=1, keepdims=True))  # the last batch has two images
-    zeros = [np.zeros_like(w) for w in weights]
-    ours, _ = curves.train_epoch(
-        [w.copy() for w in weights],
-        zeros,
-        x,
-        y,
-        order,
-        shares,
-        rates=np.float32(0.1 * rates),
-        gains=gains,
-        momentum=0.9,
-    )
+    begin = [w.copy() for w in weights], [np.zeros_like(w) for w in weights]
+    method = {"rates": np.float32(0.1 * rates), "gains": gains, "momentum": 0.9}
+    ours, _ = curves.train_epoch(*begin, x, y, order, shares, **method)
 
     batches = [rows[:number] for rows, number in zip(order, (4, 4, 2), strict=True)]
     expected = peer("bottleneck-training", torch_training, weights, rates, x, y, batches)

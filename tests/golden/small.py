@@ -144,6 +144,13 @@ def copy(run: Path, to: Path) -> Path:
     return Path(shutil.copytree(run, to))
 
 
+def flip(file: Path) -> None:
+    """Flips a bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
 def train_quickstart(run: Path) -> Path:
     """Runs the quickstart's command with little text and an eighth of its units."""
     text = ("--data.sentences", 5000, "--data.validation_sentences", 200, "--data.pairs", 20)

@@ -32,9 +32,7 @@ def flip_all(*names):
     """Flips a bit in the largest file of each folder."""
     for name in names:
         file = max((file for file in Path(name).rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
-        content = bytearray(file.read_bytes())
-        content[len(content) // 2] ^= 1
-        file.write_bytes(content)
+        small.flip(file)
 
 
 def other_tokenizer():

@@ -11,15 +11,7 @@ V = 50_257
 
 # Ueda et al. 2025a, table 3: millions of trainable and of all parameters, nonzero entries only, rounded.
 SCALE = {"gpt2": (124, 124), "lstm": (54, 54)}
-SCALE_ESN = [
-    (26, 28),
-    (27, 29),
-    (28, 30),
-    (30, 32),
-    (34, 36),
-    (43, 45),
-    (59, 63),
-]  # from 1,024 units, doubled each time
+SCALE_ESN = [(26, 28), (27, 29), (28, 30), (30, 32), (34, 36), (43, 45), (59, 63)]  # from 1,024 units, doubling
 # Ueda et al. 2025b, table 1: the same, of all entries, cut to the million.
 FROZEN = {"gpt2": (124, 124), "lstm": (53, 53)}
 FROZEN_ESN = [(3, 6), (6, 12), (12, 25), (25, 51), (51, 104), (102, 210)]  # from 64 units

@@ -47,11 +47,8 @@ def test_the_quickstart_is_as_published(tmp_path):
     [row] = re.findall(r"^\| quickstart \| 1,024 \|.*$", page, re.M)
     trained, total, words, train_nll, val_nll = (cell.strip().replace(",", "") for cell in row.split("|")[4:9])
     found = figures(tmp_path / "run")
-    assert [found[name] for name in ("trainable_params", "total_params", "words")] == [
-        int(trained),
-        int(total),
-        int(words),
-    ]
+    counts = [found[name] for name in ("trainable_params", "total_params", "words")]
+    assert counts == list(map(int, (trained, total, words)))
     # Printed to a thousandth; rounding of 9,375 updates adds a few of them.
     assert found["train_nll"] == pytest.approx(float(train_nll), abs=3e-3)
     assert found["val_nll"] == pytest.approx(float(val_nll), abs=3e-3)

@@ -7,6 +7,7 @@ import pytest
 
 import esnlm
 from tests.golden import inside, small
+from tests.golden.small import flip
 
 
 def assert_same(run, expected):
@@ -40,12 +41,6 @@ def test_a_finished_run_is_left_alone(trained, stores):
 
 
 # ---- damage ----
-
-
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
 
 
 def truncate(file):

@@ -20,15 +20,10 @@ def write_data(folder: Path) -> Path:
     )
     write_lines(folder / "supplement_filtered" / "turn_taking.jsonl", blimp)
 
-    contexts = {
-        "Context1": "the dogs run .",
-        "Context2": "the cats run .",
-        "Target1": "dogs run .",
-        "Target2": "cats run .",
-    }
-    swapped = dict(
-        zip(contexts, [contexts[name] for name in ("Context2", "Context1", "Target2", "Target1")], strict=True)
-    )
+    contexts = {"Context1": "the dogs run .", "Context2": "the cats run ."}
+    contexts |= {"Target1": "dogs run .", "Target2": "cats run ."}
+    other_way = ("Context2", "Context1", "Target2", "Target1")
+    swapped = dict(zip(contexts, map(contexts.get, other_way), strict=True))
     other = {"Domain": "social-relations", "ContextType": "direct", "ContextDiff": "x", "TargetDiff": "y"}
     write_lines(folder / "ewok_filtered" / "social-relations.jsonl", [contexts | other, swapped | other])
 

@@ -9,11 +9,10 @@ import esnlm
 from esnlm.errors import InputError
 from esnlm.interchange import babylm
 from esnlm.interchange.babylm import Item
-from tests import oracle
+from tests.evaluation.small_run import TOLERANCE
+from tests.evaluation.small_run import log_probs as log_probs_of
 from tests.interchange.babylm_files import write_data
 from tests.interchange.small_runs import small_run
-
-TOLERANCE = 300 * float(np.finfo(np.float32).eps)  # as in tests/evaluation/test_scoring.py
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +54,11 @@ def test_sets_are_found_by_their_folders(data):
 # ---- what is computed ----
 
 
-def token_log_probs(run, ids):
-    reservoir = run.model.reservoir
-    dense = reservoir.w_rec.todense(), reservoir.w_in.todense()
-    readout = run.model.params["readout"]
-    return oracle.token_log_probs(*dense, reservoir.leak, readout, ids) if len(ids) > 1 else np.empty(0)
-
-
 def completion(run, text, end, bos):
     """The sum over all tokens but the first that reach into the end of a text, by characters as the pipeline counts them."""
     ids = run.tokenizer.encode(text)
     sequence = [run.tokenizer.bos] * bos + ids
-    log_probs, total = token_log_probs(run, sequence), 0.0
+    log_probs, total = log_probs_of(run, sequence) if len(sequence) > 1 else [], 0.0
     for i in range(len(ids)):
         characters = len(run.tokenizer.decode_bytes(ids[: i + 1]).decode(errors="ignore"))
         cut = run.tokenizer.decode_bytes(ids[: i + 1]) != text[:characters].encode()

@@ -40,9 +40,8 @@ def save_at(run, step, words):
 
 
 def test_all_sets_of_the_final_model(here):
-    assert (
-        commands.main(["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--model-name", "esn"]) == 0
-    )
+    words = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--model-name", "esn"]
+    assert commands.main(words) == 0
     causal = here / "results" / "esn" / "main" / "zero_shot" / "causal"
     written = sorted(file.relative_to(causal).as_posix() for file in causal.rglob("predictions.json"))
     assert written == sorted(FILES)

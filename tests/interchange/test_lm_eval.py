@@ -13,13 +13,12 @@ import pytest
 import esnlm
 from esnlm import commands
 from esnlm.errors import InputError
-from tests import oracle
+from tests.evaluation.small_run import TOLERANCE, log_distributions
 from tests.interchange.small_runs import small_run
 
 lm_eval = pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
 adapter_module = pytest.importorskip("esnlm.interchange.lm_eval")
 EsnLM = adapter_module.EsnLM
-TOLERANCE = 300 * float(np.finfo(np.float32).eps)  # as in tests/evaluation/test_scoring.py
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +35,9 @@ def requests(*arguments):
     return [SimpleNamespace(args=each) for each in arguments]
 
 
-def expected(run, ids):
-    """Log-probabilities (T - 1, V) after each of ids but the last, from the equations in float64."""
-    reservoir = run.model.reservoir
-    dense = reservoir.w_rec.todense(), reservoir.w_in.todense()
-    states = oracle.states(*dense, reservoir.leak, ids[:-1])
-    return oracle.log_softmax(oracle.logits(run.model.params["readout"], states))
-
-
 def answer(run, ids, scored):
     """log p of the last `scored` of ids, and whether each of them is the likeliest token."""
-    log_probs = expected(run, ids)[-scored:]
+    log_probs = log_distributions(run, ids)[-scored:]
     tail = np.array(ids[-scored:])
     return log_probs[np.arange(scored), tail].sum(), bool((log_probs.argmax(axis=1) == tail).all())
 
@@ -55,10 +46,7 @@ def test_log_likelihoods_are_those_of_the_continuation_given_its_context(run, ad
     tokenizer = run.tokenizer
     texts = [("", " the cats sleep ."), ("the cats", " sleep ."), ("the cats ", "sleep ."), ("xyz", " q"), ("", " the")]
     ids = [[tokenizer.bos, *tokenizer.encode(" the cats sleep .")]]
-    ids += [
-        tokenizer.encode(context.rstrip() + rest)
-        for context, rest in zip(["the cats"] * 2, [" sleep ."] * 2, strict=True)
-    ]
+    ids += [tokenizer.encode("the cats sleep .")] * 2
     ids += [tokenizer.encode("xyz q"), [tokenizer.bos, *tokenizer.encode(" the")]]
     scored = [len(ids[0]) - 1] + [len(ids[1]) - len(tokenizer.encode("the cats"))] * 2
     scored += [len(ids[3]) - len(tokenizer.encode("xyz")), len(ids[4]) - 1]
@@ -71,7 +59,7 @@ def test_log_likelihoods_are_those_of_the_continuation_given_its_context(run, ad
 
 def test_what_greedy_decoding_gives_is_greedy_and_nothing_else(run, adapter):
     bos = [run.tokenizer.bos]
-    likeliest = int(expected(run, [*bos, 0])[0].argmax())
+    likeliest = int(log_distributions(run, [*bos, 0])[0].argmax())
     pairs = [(([""] * 2), bos, [token]) for token in (likeliest, (likeliest + 1) % run.tokenizer.vocab_size)]
     assert [greedy for _, greedy in adapter._loglikelihood_tokens(pairs)] == [True, False]
     assert adapter._loglikelihood_tokens([(("a", ""), bos, [])]) == [(0.0, True)], "nothing to score"
@@ -106,7 +94,7 @@ def test_generation_is_greedy_and_ends_where_the_task_says(run, adapter):
     whole = adapter.generate_until(requests(*((context, {"until": [], "max_gen_toks": 6}) for context in contexts)))
     for context, text in zip(contexts, whole, strict=True):
         ids, chosen = run.tokenizer.encode(context) or [run.tokenizer.bos], []
-        while len(chosen) < 6 and (token := int(expected(run, [*ids, 0])[-1].argmax())) != run.tokenizer.eos:
+        while len(chosen) < 6 and (token := int(log_distributions(run, [*ids, 0])[-1].argmax())) != run.tokenizer.eos:
             ids.append(token)
             chosen.append(token)
         assert text == run.tokenizer.decode(chosen)
@@ -223,12 +211,8 @@ def test_chats_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
     asked = ["--model_args", f"run=rank=6,step={run.step},add_bos_token=True", "--tasks", "scored,generated"]
     assert lm_eval_of(*asked) == 0
     assert "|scored" in capsys.readouterr().out and not Path("out").exists()
-    assert (
-        lm_eval_of(
-            "run", *asked, "--output_path", "out", "--log_samples", "--num_fewshot", "1", "--apply_chat_template"
-        )
-        == 0
-    )
+    asked += ["--output_path", "out", "--log_samples", "--num_fewshot", "1", "--apply_chat_template"]
+    assert lm_eval_of("run", *asked) == 0
     sample = samples_of("scored")[0]
     context, answer = sample["arguments"]["gen_args_0"]["arg_0"], sample["arguments"]["gen_args_0"]["arg_1"]
     assert context.startswith("User:\nthe cats\n\nAssistant:\n") and context.endswith("User:\nthe cats\n\nAssistant:\n")

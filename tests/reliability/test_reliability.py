@@ -12,6 +12,7 @@ import pytest
 
 import esnlm
 from tests.golden import small
+from tests.golden.small import flip
 from tests.golden.test_resume import assert_same
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,12 +45,6 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_bits_of_an_undi
         kills += status != 0
     assert kills > 1
     assert_same(run, trained("esn"))
-
-
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
 
 
 def halve(file):

@@ -19,6 +19,7 @@ from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
+from tests.features.test_recurrence import sentences
 
 V, N = 23, 60
 # Over 40 steps float32 stays within a few hundred roundings of float64, as in tests/features/test_recurrence.py.
@@ -82,11 +83,6 @@ def expected(name, sentence, keep=1.0):
     return oracle.stacked_states(weights, embedding[sentence], config.update_rule, f, keep)
 
 
-def sentences(count=11, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.integers(0, 3, rng.integers(1, 40)).astype(np.int32) for _ in range(count)]
-
-
 @pytest.mark.parametrize(
     "name, kernel, prefix_tree",
     [
@@ -95,7 +91,7 @@ def sentences(count=11, seed=0):
     ],
 )
 def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
-    texts = sentences()
+    texts = sentences(11)
     stream = FeatureStream(ready(name, kernel), slots=16, capacity=8)
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     assert buffer.shape[1] == settings(name).layers * N
@@ -106,10 +102,10 @@ def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
 @pytest.mark.parametrize("name", ["membrane", "three layers with an embedding"])
 def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
     """The mask falls on W_in d of the first layer, before anything is added, and on nothing else."""
-    texts = sentences()
+    texts = sentences(11)
     batch, rows = pack_batch(texts, texts)
     keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*batch.tokens.shape, N)).astype(np.float32)
-    found = jax.jit(recurrence.unroll)(ready(name), batch.tokens, batch.positions, keep)  # (T, B, F)
+    _, found = jax.jit(recurrence.unroll)(ready(name), batch.tokens, batch.positions, keep)  # (T, B, F)
     for text, row in zip(texts, rows, strict=True):
         states = found.reshape(-1, found.shape[-1])[row]
         np.testing.assert_allclose(
@@ -120,7 +116,7 @@ def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
 @pytest.mark.parametrize("name", ["Fujimaki 2026", "three layers with an embedding"])
 def test_states_step_by_step_are_the_same(name):
     """As text is generated."""
-    model, text = build(name), sentences()[0]
+    model, text = build(name), sentences(11)[0]
     advance = model.for_device(COMPUTE).reader(3, len(text))
     found = [np.asarray(advance(np.full(3, token, np.int32))) for token in text]
     for slot in range(3):

@@ -7,15 +7,10 @@ import pytest
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.cell import from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
-from esnlm.reservoir.topology.antisymmetric import Antisymmetric
-from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
-from esnlm.reservoir.topology.orthogonal import Orthogonal
-from esnlm.reservoir.topology.ring import Ring
-from esnlm.reservoir.topology.scale_free import ScaleFree
-from esnlm.reservoir.topology.small_world import SmallWorld
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
+from tests.reservoir.test_topology import KINDS
 
 
 def test_a_reservoir_is_as_the_paper_draws_it():
@@ -67,29 +62,19 @@ def test_erdos_renyi_is_initialized_from_its_streams_and_nothing_else(connectivi
     assert np.array_equal(frozen.leak, np.random.default_rng([5, 2]).uniform(0, 1, 40).astype(np.float32))
 
 
-OTHERS = [
-    FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3), BlockDiagonal(blocks=4, mean_degree=6),
-    Orthogonal(degree=8), Antisymmetric(mean_degree=6),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
+@pytest.mark.parametrize("topology", KINDS, ids=lambda topology: topology.kind)
 def test_every_topology_is_scaled_to_the_radius_and_leaves_the_rest_alone(topology):
-    initialized = initialize_reservoir(
-        ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1
-    )
+    config = ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8)
+    initialized, again = (initialize_reservoir(config, 50, seed=1) for _ in range(2))
     w_rec = oracle.dense(initialized.reservoir.w_rec)
     assert np.abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.8, rel=1e-5)
     plain = initialize_reservoir(ReservoirConfig(state_size=60, mean_degree=6), 50, seed=1).reservoir
     assert np.array_equal(oracle.dense(initialized.reservoir.w_in), oracle.dense(plain.w_in))
     assert np.array_equal(initialized.reservoir.leak, plain.leak)
-    again = initialize_reservoir(
-        ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1
-    ).reservoir
-    assert np.array_equal(oracle.dense(initialized.reservoir.w_rec), oracle.dense(again.w_rec))
+    assert np.array_equal(w_rec, oracle.dense(again.reservoir.w_rec))
 
 
-@pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
+@pytest.mark.parametrize("topology", KINDS, ids=lambda topology: topology.kind)
 def test_every_topology_has_the_parameters_that_are_expected(topology):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=60, mean_degree=6, topology=topology))
     expected = config.expected_counts(50)

@@ -18,6 +18,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training.log import TrainingLog
 from esnlm.workflows.train import train_run
+from tests.golden.small import flip
 from tests.training.small import read, same_run, summary_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -65,12 +66,6 @@ def stopped(originals, tmp_path):
 
 def newest(run):
     return max(int(step.name) for step in (run / "checkpoints").iterdir())
-
-
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
 
 
 # Rot.

@@ -161,7 +161,7 @@ def test_jobs_that_are_stopped_go_on_to_the_table_of_an_undisturbed_study(write,
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
-    assert process.returncode == 75 and b"stopped; the same command goes on" in errors
+    assert process.returncode == 75 and b"stopped; the same command resumes" in errors
     assert subprocess.run(command, capture_output=True).returncode == 0
     one, two = table_of(tmp_path / "one"), table_of(tmp_path / "two")
     assert one["cells"] == two["cells"]

@@ -67,11 +67,7 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
     heads = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
     classes = {"AutoConfig": f"{name}Config", "AutoModel": f"{name}Model"}
     classes |= {f"AutoModel{head}": f"{name}{head}" for head in heads}
-    nonzeros = {}
-    for key, array in cell.items():
-        matrix, _, part = key.rpartition(".")
-        if part in ("columns", "units"):
-            nonzeros[matrix] = array.shape[-1]
+    sparse_parts = {key: array for key, array in cell.items() if key.endswith((".columns", ".units"))}
     known = {
         "architectures": [classes["AutoModelForCausalLM"]],
         "auto_map": {kind: f"{module}.{its}" for kind, its in classes.items()},
@@ -81,7 +77,7 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
         "hidden_size": model.config.feature_size,
         "readout_rank": len(readout["b.weight"]) if "b.weight" in readout else None,
         "tie_word_embeddings": False,
-        "nonzeros": nonzeros,
+        "nonzeros": {key.rpartition(".")[0]: array.shape[-1] for key, array in sparse_parts.items()},
     }
     named = {CELL + key: array for key, array in cell.items()}
     return named | {f"model.readout.{key}": array for key, array in readout.items()}, known | settings

@@ -67,11 +67,8 @@ def _fast(tokenizer: Any) -> Any:
 
 
 def _merges(ranks: dict[bytes, int], text: dict[bytes, str]) -> list[tuple[str, str]]:
-    """Returns the pairs to merge, in order.
-
-    tiktoken joins any two neighbours that form a token, in the order of the ranks. So every split of a token into two
-    tokens is a merge, not only the one from its training.
-    """
+    """Returns the pairs to merge, in order."""
+    # tiktoken joins any two neighbours that form a token, so every split of a token into two tokens is a merge.
     found = []
     for token in sorted(ranks, key=ranks.__getitem__):
         cuts = [(token[:i], token[i:]) for i in range(1, len(token))]

@@ -46,7 +46,14 @@ def write_page(
         content["lead"] = f"A study of {len(runs)} finished runs" if studies else ", ".join(run.name for run in runs)
         content["folded"] = [(run.name, run.row["model"], _sections(run)) for run in runs]
     content["sections"] = shared or _sections(runs[0])
-    page = _template().render(**content, made_by=made_by).encode(errors="replace")  # a path need not be Unicode
+    try:
+        import jinja2
+    except ImportError:
+        raise InputError("--html: needs Jinja (pip install 'esnlm[plots]')") from None
+    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    loader = jinja2.PackageLoader("esnlm.reporting", "html")
+    template = jinja2.Environment(loader=loader, autoescape=True, **settings).get_template("page.html")
+    page = template.render(**content, made_by=made_by).encode(errors="replace")  # a path need not be Unicode
     write_file(out, page)
     return f"written: {out} ({len(page) / 1e3:,.0f} kB)"
 
@@ -56,14 +63,3 @@ def _sections(run: RunFiles) -> list[Section]:
     say(f"{run.name}: reading")
     found = [(title, render(run)) for title, render in SECTIONS.items()]
     return [(title, blocks) for title, blocks in found if blocks]
-
-
-def _template() -> Any:
-    """Returns the template, including styles and script."""
-    try:
-        import jinja2
-    except ImportError:
-        raise InputError("--html: needs Jinja (pip install 'esnlm[plots]')") from None
-    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    loader = jinja2.PackageLoader("esnlm.reporting", "html")
-    return jinja2.Environment(loader=loader, autoescape=True, **settings).get_template("page.html")

@@ -48,20 +48,15 @@ def sections(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
     """Returns the sections about two or more runs. With `by_seed`, runs that differ only in their seed share a row."""
     rows = [run.row for run in runs]
     groups = group_by_seed(rows) if by_seed else [[row] for row in rows]
+    tables = (run_table.loss_table(groups), run_table.score_table(groups))
+    shown = [table(*its, align="llr", rows_are="runs") for its in tables if its[1]]
     found = {
-        "Side by side": _tables(groups),
+        "Side by side": shown + [note(f"{line}.") for line in run_table.notes_on(groups)],
         "Losses": _losses(runs, groups),
         "By phenomenon": _phenomena(runs, groups),
         "Paired differences": differences(runs),
     }
     return [(title, blocks) for title, blocks in found.items() if blocks]
-
-
-def _tables(groups: list[list[dict]]) -> list[Block]:
-    """Returns the tables of `esnlm report`."""
-    tables = (run_table.loss_table(groups), run_table.score_table(groups))
-    shown = [table(*its, align="llr", rows_are="runs") for its in tables if its[1]]
-    return shown + [note(f"{line}.") for line in run_table.notes_on(groups)]
 
 
 def _losses(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:

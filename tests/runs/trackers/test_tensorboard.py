@@ -21,15 +21,15 @@ def directory(tmp_path):
 
 @pytest.fixture
 def read():
-    """A function that returns the points of a tag, as pairs of a step and a value, and all tags without a tag."""
+    """A function from a folder to TensorBoard's reader of its event files."""
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    def points(path, tag=None):
-        reader = EventAccumulator(str(path)).Reload()
-        return [(each.step, each.value) for each in reader.Scalars(tag)] if tag else reader.Tags()["scalars"]
+    return lambda path: EventAccumulator(str(path)).Reload()
 
-    return points
+
+def points(reader, tag):
+    return [(each.step, each.value) for each in reader.Scalars(tag)]
 
 
 def update(step, **values):
@@ -46,14 +46,12 @@ def test_figures_by_update_and_losses_by_words(directory, read):
         trackers.log(update(4, train_nll="inf"))
         trackers.log({"step": 4, "epoch": 1, "val_nll": 3.5, "note": "no number"})
         trackers.summary({"step": 4, "status": "finished", "val_nll": 3.5, "device": {"cores": 2}, "perplexity": None})
-    assert read(directory.tensorboard, "train_nll") == [(2, 4.0), (4, float("inf"))]
-    assert read(directory.tensorboard, "words") == [(2, 200.0), (4, 400.0)]
-    assert read(directory.tensorboard, "by_words/train_nll") == [(200, 4.0), (400, float("inf"))]
-    assert read(directory.tensorboard, "by_words/val_nll") == [(400, 3.5)]
-    assert not [tag for tag in read(directory.tensorboard) if "summary" in tag or tag == "note"]
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    reader = EventAccumulator(str(directory.tensorboard)).Reload()
+    reader = read(directory.tensorboard)
+    assert points(reader, "train_nll") == [(2, 4.0), (4, float("inf"))]
+    assert points(reader, "words") == [(2, 200.0), (4, 400.0)]
+    assert points(reader, "by_words/train_nll") == [(200, 4.0), (400, float("inf"))]
+    assert points(reader, "by_words/val_nll") == [(400, 3.5)]
+    assert not [tag for tag in reader.Tags()["scalars"] if "summary" in tag or tag == "note"]
     assert reader.PluginTagToContent("text").keys() == {"summary"}
     [text] = reader.Tensors("summary")
     assert "| val_nll | 3.5 |\n| device.cores | 2 |" in text.tensor_proto.string_val[0].decode()
@@ -71,8 +69,9 @@ def test_a_resumed_run_has_each_point_once(directory, read):
     with Trackers({"tensorboard": TensorBoardTracker}, directory, SETTINGS, 4) as trackers:
         trackers.log({"step": 4, "val_nll": 3.5})
         trackers.log(update(6))
-    assert read(directory.tensorboard, "train_nll") == [(2, 4.0), (4, 2.0), (6, pytest.approx(8 / 6))]
-    assert read(directory.tensorboard, "by_words/val_nll") == [(400, 3.5)]
+    reader = read(directory.tensorboard)
+    assert points(reader, "train_nll") == [(2, 4.0), (4, 2.0), (6, pytest.approx(8 / 6))]
+    assert points(reader, "by_words/val_nll") == [(400, 3.5)]
     sizes = [file.stat().st_size for file in sorted(directory.tensorboard.glob("*.esnlm"))]
     assert sizes[:-1] == [0, 0] and other.exists()
     killed.finish()
