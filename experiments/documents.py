@@ -144,15 +144,14 @@ def at_best_rates(known: dict) -> dict[str, list[dict]]:
 
 def table(best: dict[str, list[dict]]) -> str:
     """Returns the table of the page: means over seeds, 95 % intervals from three seeds on, minutes of the fastest run."""
-    head = ["model", "trained", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache", *NAMES]
+    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache"]
     lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
     for model, records in best.items():
         interval = seed_interval([record["nll"] for record in records])
         spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval and len(records) > 2 else ""
-        row = [model, f"{records[0]['trained']:,}", f"{records[0]['rate']:g}", str(len(records))]
+        row = [model, f"{records[0]['rate']:g}", str(len(records))]
         row += [f"{min(record['seconds'] for record in records) / 60:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
         row += [f"{x:.2f}" for x in _mean(records, "by_distance")] + [f"{_mean(records, 'cached'):.3f}"]
-        row += [f"{x:.2f}" for x in _mean(records, "cached_by_distance")]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
