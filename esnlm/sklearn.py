@@ -126,8 +126,9 @@ class _ReservoirEstimator(BaseEstimator):
             check_scalar(self.ridge, "ridge", Real, min_val=0)
         if not self._of_steps and (self.washout or self.carry_state):
             raise InputError("washout and carry_state are for predicts='steps': a whole sequence is read at its end")
-        degree = self.mean_degree and min(self.mean_degree, self.state_size)
-        density: dict[str, Any] = {} if degree is None else {"mean_degree": degree}
+        density: dict[str, Any] = {}
+        if self.mean_degree is not None:
+            density["mean_degree"] = min(self.mean_degree, self.state_size)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         drawn = Reservoir.draw(
             self.state_size,

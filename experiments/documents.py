@@ -14,7 +14,8 @@ round. It writes OUT.json, OUT.md and OUT.png.
 
 import argparse
 import json
-from collections import Counter, defaultdict
+import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,21 @@ import numpy as np
 
 import esnlm
 from esnlm.data.store import StoreWriter, TokenStore, open_store
+from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
+from esnlm.features.lanes import documents_of
+from esnlm.process import exit_with
 from esnlm.reporting import plots
+from esnlm.reporting.tables import markdown_table
 
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
 WEIGHTS = np.linspace(0, 0.3, 61)
 
 
-def documents(store: TokenStore) -> list[list[np.ndarray]]:
+def read_documents(store: TokenStore) -> list[list[np.ndarray]]:
     """Returns the sentences of each document."""
-    firsts = np.flatnonzero(np.diff(store.documents.astype(np.int64), prepend=-1))
-    return [[store.sentence(s) for s in range(a, b)] for a, b in pairwise([*firsts, len(store)])]
+    return [[store.sentence(s) for s in numbers] for numbers in documents_of(store)]
 
 
 def end_to_end(sentences: list[np.ndarray]) -> np.ndarray:
@@ -50,16 +54,12 @@ def cut(document: np.ndarray, tokens: int) -> list[np.ndarray]:
 def write_windows(options: argparse.Namespace) -> None:
     store = open_store(options.store)
     with StoreWriter(options.out, store.tokenizer()) as writer:
-        first = 0
-        for number, sentences in enumerate(documents(store)):
+        for number, (sentences, its) in enumerate(zip(read_documents(store), documents_of(store), strict=True)):
             windows = cut(end_to_end(sentences), options.tokens)
-            here = slice(first, first + len(sentences))
             # The words and bytes of a sentence count in the window of its last token.
-            window_of = (np.cumsum([len(each) - 1 for each in sentences]) - 1) // options.tokens
-            counts = [np.bincount(window_of, n[here], len(windows)).astype(int) for n in (store.words, store.bytes)]
-            lengths = [len(window) for window in windows]
-            writer.append(np.concatenate(windows), lengths, *counts, [number] * len(windows))
-            first = here.stop
+            window_of = (np.cumsum(store.lengths[its] - 1) - 1) // options.tokens
+            counts = [np.bincount(window_of, n[its], len(windows)).astype(int) for n in (store.words, store.bytes)]
+            writer.append(np.concatenate(windows), list(map(len, windows)), *counts, [number] * len(windows))
         writer.finish(sentence_rule=f"windows of {options.tokens} tokens")
 
 
@@ -86,18 +86,21 @@ def cache(document: np.ndarray) -> np.ndarray:
 
 def mixed(nats: np.ndarray, shares: np.ndarray, distance: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Returns the surprisals of a model mixed with the cache."""
+
+    def mix(weight: float, where: np.ndarray) -> np.ndarray:
+        return -np.log((1 - weight) * np.exp(-nats[where]) + weight * shares[where])
+
     found = np.empty_like(nats)
     for k in range(len(NAMES)):
         for own in (0, 1):
             learned, used = ((distance == k) & (half == which) for which in (1 - own, own))
-            sums = [-np.log((1 - w) * np.exp(-nats[learned]) + w * shares[learned]).sum() for w in WEIGHTS]
-            weight = WEIGHTS[np.argmin(sums)]
-            found[used] = -np.log((1 - weight) * np.exp(-nats[used]) + weight * shares[used])
+            best = WEIGHTS[np.argmin([mix(weight, learned).sum() for weight in WEIGHTS])]
+            found[used] = mix(best, used)
     return found
 
 
 def measure(options: argparse.Namespace) -> None:
-    texts = documents(open_store(options.store))
+    texts = read_documents(open_store(options.store))
     whole = [end_to_end(sentences) for sentences in texts]
     shares = np.concatenate([cache(document) for document in whole])
     at = np.concatenate([np.arange(len(document) - 1) for document in whole])
@@ -105,17 +108,18 @@ def measure(options: argparse.Namespace) -> None:
     half = np.repeat(np.arange(len(whole)) % 2, [len(document) - 1 for document in whole])
     path = options.out.with_suffix(".json")
     known = json.loads(path.read_text()) if path.exists() else {}
-    for summary in sorted(options.runs.glob("*/summary.json")):
+    if not (summaries := sorted(options.runs.glob("*/summary.json"))):
+        raise InputError(f"{options.runs}: no finished run; name the folder `runs` of the study")
+    for summary in summaries:
         name = summary.parent.name
         if name in known:
             continue
         run = esnlm.load(summary.parent)
         nats = np.concatenate(surprisals(run, texts)).astype(np.float64)
         with_cache = mixed(nats, shares, distance, half)
-        training = run.config.training
         known[name] = {
             "model": name.split(",")[0],
-            "rate": training.learning_rate,
+            "rate": run.config.training.learning_rate,
             "seed": run.config.seed,
             "trained": run.model.counts().trainable,
             "seconds": json.loads(summary.read_text())["seconds"],
@@ -132,28 +136,26 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def at_best_rates(known: dict) -> dict[str, list[dict]]:
-    """Returns the records of each model at the rate with the lowest NLL of seed 0, the lowest mean NLL first."""
-    rows = defaultdict(list)
-    for record in known.values():
-        rows[record["model"], record["rate"]].append(record)
-    found: dict[str, list[dict]] = {}
-    for (model, _), records in sorted(rows.items(), key=lambda item: min(r["nll"] for r in item[1] if r["seed"] == 0)):
-        found.setdefault(model, records)
+    """Returns the records of each model at the rate with the lowest NLL of its first seed, the lowest mean NLL first."""
+    rate, found = dict[str, float](), dict[str, list[dict]]()
+    for record in sorted(known.values(), key=lambda record: (record["seed"], record["nll"])):
+        if record["rate"] == rate.setdefault(record["model"], record["rate"]):
+            found.setdefault(record["model"], []).append(record)
     return dict(sorted(found.items(), key=lambda item: _mean(item[1], "nll")))
 
 
 def table(best: dict[str, list[dict]]) -> str:
     """Returns the table of the page: means over seeds, 95 % intervals from three seeds on, minutes of the fastest run."""
     head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache"]
-    lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
+    rows = []
     for model, records in best.items():
         interval = seed_interval([record["nll"] for record in records])
         spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval and len(records) > 2 else ""
-        row = [model, f"{records[0]['rate']:g}", str(len(records))]
+        row = [model, f"{records[0]['rate']:g}", len(records)]
         row += [f"{min(record['seconds'] for record in records) / 60:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
         row += [f"{x:.2f}" for x in _mean(records, "by_distance")] + [f"{_mean(records, 'cached'):.3f}"]
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(row)
+    return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
 def draw(best: dict[str, list[dict]], path: Path) -> None:
@@ -193,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_with(main))

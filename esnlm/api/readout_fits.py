@@ -66,6 +66,7 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
 
 def _held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:
     """Returns which rows to hold out, (n,) bool: whole sequences, at least one, at most `most` rows and a tenth."""
+    # Rows of a sequence are similar: choosing the penalty on some of them and fitting others would make it too small.
     rows = sum(lengths)
     if rows < 2:
         raise InputError(f"only {rows} row: give at least 2, one to hold out")

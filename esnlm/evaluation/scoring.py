@@ -64,9 +64,9 @@ def document_nll(
             continue
         (log_probs,) = _collect(_launch(params, buffer, [rows], [targets], precision, chunk, _pair_log_probs))
         del buffer
-        ends = pieces.left[pieces.left > 0] == 1  # the target is EOS
-        sums = (-float(part.sum(dtype=np.float64)) for part in (log_probs, log_probs[ends]))
-        yield WindowNll(next(sums), len(targets), next(sums))
+        of_eos = log_probs[pieces.left[pieces.left > 0] == 1]
+        nats, eos_nats = -float(log_probs.sum(dtype=np.float64)), -float(of_eos.sum(dtype=np.float64))
+        yield WindowNll(nats, len(targets), eos_nats)
 
 
 def token_log_probs(

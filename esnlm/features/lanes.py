@@ -87,7 +87,7 @@ class Lanes:
 
 def equal_lanes(store: TokenStore, count: int, rng: np.random.Generator | None = None) -> Lanes:
     """Returns all documents, shuffled if there is a `rng`, in lanes of equal length. Their edges may cut a document."""
-    documents = _documents(store)
+    documents = documents_of(store)
     shuffled = documents if rng is None else [documents[d] for d in rng.permutation(len(documents))]
     order = np.concatenate(shuffled)
     return Lanes(store, order, np.linspace(0, store.lengths[order].sum(), count + 1).astype(np.int64))
@@ -95,13 +95,13 @@ def equal_lanes(store: TokenStore, count: int, rng: np.random.Generator | None =
 
 def whole_documents(store: TokenStore, most: int) -> Lanes:
     """Returns all documents, each whole in one of at most `most` lanes: with more, the longest would be read alone."""
-    documents = _documents(store)
+    documents = documents_of(store)
     sizes = np.array([store.lengths[sentences].sum() for sentences in documents])
     shares = equal_shares(sizes, int(min(most, -(-sizes.sum() // sizes.max()))))
     order = np.concatenate([documents[d] for share in shares for d in share])
     return Lanes(store, order, np.cumsum([0, *(sizes[share].sum() for share in shares)]))
 
 
-def _documents(store: TokenStore) -> list[np.ndarray]:
+def documents_of(store: TokenStore) -> list[np.ndarray]:
     """Returns the numbers of each document's sentences."""
     return np.split(np.arange(len(store)), np.flatnonzero(np.diff(store.documents.astype(np.int64))) + 1)

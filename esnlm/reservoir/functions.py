@@ -50,6 +50,7 @@ UPDATE_RULES: dict[str, UpdateRule] = {
     "leaky_membrane": UpdateRule(
         lambda state, drive, leak, f, decay: (1 - decay * leak) * state + leak * drive, lambda state, f: f(state)
     ),
+    # decay is gamma
     "euler_state": UpdateRule(lambda state, drive, leak, f, decay: state + leak * f(drive - decay * state)),
     "residual_shift": UpdateRule(
         lambda state, drive, leak, f, decay: (1 - decay * leak) * _shift(state) + leak * f(drive)

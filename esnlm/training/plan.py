@@ -26,7 +26,7 @@ SWITCH = "ESNLM_MEMORY_CHECK"  # "off": try a run even if it seems not to fit
 ONE_DEVICE: Mapping[str, int] = {"data": 1, "vocabulary": 1}
 
 # Measured memory of a CPU's process without its arrays (results/performance.md): compiled programs, and freed memory
-# kept by the allocator. With features computed ahead it grows with the temporaries, up to PROGRAMS.
+# kept by the allocator. It grows with the temporaries up to a maximum, and is larger if gradients go through time.
 AHEAD, MOST_AHEAD, THROUGH_TIME, MOST_THROUGH_TIME = 600_000_000, 700_000_000, 500_000_000, 1_100_000_000
 
 

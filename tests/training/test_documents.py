@@ -21,6 +21,7 @@ MODELS = {
     " {rank: 4, recent_tokens: {count: 2, width: 4}, gated_mlp: {blocks: 1, width: 4}}}",
     "LSTM": "model: {family: lstm, width: 8, dropout: 0.2}",
     "LSTM with n-grams": "model: {family: lstm, width: 8, dropout: 0, ngrams: {orders: [2, 3], buckets: 64, width: 4}}",
+    "output feedback": "model: {family: jaeger, rank: 4, reservoir: {state_size: 12, mean_degree: 4}}",
     "ESN+i": "model: {reservoir: {state_size: 12, mean_degree: 4}, train_input: true, readout: {rank: null}}",
 }
 

@@ -35,8 +35,12 @@ class DataSource(ABC):
     depends_on_seed: ClassVar[bool] = False  # whether the text depends on the seed of a run
     has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
     is_in_run_only: ClassVar[bool] = False  # whether only the run directory has the text, and no setting describes it
-    document_piece: ClassVar[int | None] = None  # tokens of a document in an update; None: states end with sentences
     refusal: ClassVar[str] = "it has no corpus; choose store or grammar"  # if it has none outside of runs
+
+    @property
+    def document_piece(self) -> int | None:
+        """Tokens of a document in an update; None: each sentence begins from an empty state."""
+        return None
 
     @abstractmethod
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:

@@ -26,7 +26,7 @@ class StoreData(DataSource):
     piece: Count = 32  # tokens of each document in an update, over which gradients go back; for context document only
 
     @property
-    def document_piece(self) -> int | None:  # type: ignore[override]
+    def document_piece(self) -> int | None:
         return self.piece if self.context == "document" else None
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
