@@ -54,7 +54,7 @@ TORCH, TORCH_ESN = "LSTM (torch)", "ESN (torch)"
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = measure.arguments(__doc__)
+    parser = measure.arguments(__doc__, rounds=5)
     parser.add_argument("--configs", type=Path, nargs="+", required=True, help="configurations of training, YAML")
     parser.add_argument("--store", type=Path, required=True, help="take the sentences from this token store")
     parser.add_argument(
@@ -64,7 +64,6 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--compiled", action="store_true", help="and with torch.compile")
     parser.add_argument("--patience", type=float, help="seconds after which a contender that is not ready is left out")
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
-    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
     record = measure.begin()
     experiments = {file.stem: config_io.read(file) for file in args.configs}

@@ -22,7 +22,6 @@ import measure
 import numpy as np
 import untrained
 from jax import lax
-from recurrence import esnlm_step
 
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.evaluation import minimal_pairs, sequences
@@ -36,7 +35,7 @@ SHORTEST = 6  # tokens with BOS and EOS, as in Ueda et al. 2025a
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = measure.arguments(__doc__)
+    parser = measure.arguments(__doc__, rounds=3)
     parser.add_argument("--pairs", nargs="+", help="JSONL files of minimal pairs, or a folder; default: random ones")
     parser.add_argument("--tokenizer", default="gpt2", help="of the pairs: gpt2 or a folder")
     parser.add_argument("--limit", type=int, default=4000, help="sentences, spread over the paradigms")
@@ -44,7 +43,6 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--vocab", type=int, default=50257, help="V, where no pairs are given")
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--batch", type=int, default=32, help="sentences in a padded batch")
-    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args(arguments)
     record = measure.begin()
     sentences, vocab_size = read(args)
@@ -137,7 +135,7 @@ def plain_jax(cell, params: dict, sentences: list[np.ndarray], width: int) -> np
 @jax.jit
 def _plain_jax(cell, params, inputs, targets, mask):
     def step(h, tokens):
-        h = esnlm_step(cell, h, tokens)
+        h = cell.step(h, tokens)
         return h, h.T
 
     states = lax.scan(step, cell.initial_state(inputs.shape[1]), inputs)[1]  # (T, B, N)

@@ -79,19 +79,8 @@ def train_epoch(
 ) -> tuple[Arrays, Arrays]:
     """Passes once over the images: v = momentum v + dL/dW_l, W_l -= eta lr_l v, batch by batch.
 
-    Args:
-        weights: W_l, l = 1 .. L.
-        velocity: v, of the same shapes.
-        x: images, (n, 3072).
-        y: their classes, one-hot, (n, 2).
-        order: the images of each batch, (batches, batch_size).
-        shares: weight of each image in its batch's loss, of the same shape.
-        rates: eta lr_l, (L,).
-        gains: g_l, (L,).
-        momentum: momentum of the velocity.
-
-    Returns:
-        The new weights and velocity.
+    The images x (n, 3072) have the classes y (n, 2), one-hot. `order` has the images of each batch, (batches, batch_size),
+    and `shares` their weights in its loss; rates are eta lr_l and gains g_l, (L,). Returns the new weights and velocity.
     """
 
     def update(carry: tuple[Arrays, Arrays], batch: tuple[jax.Array, jax.Array]) -> tuple[tuple[Arrays, Arrays], None]:
