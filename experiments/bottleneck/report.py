@@ -113,9 +113,7 @@ def _picture_line(record: Record, picture: bytes | None) -> str:
 def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> bytes | None:
     """Plots rows of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
 
-    Args:
-        panels: for each quantity one dict per case: its name, mean and deviation (widths, layers), and fits.
-        sizes: the widths n.
+    A panel has the name of a case, its mean and deviation (widths, layers), and the fits.
     """
     most = max(map(len, panels.values()))
     columns = most if most <= 3 else 2  # a picture of three is still read at the width of a page
@@ -148,8 +146,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
 def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> bytes | None:
     """Plots a panel for each pair of classes: mean and standard deviation of the losses, training solid, test dashed.
 
-    Args:
-        panels: pair -> parametrization -> "train" or "test" -> losses (seeds, epochs + 1).
+    They are panels[pair][parametrization]["train" or "test"], (seeds, epochs + 1).
     """
     down, across = math.ceil(len(panels) / 2), min(2, len(panels))
     made = plots.figure(4.6 * across + 0.6, 3.2 * down + 0.3, down, across, sharey="row")
