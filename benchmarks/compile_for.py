@@ -197,7 +197,7 @@ class Model:
             graphdef, *(_, frozen) = nnx.split(self.model, nnx.Param, ...)
 
             def gradient(params: dict, frozen: Any, batch: PackedBatch, packed: PackedTargets, key: Any) -> tuple:
-                return end_to_end.loss_and_gradient(graphdef, frozen, params, batch, packed, key, placement)
+                return end_to_end.loss_and_gradient(graphdef, frozen, params, batch, packed, key, placement=placement)
 
             shape = LENGTH, math.lcm(SLOTS, self.devices)
             read = (self.array(*shape, dtype=kind, spec=BY_SLOT) for kind in (np.int32, np.int32, np.uint32))

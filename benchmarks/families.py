@@ -26,20 +26,20 @@ import argparse
 import dataclasses
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import jax
 import measure
 import numpy as np
-import sentences
-from sentences import Text
 
 from esnlm import config_io
 from esnlm.config import Experiment, TrainingConfig
-from esnlm.data.store import TokenStore
+from esnlm.data.store import TokenStore, open_store
 from esnlm.errors import InputError
 from esnlm.models.devices import choose_compute, placement_of
+from esnlm.training.batches import EpochPlan, plan_epoch
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.loop import optimizer_of
@@ -54,7 +54,7 @@ TORCH, TORCH_ESN = "LSTM (torch)", "ESN (torch)"
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = measure.arguments(__doc__)
+    parser = measure.arguments(__doc__, rounds=5)
     parser.add_argument("--configs", type=Path, nargs="+", required=True, help="configurations of training, YAML")
     parser.add_argument("--store", type=Path, required=True, help="take the sentences from this token store")
     parser.add_argument(
@@ -64,7 +64,6 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--compiled", action="store_true", help="and with torch.compile")
     parser.add_argument("--patience", type=float, help="seconds after which a contender that is not ready is left out")
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
-    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
     record = measure.begin()
     experiments = {file.stem: config_io.read(file) for file in args.configs}
@@ -132,14 +131,7 @@ def measure_families(
 
 
 def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list, count: int) -> dict:
-    """Returns the results of the rounds so far.
-
-    Args:
-        seconds, failures: results of each turn, by the names of contender and turn.
-        about: the result of `about` for each configuration.
-        windows: the sentences of each update of each round's window.
-        count: updates per round.
-    """
+    """Returns the results so far, from the seconds and failures of the turns, by the names of contender and turn."""
     loads = {name for name in about if about[name]["ahead"] is not None}  # all but PyTorch's
     timed = [name for name, part in seconds if part == "updates" and (name not in loads or (name, "ahead") in seconds)]
     whole = {name: np.array(seconds[name, "updates"]) for name in timed}
@@ -150,7 +142,8 @@ def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list
     ahead = {name: np.array(seconds[name, "ahead"]) * share * about[name]["ahead"] for name in loads & whole.keys()}
     whole |= {name: whole[name] + ahead[name] for name in ahead}
     compared = measure.compare({name: list(own) for name, own in whole.items()}, next(iter(whole)))
-    tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows[:rounds]])
+    made = [[sentence for batch in window[:count] for sentence in batch] for window in windows[:rounds]]
+    tokens = np.array([sum(len(sentence) - 1 for sentence in each) for each in made])
     for name, result in compared.items():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
         result |= {key: value for key, value in about.get(name, {}).items() if key != "ahead"}
@@ -164,8 +157,26 @@ def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list
     }
 
 
+@dataclass(frozen=True)
+class Text:
+    """Sentences, the plans of some epochs of them, and the prefetch windows to measure."""
+
+    store: TokenStore
+    epochs: list[EpochPlan]
+    windows: list[tuple[int, range]]  # the number of the epoch, and the updates of the window
+
+    def batches(self, i: int) -> list[list[np.ndarray]]:
+        """Returns the sentences of each update of the i-th window."""
+        epoch, window = self.windows[i]
+        return [[self.store.sentence(s) for s in self.epochs[epoch].updates[u]] for u in window]
+
+
 def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[Text, int, int]:
-    """Returns the text, the tokens per prefetch window, and the sentences per update, which must be equal for all."""
+    """Returns the text, the tokens per prefetch window, and the sentences per update, which must be equal for all.
+
+    The windows are those of a training from seed 0. A store that holds fewer than one a round is gone through again, in
+    another order.
+    """
     sizes = set()
     for experiment in experiments.values():
         if not isinstance(experiment.training, TrainingConfig):
@@ -174,25 +185,21 @@ def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[
     if len(sizes) > 1:
         raise InputError(f"training.batch_size is {', '.join(map(str, sorted(sizes)))}: give the same for all")
     ready = [choose_compute(e.compute, e.model, jax.default_backend()) for e in experiments.values()]
-    window = min(compute.window_tokens for compute in ready)
+    window_tokens = min(compute.window_tokens for compute in ready)
     (batch_size,) = sizes
-    return sentences.plan(args.store, batch_size, window, args.rounds), window, batch_size
+    store, epochs, windows = open_store(args.store), [], []
+    while len(windows) < args.rounds:
+        epoch = plan_epoch(store.lengths, 0, len(epochs), batch_size, window_tokens)
+        full = epoch.windows[: max(1, len(epoch.windows) - 1)]  # the last one is not
+        windows += [(len(epochs), window) for window in full]
+        epochs.append(epoch)
+    return Text(store, epochs, windows[: args.rounds]), window_tokens, batch_size
 
 
 class Family:
-    """The updates of one configuration, as in training/loop.py, on windows chosen here.
+    """The updates of one configuration, as in training/loop.py, on windows chosen here; it compiles for all of them."""
 
-    It is made in its own process, which keeps freed memory like `esnlm train`. It compiles for all windows.
-    """
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        text: Text,
-        window_tokens: int,
-        vocab_size: int,
-        count: int,
-    ):
+    def __init__(self, experiment: Experiment, text: Text, window_tokens: int, vocab_size: int, count: int):
         training, config = experiment.training, experiment.model
         measure.set_up(one_heap=has_large_arrays(experiment, vocab_size))  # as in `esnlm train`
         compute = choose_compute(experiment.compute, config, jax.default_backend())

@@ -28,12 +28,11 @@ from esnlm.reservoir.arrays import as_scipy
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = measure.arguments(__doc__)
+    parser = measure.arguments(__doc__, rounds=9)
     parser.add_argument("--sizes", type=int, nargs="+", default=[4096], help="N")
     parser.add_argument("--vocab", type=int, nargs="+", default=[8192, 50257], help="V")
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--tokens", type=int, default=200, help="of a text")
-    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--copy-megabytes", type=int, default=512)
     args = parser.parse_args(arguments)
     record = measure.begin()

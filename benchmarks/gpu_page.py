@@ -22,7 +22,9 @@ def main() -> None:
     args = parser.parse_args()
     if not args.measured.is_dir():
         parser.error(f"{args.measured}: no such folder")
-    found = {name: read(args.measured / f"{name}.json") for name in EXPECTED}
+    files = {name: args.measured / f"{name}.json" for name in EXPECTED}
+    absent = '{"failures": ["the part did not begin"]}'
+    found = {name: json.loads(file.read_text() if file.exists() else absent) for name, file in files.items()}
     log = args.measured / "log.txt"
     ends = re.findall(r"^(\w+): status (\d+), (\d+) of (\d+) s$", log.read_text() if log.exists() else "", re.M)
     for name, status, seconds, share in ends:
@@ -31,10 +33,6 @@ def main() -> None:
             why = f"was killed after its share of {share} s" if status == "137" else f"ended with status {status}"
             found[name]["failures"].append(f"the part {why}")
     args.out.write_text("\n".join(page(found)) + "\n", encoding="utf-8")
-
-
-def read(file: Path) -> dict:
-    return json.loads(file.read_text()) if file.exists() else {"failures": ["the part did not begin"]}
 
 
 def page(found: dict[str, dict]) -> list[str]:
@@ -47,7 +45,8 @@ def page(found: dict[str, dict]) -> list[str]:
         "",
     ]
     lines += [*trained(found["train"]), *models("Tokens a second", found["speed"], update_floor(found))]
-    lines += [*models("Deep readouts", found["families"], {}), *steps(found["step"]), *large(found["large"])]
+    lines += [*models("Deep readouts", found["families"], {}), *steps(found["step"])]
+    lines += ["## 65,536 units", "", *table(HEAD, commands(found["large"], {"large": "a minute of training"}))]
     lines += [*bits(found["same"]), *missing(found)]
     if machine := found["step"].get("machine"):
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
@@ -189,10 +188,6 @@ def steps(part: dict) -> list[str]:
         lines += table(head, rows)
         lines += [f"- {name}: {why}" for name, why in own.get("failures", {}).items()]
     return lines
-
-
-def large(part: dict) -> list[str]:
-    return ["## 65,536 units", "", *table(HEAD, commands(part, {"large": "a minute of training"}))]
 
 
 def bits(part: dict) -> list[str]:

@@ -52,6 +52,8 @@ class Part:
     def __init__(self, args: argparse.Namespace):
         self.file, self.work, self.small = args.out / f"{args.part}.json", args.work, args.small
         self.began, self.end = time.monotonic(), time.monotonic() + args.seconds - END
+        self.units = 128 if args.small else 4096
+        self.precisions = ("float32",) if args.small else ("tf32", "bf16")  # a CPU does not support TF32
         self.found: dict = {"small": args.small, "gpu": gpu(), "failures": []}
         self.save()
 
@@ -138,7 +140,7 @@ def train(part: Part, name: str, size: int, seconds: float, text: str = "gpt2", 
     """Trains or resumes a run, and returns its outcome."""
     run, stores = part.work / "runs" / name, part.work / "stores"
     given = ["--data.train", stores / text, "--data.validation", stores / "gpt2_dev"]
-    given += ["--model.reservoir.state_size", size, "--compute.precision", precisions(part)[0]]
+    given += ["--model.reservoir.state_size", size, "--compute.precision", part.precisions[0]]
     given += ["--training.log_every", 40 if part.small else 200, "--training.checkpoint_every", 1_000_000]
     given += ["--model.readout.rank", 32] if part.small else []
     config = ROOT / "configs" / "esn_at_scale" / "esn.yaml"
@@ -163,19 +165,10 @@ def progress(run: Path) -> dict:
     return found | {"summary": {key: summary[key] for key in kept if key in summary}}
 
 
-def precisions(part: Part) -> tuple[str, ...]:
-    """Returns the precisions to measure; a CPU, used by --small, does not support TF32."""
-    return ("float32",) if part.small else ("tf32", "bf16")
-
-
-def units(part: Part) -> int:
-    return 128 if part.small else 4096
-
-
 def train_and_score(part: Part) -> None:
     share = part.left()
     for name, of_share in (("cold", 0.42), ("warm", 0.3)):
-        part.find(name, train, part, name, units(part), share * of_share)
+        part.find(name, train, part, name, part.units, share * of_share)
     part.find("profile", profile, part)
     part.find("blimp", score, part)
 
@@ -198,7 +191,7 @@ def profile(part: Part) -> dict:
         return any(traces.glob("*/*.trace.json.gz"))
 
     more = ("--profile", f"{first}:{first + 9}")
-    found = train(part, "stopped", units(part), max(1, min(part.left() - 25, 60)), more=more, until=written)
+    found = train(part, "stopped", part.units, max(1, min(part.left() - 25, 60)), more=more, until=written)
     part.add("stopped", found)
     if not written():
         raise ValueError("the run ended before its profile was written")
@@ -255,7 +248,7 @@ def measure_models(part: Part, configs: list[str], store: str, precisions: tuple
     for name in configs:
         settings = ["--run=unused"]
         if name == "esn_at_scale/esn":
-            settings += [f"--model.reservoir.state_size={units(part)}"] + ["--model.readout.rank=32"] * part.small
+            settings += [f"--model.reservoir.state_size={part.units}"] + ["--model.readout.rank=32"] * part.small
         experiments[Path(name).name] = config_io.read(ROOT / "configs" / f"{name}.yaml", settings)
     if measure.torch is None:
         part.found["failures"].append("PyTorch is not installed: its models were not measured")
@@ -263,12 +256,12 @@ def measure_models(part: Part, configs: list[str], store: str, precisions: tuple
 
 
 def speed(part: Part) -> None:
-    measure_models(part, ["esn_at_scale/esn"], "gpt2", precisions(part))
+    measure_models(part, ["esn_at_scale/esn"], "gpt2", part.precisions)
 
 
 def deep_readouts(part: Part) -> None:
     names = ("light_twice_the_bigrams", "wide_bigrams", "lstm_without_dropout")
-    measure_models(part, [f"frontier/{name}" for name in names], "bpe8k", precisions(part)[:1])
+    measure_models(part, [f"frontier/{name}" for name in names], "bpe8k", part.precisions[:1])
 
 
 def step(part: Part) -> None:
@@ -294,7 +287,7 @@ def step(part: Part) -> None:
         for size in sizes:
             part.find(f"N {size:,}, {ways.__name__}", time_step, process, size)
         if ways is libraries[-1]:
-            for precision in precisions(part):
+            for precision in part.precisions:
                 part.find(f"flops_per_s {precision}", process.products, precision, part.small)
         process.close()
     if measure.torch is None:
@@ -327,7 +320,7 @@ def same(part: Part) -> None:
         if summary.get("status") == "interrupted" and name == "stopped":
             stopped_at = summary["step"]
         if summary.get("status") in ("interrupted", None):
-            train(part, name, units(part), max(1, part.left() - 12))
+            train(part, name, part.units, max(1, part.left() - 12))
         if name == "warm":
             part.find("made twice", difference, part, "cold", "warm")
     if stopped_at is None:
@@ -337,7 +330,7 @@ def same(part: Part) -> None:
 
     def deterministic() -> dict:
         for name in ("one", "other"):
-            train(part, name, units(part), part.left() - 12, text="gpt2_dev", xla="--xla_gpu_deterministic_ops=true")
+            train(part, name, part.units, part.left() - 12, text="gpt2_dev", xla="--xla_gpu_deterministic_ops=true")
         return difference(part, "one", "other")
 
     if not part.small:

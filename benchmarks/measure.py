@@ -54,17 +54,21 @@ def as_command(main: Callable[[], dict]) -> None:
     sys.exit(exit_with(lambda: None if main() else 1))
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """Returns the parser of a benchmark, with the argument common to all."""
+def arguments(description: str, rounds: int | None = None) -> argparse.ArgumentParser:
+    """Returns the parser of a benchmark, with --out and, if it has a default number of rounds, --rounds."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=MEASURED, help="folder of the results (default: build/measured)")
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds, help="default: %(default)s")
     return parser
 
 
 def begin() -> dict:
     """Sets the process up for measuring, and returns the record that the benchmark completes and passes to `write`."""
     set_up()
-    return {"command": command(), "load_before": load(), "machine": machine()}
+    # For use from the repository's root.
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return {"command": command, "load_before": load(), "machine": machine()}
 
 
 def interleave(
@@ -284,9 +288,7 @@ def cores() -> int:
 def set_up(one_heap: bool = False) -> None:
     """Gives torch as many threads as JAX, and all contenders the allocator of esnlm's commands.
 
-    Args:
-        one_heap: one heap for all threads, as in `esnlm train` with large arrays, and for PyTorch, whose gradients come from
-            other threads.
+    `one_heap` is that of `esnlm train` with large arrays, and serves PyTorch, whose gradients come from other threads.
     """
     keep_freed_memory()
     if one_heap:
@@ -340,31 +342,21 @@ def _version(package):
 # ---- results
 
 
-def command() -> str:
-    """Returns the running command, for use from the repository's root."""
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-
-
 def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -> None:
     """Writes out/NAME.json (the record) and out/NAME.md (title, text, and how it was measured)."""
     out.mkdir(parents=True, exist_ok=True)
-    record["load_after"] = load()
+    record["load_after"], here = load(), record["machine"]
+    gpu = f", {here['gpu']}" if here["gpu"] else ""
     made = {
         "Command": f"`{record['command']}`",
-        "Machine": describe(record["machine"]),
+        "Machine": f"{here['processor']}, {here['cores']} cores, JAX on {here['device']}{gpu}",
         "Load average": f"{record['load_before']} before, {record['load_after']} after",
-        "Versions": ", ".join(f"{k} {v}" for k, v in record["machine"]["versions"].items() if v),
+        "Versions": ", ".join(f"{k} {v}" for k, v in here["versions"].items() if v),
     }
     lines = [f"# {title}", "", *text, *(line for what, said in made.items() for line in ("", f"{what}: {said}"))]
     pages = {out / f"{name}.json": json.dumps(record, indent=1) + "\n", out / f"{name}.md": "\n".join(lines) + "\n"}
     write_files(pages)
     print(f"wrote {out / name}.json and .md")
-
-
-def describe(machine: dict) -> str:
-    """Returns a machine in a few words."""
-    gpu = f", {machine['gpu']}" if machine["gpu"] else ""
-    return f"{machine['processor']}, {machine['cores']} cores, JAX on {machine['device']}{gpu}"
 
 
 def table(head: list[str], rows: Iterable[Iterable]) -> list[str]:

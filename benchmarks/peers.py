@@ -2,7 +2,7 @@
 
 `PackedWay` is the fastest version in PyTorch that we know: sentences sorted by length so that finished ones leave the
 loop, the readout on real tokens only, the fastest AdamW. Tokens are looked up in a dense table of W_in's columns, which
-is faster than any sparse product with a one-hot vector.
+is faster than any sparse product with a one-hot vector. With `onednn` the products of a readout are oneDNN's.
 """
 
 import time
@@ -22,7 +22,7 @@ IGNORED = -100  # the target of a padded position; it stands for no token, so EO
 
 
 class TorchReservoir:
-    """W_rec in one of LAYOUTS, W_in as a table of its columns (V, N), the leak (N, 1)."""
+    """W_rec in a layout of `torch_matrix`, W_in as a table of its columns (V, N), the leak (N, 1)."""
 
     def __init__(self, reservoir: Reservoir, layout: str = "csr"):
         self.w_rec = torch_matrix(reservoir.w_rec, layout)
@@ -46,11 +46,8 @@ class TorchReservoir:
         return torch.zeros(len(self.leak), slots, device=TORCH_DEVICE)
 
 
-LAYOUTS = ("csr", "coo", "dense", "dense bf16")
-
-
 def torch_matrix(matrix: BCOO, layout: str) -> torch.Tensor:
-    """Returns a BCOO matrix in one of LAYOUTS."""
+    """Returns a BCOO matrix as "csr", "coo", "dense" (float32) or "dense bf16"."""
     indices, values = (torch.from_numpy(np.array(x)) for x in (matrix.indices.T, matrix.data))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta", and its checks implicit
@@ -106,11 +103,7 @@ def onednn_is_faster(precision: str, shape: tuple[int, int, int]) -> bool:
 
 
 class Readout(nn.Module):
-    """nn.Linear(N, r, bias=False) and nn.Linear(r, V), from the arrays of esnlm's readout.
-
-    Args:
-        onednn: the products are oneDNN's.
-    """
+    """nn.Linear(N, r, bias=False) and nn.Linear(r, V), from the arrays of esnlm's readout."""
 
     def __init__(self, params: dict, onednn: bool = False):
         super().__init__()
@@ -129,11 +122,7 @@ class Readout(nn.Module):
 
 
 class PackedWay:
-    """Updates on real tokens only, in few passes, with the states of many updates computed side by side, as in esnlm.
-
-    Args:
-        onednn: the readout's products are oneDNN's.
-    """
+    """Updates on real tokens only, in few passes, with the states of many updates computed side by side, as in esnlm."""
 
     def __init__(
         self,
@@ -191,11 +180,7 @@ class PackedWay:
 
 
 class Lstm:
-    """LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout.
-
-    Args:
-        onednn: the readout's products are oneDNN's.
-    """
+    """LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout."""
 
     def __init__(self, vocab_size: int, precision: str, adamw: dict, width: int = 512, onednn: bool = False):
         torch.manual_seed(0)

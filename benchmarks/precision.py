@@ -91,17 +91,16 @@ def last_states(run: esnlm.Run, sequences: list[np.ndarray]) -> np.ndarray:
 def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
     """Returns log p of all tokens but the first of each sequence, and the last state of each, (sequences, N).
 
-    Both are in float64 NumPy, of one layer of reservoir.
-
-    Raises:
-        InputError: the model is not supported.
+    Both are in float64 NumPy, of one layer of reservoir; raises InputError for other models.
     """
     reservoir = getattr(model, "reservoir", None)
     is_known = isinstance(reservoir, Reservoir) and reservoir.embedding is None
     is_known = is_known and reservoir.update_rule == "leaky_output" and reservoir.activation in ("tanh", "relu")
-    line = "the run has another model: float64 supports one layer without an embedding, with the update rule"
     if not is_known:
-        raise InputError(f"{line} leaky_output and tanh or relu; give such a run")
+        raise InputError(
+            "the run has another model: float64 supports one layer without an embedding, with the update rule leaky_output and"
+            " tanh or relu; give such a run"
+        )
     readout = model.readout
     w_rec, columns = as_scipy(reservoir.w_rec), as_scipy(reservoir.w_in).T.tocsr()  # (N, N), (V, N)
     factors = [readout.b, readout.a] if hasattr(readout, "a") else [readout.w]

@@ -45,12 +45,11 @@ VOCAB_SIZE = 256  # small, since the input is not measured, and reservoirpy need
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = measure.arguments(__doc__)
+    parser = measure.arguments(__doc__, rounds=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536], help="N")
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32, 256, 1024], help="B")
     parser.add_argument("--degree", type=float, default=32, help="mean nonzeros per row")
     parser.add_argument("--steps", type=int, default=32, help="at most so many steps in a row, fewer at large N and B")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dense-up-to", type=int, default=4096, help="largest N for the dense kernel")
     parser.add_argument("--gigabytes", type=float, default=6.0, help="a contender that needs more at once is left out")
     parser.add_argument("--copy-megabytes", type=int, default=512)
@@ -224,12 +223,7 @@ class TorchWay:
 
 
 class JaxWays:
-    """Steps of one library in its own process, for benchmarks/gpu_parts.py: esnlm's kernels, and dense products.
-
-    Args:
-        slots: B.
-        steps: number of steps in a row.
-    """
+    """Steps of one library in its own process, for benchmarks/gpu_parts.py: esnlm's kernels, and dense products."""
 
     def __init__(self, slots: int, steps: int):
         measure.set_up()

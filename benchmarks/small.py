@@ -26,8 +26,7 @@ UNITS, STEPS = 500, 100
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = measure.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = measure.arguments(__doc__, rounds=7)
     args = parser.parse_args(arguments)
     record = measure.begin() | {"rows": {}}
     tasks = {

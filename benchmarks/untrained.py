@@ -15,19 +15,14 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 
 
-def initialize(size: int, vocab_size: int, rank: int, *, degree: float = 32, **compute: object) -> esnlm.Run:
-    """Returns a run without directory and text, with random weights from seed 0. It scores token ids.
+def initialize(size: int, vocab_size: int, rank: int, degree: float = 32) -> esnlm.Run:
+    """Returns a run of N, V and r without directory and text, with random weights from seed 0. It scores token ids.
 
-    Args:
-        size: N.
-        vocab_size: V.
-        rank: r.
-        degree: mean nonzeros per row, at most N.
-        compute: settings of ComputeConfig; the others are chosen for the device.
+    W_rec has `degree` nonzeros per row on average, at most N. Compute settings are chosen for the device.
     """
     reservoir = ReservoirConfig(size, mean_degree=min(degree, size))
     model = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank))
-    chosen = choose_compute(ComputeConfig(**compute), model, jax.default_backend())
+    chosen = choose_compute(ComputeConfig(), model, jax.default_backend())
     initialized = model.initialize(vocab_size, 0, _frozen(model, vocab_size))
     tokenizer = SimpleNamespace(vocab_size=vocab_size)
     return esnlm.Run(Path(), Experiment(model=model, compute=chosen), 0, initialized, tokenizer)

@@ -1,6 +1,7 @@
 """Training curves: losses of training and test images by epoch, for pairs of classes (section 3.3)."""
 
 from functools import partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +21,11 @@ Arrays = list[jax.Array]
 
 def measure_missing(settings: CurvesSettings, record: Record, source: str) -> None:
     """Trains the networks that the record lacks, and adds their losses to it."""
-    names = [_pair_name(pair) for pair in settings.pairs]
-    trainings = [
-        (pair, kind, seed) for pair in names for kind in settings.parametrizations for seed in range(settings.seeds)
-    ]
+    trainings = product(settings.pairs, settings.parametrizations, range(settings.seeds))
     missing = [each for each in trainings if _cell_name(*each) not in record.cells]
     if not missing:
         return
-    data = {_pair_name(pair): images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs}
+    data = {pair: images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs}
     progress = Progress(total=len(missing), unit="trainings")
     for done, (pair, kind, seed) in enumerate(missing, 1):
         record.add(_cell_name(pair, kind, seed), train(kind, settings, data[pair], seed))
@@ -81,19 +79,8 @@ def train_epoch(
 ) -> tuple[Arrays, Arrays]:
     """Passes once over the images: v = momentum v + dL/dW_l, W_l -= eta lr_l v, batch by batch.
 
-    Args:
-        weights: W_l, l = 1 .. L.
-        velocity: v, of the same shapes.
-        x: images, (n, 3072).
-        y: their classes, one-hot, (n, 2).
-        order: the images of each batch, (batches, batch_size).
-        shares: weight of each image in its batch's loss, of the same shape.
-        rates: eta lr_l, (L,).
-        gains: g_l, (L,).
-        momentum: momentum of the velocity.
-
-    Returns:
-        The new weights and velocity.
+    The images x (n, 3072) have the classes y (n, 2), one-hot. `order` has the images of each batch, (batches, batch_size),
+    and `shares` their weights in its loss; rates are eta lr_l and gains g_l, (L,). Returns the new weights and velocity.
     """
 
     def update(carry: tuple[Arrays, Arrays], batch: tuple[jax.Array, jax.Array]) -> tuple[tuple[Arrays, Arrays], None]:
@@ -116,13 +103,9 @@ def losses_over_seeds(
     settings: CurvesSettings, record: Record, pair: tuple[str, ...], kind: str
 ) -> dict[str, np.ndarray]:
     """Returns the losses of a pair under a parametrization: {"train": ..., "test": ...}, each (seeds, epochs + 1)."""
-    found = [record.cells[_cell_name(_pair_name(pair), kind, seed)] for seed in range(settings.seeds)]
+    found = [record.cells[_cell_name(pair, kind, seed)] for seed in range(settings.seeds)]
     return {part: np.array([each[part] for each in found], float) for part in ("train", "test")}
 
 
-def _pair_name(pair: tuple[str, ...]) -> str:
-    return "/".join(pair)
-
-
-def _cell_name(pair: str, kind: str, seed: int) -> str:
-    return f"{pair}, {kind}, seed {seed}"
+def _cell_name(pair: tuple[str, ...], kind: str, seed: int) -> str:
+    return f"{'/'.join(pair)}, {kind}, seed {seed}"

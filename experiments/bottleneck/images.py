@@ -77,10 +77,10 @@ def load(settings: ImageSettings, classes: Sequence[str], where: str) -> tuple[I
 
 def describe(settings: ImageSettings, classes: Sequence[str]) -> str:
     """Returns a sentence about the images for reports, with the spectrum of two classes."""
-    found = spectrum(load(settings, classes, "images")[0].x)
+    largest, most = spectrum(load(settings, classes, "images")[0].x)
     ending = (
         "each channel is normalised to mean 0 and deviation 1 over the training images [ours]; of their variance"
-        f" ({' and '.join(classes)}) the first component has {found.largest:.0%}, and {found.most} components have 95 %"
+        f" ({' and '.join(classes)}) the first component has {largest:.0%}, and {most} components have 95 %"
     )
     if settings.folder is not None:
         return f"CIFAR-10, from the training files; {ending}."
@@ -128,15 +128,8 @@ def _patterns(settings: ImageSettings, labels: Sequence[int]) -> np.ndarray:
     return np.stack([_natural(rng, settings.patterns, 1, highest=4) for rng in rngs])
 
 
-class Spectrum(NamedTuple):
-    """The principal components of training images."""
-
-    largest: float  # share of the variance in the first component
-    most: int  # number of components with 95 % of the variance
-
-
-def spectrum(x: np.ndarray) -> Spectrum:
-    """Returns the principal components of images x (n, 3072)."""
+def spectrum(x: np.ndarray) -> tuple[float, int]:
+    """Returns the share of the first principal component of images x (n, 3072), and how many have 95 % of the variance."""
     variances = np.linalg.svd(x - x.mean(axis=0), compute_uv=False).astype(float) ** 2
     shares = variances / variances.sum()
-    return Spectrum(float(shares[0]), 1 + int(np.searchsorted(np.cumsum(shares), 0.95)))
+    return float(shares[0]), 1 + int(np.searchsorted(np.cumsum(shares), 0.95))

@@ -105,14 +105,7 @@ def step(weights: Sequence[jax.Array], rates: jax.Array, gains: jax.Array, x: ja
 
     Neither the gradient of W_l nor the moved W_l is ever stored. The change of W_l is -rate_l g_l times the outer product
     of dL/dh~_l and h_{l-1} (eq. 2.24), and the change of a layer follows from that of the layer before (eq. 2.26). So
-    no two nearly equal h~_l are subtracted.
-
-    Args:
-        weights: W_l, l = 1 .. L.
-        rates: eta lr_l, (L,).
-        gains: g_l, (L,).
-        x: inputs.
-        y: targets.
+    no two nearly equal h~_l are subtracted. Rates are eta lr_l and gains g_l, (L,).
     """
     h = forward(weights, gains, x)
     inputs = [x, *map(jax.nn.relu, h[:-1])]  # h_0 .. h_{L-1}

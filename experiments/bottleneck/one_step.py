@@ -15,18 +15,13 @@ LAYERS = 6
 WIDE = np.array([True, False, True, False, True])  # the hidden layers have widths n, m, n, m, n
 CLASSES = 2
 
-MEASURES = {  # what is measured of a layer, and how a table names it
-    "alignment": "|<dL/dh, dh>|",
-    "size": "|h|",
-    "change": "|dh|",
-}
+# What is measured of a layer, and how a table names it.
+MEASURES = {"alignment": "|<dL/dh, dh>|", "size": "|h|", "change": "|dh|"}
 MEASURES_OF_KIND = {
     "alignment": ("alignment",),
     "coordinate_check": ("size", "change"),
     "exponents": ("alignment", "change"),
 }
-
-
 RESAMPLES = 2000  # of the bootstrap
 
 

@@ -56,12 +56,11 @@ class Record:
             found = json.loads(self.file.read_bytes())
             same = found["study"] == json.loads(json.dumps(self.content["study"]))
             cells, done = found["cells"], "report" in found
+            problem = "" if same else "holds the results of other settings"
         except (OSError, ValueError, KeyError, TypeError):
-            message = "unreadable or damaged; delete it, or name another folder with --out"
-            raise InputError(f"{self.file}: {message}") from None
-        if not same:
-            message = "holds the results of other settings; delete it, or name another folder with --out"
-            raise InputError(f"{self.file}: {message}")
+            problem = "unreadable or damaged"
+        if problem:
+            raise InputError(f"{self.file}: {problem}; delete it, or name another folder with --out")
         begun, here = ({key: each.get(key) for key in ("versions", "device")} for each in (found, self.content))
         others = found.get("went_on", [])
         if here != begun and here not in others and not done:

@@ -19,7 +19,6 @@ A SELECTION is `{cells: [NAME, ...]}`, or `{along: AXIS, case: C, from: X, to: Y
 values. For a part without a check, `why` says where it is tested instead.
 """
 
-import argparse
 import json
 import shlex
 import sys
@@ -29,6 +28,7 @@ from typing import Any
 
 import yaml
 
+from esnlm.commands.base import Parser
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.process import exit_with
@@ -48,10 +48,7 @@ OF_PAPERS = "; the papers do not say whether theirs does"
 
 
 def main() -> None:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.claims", description=__doc__, formatter_class=formatter
-    )
+    parser = Parser("python -m experiments.claims", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder with the folders of the studies")
     default = Path(__file__).with_name("papers.yaml")
     parser.add_argument(

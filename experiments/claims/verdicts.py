@@ -156,11 +156,7 @@ def _judge_slopes(check: Tree, study: Tree, flat: bool) -> Finding:
 
 
 def _reservations(cells: Sequence[Tree], measure: str, shared: int) -> str:
-    """Returns what a reader of the verdict has to know of the runs, or "".
-
-    Args:
-        shared: the fewest seeds that two cells of a difference have in common.
-    """
+    """Returns caveats of a verdict, or ""; two cells of a difference have at least `shared` seeds in common."""
     found, lacking = [], sum(len(cell["runs"]) - len(measured(cell, measure)) for cell in cells)
     if any(len(measured(cell, measure)) < FEWEST_SEEDS for cell in cells):
         found.append(f"fewer than {FEWEST_SEEDS} seeds")

@@ -17,7 +17,6 @@ import generation
 import measure
 import recurrence
 import scoring
-import sentences
 import untrained
 
 import esnlm
@@ -71,7 +70,7 @@ def test_a_faster_peer_learns_the_same(onednn: bool):
 
     model = untrained.initialize(32, 60, 8).model
     frozen, params = peers.TorchReservoir(model.reservoir), model.params["readout"]
-    batches = [sentences.draw_pairs(4, 60, seed) for seed in range(4)]
+    batches = [scoring.draw_pairs(4, 60, seed) for seed in range(4)]
     plain, faster = (peers.PackedWay(frozen, params, "float32", {}, onednn=way) for way in (False, onednn))
     losses = [float(plain.update(batch)) for batch in batches]
     assert float(faster.updates(batches)) == pytest.approx(losses[-1], rel=1e-6)  # a wrong gradient would show in it

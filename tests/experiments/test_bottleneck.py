@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments.bottleneck import curves, network, one_step, study
+from experiments.bottleneck import __main__ as study
+from experiments.bottleneck import curves, network, one_step
 from experiments.bottleneck.images import Images
 from experiments.bottleneck.settings import Case
 
