@@ -21,11 +21,14 @@ def test_the_last_tokens_are_features_and_ids_again():
 
 
 def test_sentences_that_follow_each_other_in_a_slot_do_not_see_each_other():
-    tokens = np.array([*SENTENCE, *SENTENCE[::-1]])[:, None]
-    positions = np.tile(np.arange(len(SENTENCE)), 2)[:, None]
-    found = unroll(TokenHistory(3), jnp.asarray(tokens), jnp.asarray(positions))[1][:, 0]
+    tokens = jnp.array([*SENTENCE, *SENTENCE[::-1]])[:, None]
+    positions = jnp.tile(jnp.arange(len(SENTENCE)), 2)[:, None]
+    found = unroll(TokenHistory(3), tokens, positions)[1][:, 0]
     expected = [deep_oracle.history(sentence, 3) for sentence in (SENTENCE, SENTENCE[::-1])]
     np.testing.assert_array_equal(found, np.concatenate(expected))
+    end, first = unroll(TokenHistory(3), tokens[:4], positions[:4])
+    _, rest = unroll(TokenHistory(3), tokens[4:], positions[4:], start=end)  # as pieces of a document are read
+    np.testing.assert_array_equal(np.concatenate([first, rest])[:, 0], found)
 
 
 def test_cells_side_by_side_have_their_features_one_below_the_other():

@@ -10,6 +10,7 @@ from esnlm.data.store import StoreWriter
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError
 from esnlm.features.lanes import equal_lanes, whole_documents
+from esnlm.training import batches
 from tests import oracle
 from tests.training import small
 
@@ -44,11 +45,11 @@ def stores(tmp_path_factory):
 
 
 def settings_of(name, stores, **training):
-    data = {"kind": "store", "context": "document", "piece": PIECE} | {
-        key: f"{store.folder}" for key, store in stores.items()
-    }
+    data = {key: f"{store.folder}" for key, store in stores.items()}
+    data |= {"kind": "store", "context": "document", "piece": PIECE}
     training = {"epochs": EPOCHS, "batch_size": LANES, "learning_rate": 0.02, "log_every": 1} | training
-    return f"data: {data}\ntraining: {training}\n{MODELS[name]}\n".replace("'", "")
+    compute = {"window_tokens": 40, "batch_slots": 2}  # several windows of each epoch, and fewer slots than documents
+    return f"data: {data}\ntraining: {training}\n{MODELS[name]}\ncompute: {compute}\n".replace("'", "")
 
 
 def whole(store):
@@ -91,9 +92,7 @@ def steps_of(run):
 @pytest.mark.parametrize("name", ["ESN", "LSTM"])
 def test_losses_are_those_of_documents_read_from_their_beginning(name, stores, tmp_path):
     """At a learning rate of next to nothing, in the order of the corpus."""
-    text = settings_of(name, stores, learning_rate=1e-30, order="corpus", epochs=1).replace(
-        "dropout: 0.2", "dropout: 0"
-    )
+    text = settings_of(name, stores, learning_rate=1e-30, order="corpus").replace("dropout: 0.2", "dropout: 0")
     run = small.train(tmp_path, "run", text=text)
     zero, advance, log_p = steps_of(esnlm.load(run, untrained=True))
     documents = whole(stores["train"])
@@ -109,7 +108,7 @@ def test_losses_are_those_of_documents_read_from_their_beginning(name, stores, t
                 losses.setdefault((at - first) // PIECE, []).append(-log_p(state)[tokens[at + 1]])
     found = [line["train_nll"] for line in small.metrics(run) if "train_nll" in line]
     # A state passes on at most what it was off by: a loss is off by some roundings of float32.
-    np.testing.assert_allclose(found, [np.mean(losses[u]) for u in range(len(losses))], rtol=1e-6)
+    np.testing.assert_allclose(found, [np.mean(losses[u]) for u in range(len(losses))] * EPOCHS, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -125,12 +124,26 @@ def test_a_run_over_documents(name, stores, tmp_path, monkeypatch):
         for document, log_probs in zip(documents, loaded.token_log_probs_of(documents), strict=True)
     ]
     assert found.nats == pytest.approx(-np.concatenate(expected).sum(dtype=np.float64), rel=1e-6)
-    assert small.summary_of(run)["val_nll"] == found.nll
+    targets = np.concatenate([document[1:][~after_sentences(document)] for document in documents])
+    of_eos = np.concatenate(expected)[targets == TOKENIZER.eos]
+    assert found.eos_nats == pytest.approx(-of_eos.sum(dtype=np.float64), rel=1e-6)
+    summary, text_read = small.summary_of(run), stores["train"]
+    assert (summary["val_nll"], summary["epochs"]) == (pytest.approx(found.nll, rel=1e-6), EPOCHS)
+    assert summary["tokens"] == EPOCHS * sum(text_read.lengths - 1)
     assert found.tokens == sum(map(len, expected)) == sum(stores["validation"].lengths - 1)
 
     assert small.train_with_stops(small.read(tmp_path, "stopped", text=text), monkeypatch, every=7) > 2
     for key, array in loaded.arrays().items():
         np.testing.assert_array_equal(array, esnlm.load(tmp_path / "stopped").arrays()[key])
+
+
+def test_the_sentences_of_an_update_end_in_it(stores):
+    store, plan = stores["train"], batches.plan_documents(stores["train"], 0, 0, LANES, PIECE, 40)
+    for u, numbers in enumerate(plan.updates):
+        pieces = plan.lanes.read(u * PIECE, (u + 1) * PIECE)
+        read = pieces.corpus_positions[np.arange(LANES) < pieces.running[:, None]]
+        assert set(store.offsets[numbers + 1] - 1) <= set(read)
+    assert sorted(np.concatenate(plan.updates)) == list(range(len(store)))
 
 
 def test_lanes_have_every_token_once(stores):
