@@ -1,6 +1,4 @@
-"""Whole documents: windows of text for GPT-2, and the NLL of runs by distance from the document's beginning.
-
-configs/studies/documents.yaml has the commands.
+"""Whole documents, with the commands at the head of configs/studies/documents.yaml.
 
 `windows` writes a token store whose sentences are the consecutive windows of each document. A window reads at most so
 many tokens. It begins with the last token of the window before, so every token is predicted once.
@@ -8,8 +6,7 @@ many tokens. It begins with the last token of the window before, so every token 
 `table` measures all finished runs of a folder on the documents of a store. Runs on sentences begin each one anew, those
 on windows each window, and those with data.context document carry their state along. Every model is also mixed with a
 cache (Kuhn and De Mori 1990), p = (1 - l) p_model + l p_cache, where p_cache is a token's share of the document so far.
-The weights l, one for each range of distances, are fitted to every other document and used on the rest, both ways
-round. It writes OUT.json, OUT.md and OUT.png.
+The weights l, one for each range of distances, are fitted to every other document and used on the rest, both ways.
 """
 
 import argparse
@@ -23,10 +20,12 @@ from typing import Any
 import numpy as np
 
 import esnlm
-from esnlm.data.store import StoreWriter, TokenStore, open_store
+from esnlm.data.store import StoreWriter, open_store
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.features.lanes import documents_of
+from esnlm.io.atomic import write_file
+from esnlm.io.json_file import write_json
 from esnlm.process import exit_with
 from esnlm.reporting import plots
 from esnlm.reporting.tables import markdown_table
@@ -34,11 +33,6 @@ from esnlm.reporting.tables import markdown_table
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
 WEIGHTS = np.linspace(0, 0.3, 61)
-
-
-def read_documents(store: TokenStore) -> list[list[np.ndarray]]:
-    """Returns the sentences of each document."""
-    return [[store.sentence(s) for s in numbers] for numbers in documents_of(store)]
 
 
 def end_to_end(sentences: list[np.ndarray]) -> np.ndarray:
@@ -52,10 +46,12 @@ def cut(document: np.ndarray, tokens: int) -> list[np.ndarray]:
 
 
 def write_windows(options: argparse.Namespace) -> None:
+    if options.tokens < 1:
+        raise InputError(f"--tokens {options.tokens}: give at least 1")
     store = open_store(options.store)
-    with StoreWriter(options.out, store.tokenizer()) as writer:
-        for number, (sentences, its) in enumerate(zip(read_documents(store), documents_of(store), strict=True)):
-            windows = cut(end_to_end(sentences), options.tokens)
+    with StoreWriter(options.out, store.tokenizer(), overwrite=options.overwrite) as writer:
+        for number, its in enumerate(documents_of(store)):
+            windows = cut(end_to_end([store.sentence(s) for s in its]), options.tokens)
             # The words and bytes of a sentence count in the window of its last token.
             window_of = (np.cumsum(store.lengths[its] - 1) - 1) // options.tokens
             counts = [np.bincount(window_of, n[its], len(windows)).astype(int) for n in (store.words, store.bytes)]
@@ -69,8 +65,8 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> list[np.ndarray
         found = run.token_log_probs_of([np.concatenate(sentences) for sentences in texts])
         kept = [np.concatenate([[True] * (len(each) - 1) + [False] for each in sentences])[:-1] for sentences in texts]
         return [-each[predicted] for each, predicted in zip(found, kept, strict=True)]
-    windows = run.longest if "windows" in run.training_store().manifest["sentence_rule"] else None
-    pieces = [cut(end_to_end(sentences), windows) if windows else sentences for sentences in texts]
+    is_cut = run.longest is not None and "windows" in run.training_store().manifest["sentence_rule"]
+    pieces = [cut(end_to_end(sentences), run.longest) if is_cut else sentences for sentences in texts]
     found = iter(run.token_log_probs_of([piece for document in pieces for piece in document]))
     return [-np.concatenate([next(found) for _ in document]) for document in pieces]
 
@@ -100,39 +96,44 @@ def mixed(nats: np.ndarray, shares: np.ndarray, distance: np.ndarray, half: np.n
 
 
 def measure(options: argparse.Namespace) -> None:
-    texts = read_documents(open_store(options.store))
+    store = open_store(options.store)
+    texts = [[store.sentence(s) for s in its] for its in documents_of(store)]
     whole = [end_to_end(sentences) for sentences in texts]
     shares = np.concatenate([cache(document) for document in whole])
     at = np.concatenate([np.arange(len(document) - 1) for document in whole])
     distance = np.searchsorted(EDGES, at, side="right") - 1
     half = np.repeat(np.arange(len(whole)) % 2, [len(document) - 1 for document in whole])
     path = options.out.with_suffix(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else {}
     if not (summaries := sorted(options.runs.glob("*/summary.json"))):
         raise InputError(f"{options.runs}: no finished run; name the folder `runs` of the study")
     for summary in summaries:
-        name = summary.parent.name
-        if name in known:
+        name, run, result = summary.parent.name, esnlm.load(summary.parent), json.loads(summary.read_text())
+        made_from = [store.tokens_sha256, result["config_sha256"]]
+        if name in known and known[name]["of"] == made_from:
             continue
-        run = esnlm.load(summary.parent)
+        run.require_store(store)
         nats = np.concatenate(surprisals(run, texts)).astype(np.float64)
         with_cache = mixed(nats, shares, distance, half)
         known[name] = {
+            "of": made_from,  # the sha256 of the text, and of the run's configuration
             "model": name.split(",")[0],
             "rate": run.config.training.learning_rate,
             "seed": run.config.seed,
             "trained": run.model.counts().trainable,
-            "seconds": json.loads(summary.read_text())["seconds"],
+            "seconds": result["seconds"],
             "nll": nats.mean(),
             "cached": with_cache.mean(),
             "by_distance": [nats[distance == k].mean() for k in range(len(NAMES))],
             "cached_by_distance": [with_cache[distance == k].mean() for k in range(len(NAMES))],
         }
-        path.write_text(json.dumps(known, indent=1))
-        print(name, known[name], flush=True)
+        write_json(path, known)
+        print(f"{name}: NLL {nats.mean():.4f}, with the cache {with_cache.mean():.4f}", flush=True)
     best = at_best_rates(known)
-    options.out.with_suffix(".md").write_text(table(best))
+    write_file(options.out.with_suffix(".md"), table(best))
     draw(best, options.out.with_suffix(".png"))
+    print(f"written: {path}, .md and .png")
 
 
 def at_best_rates(known: dict) -> dict[str, list[dict]]:
@@ -151,23 +152,25 @@ def table(best: dict[str, list[dict]]) -> str:
     for model, records in best.items():
         interval = seed_interval([record["nll"] for record in records])
         spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval and len(records) > 2 else ""
-        row = [model, f"{records[0]['rate']:g}", len(records)]
-        row += [f"{min(record['seconds'] for record in records) / 60:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
-        row += [f"{x:.2f}" for x in _mean(records, "by_distance")] + [f"{_mean(records, 'cached'):.3f}"]
-        rows.append(row)
+        minutes = min(record["seconds"] for record in records) / 60
+        figures = [f"{minutes:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
+        figures += [f"{x:.2f}" for x in _mean(records, "by_distance")] + [f"{_mean(records, 'cached'):.3f}"]
+        rows.append([model, f"{records[0]['rate']:g}", len(records), *figures])
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
 def draw(best: dict[str, list[dict]], path: Path) -> None:
     """Draws the NLL by distance, as means over seeds."""
     made = plots.figure(9, 5.5)
-    if made is None:
-        print(plots.NO_MATPLOTLIB)
-        return
+    assert made is not None, plots.NO_MATPLOTLIB
     figure, ((axes,),) = made
-    for i, (model, records) in enumerate(best.items()):
-        style = ("-", "--", ":")[i // len(plots.COLOURS)]
-        axes.plot(NAMES, _mean(records, "by_distance"), style, color=plots.COLOURS[i % len(plots.COLOURS)], label=model)
+    of_family = Counter[str]()  # a family, the first word of the name, has one colour
+    for model, records in best.items():
+        family = model.split("-")[0]
+        style = ("o-", "s--", "^:", "v-.")[of_family[family] % 4]
+        of_family[family] += 1
+        colour = plots.COLOURS[list(of_family).index(family) % len(plots.COLOURS)]
+        axes.plot(NAMES, _mean(records, "by_distance"), style, color=colour, markersize=4, label=model)
     axes.set(xlabel="tokens since the document's beginning", ylabel="NLL, nats per token")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     plots.save_png(figure, path)
@@ -184,11 +187,12 @@ def main() -> None:
     windows.add_argument("store", type=Path)
     windows.add_argument("out", type=Path)
     windows.add_argument("--tokens", type=int, required=True)
+    windows.add_argument("--overwrite", action="store_true")
     windows.set_defaults(run=write_windows)
     of_runs = commands.add_parser("table")
     of_runs.add_argument("runs", type=Path)
     of_runs.add_argument("store", type=Path)
-    of_runs.add_argument("--out", type=Path, required=True)
+    of_runs.add_argument("--out", type=Path, required=True, help="the page, a picture and JSON get this name")
     of_runs.set_defaults(run=measure)
     options = parser.parse_args()
     options.run(options)

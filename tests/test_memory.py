@@ -16,11 +16,6 @@ class Fake:
         return self.statistics or None
 
 
-def test_the_memory_of_the_machine_is_found_out():
-    assert 0 < memory.total_memory() < 2**50
-    assert memory.device_memory() == memory.total_memory()  # of a CPU
-
-
 def test_a_cpu_tells_the_peak_of_the_process():
     found = memory.memory_use()
     assert found.now is None and 1 << 20 < found.peak < memory.total_memory()

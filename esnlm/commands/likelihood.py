@@ -17,7 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--store", dest="stores", **SEVERAL, type=Path, default=[], metavar="STORE", help="token stores to measure")
-    add("--text", dest="texts", **SEVERAL, type=Path, default=[], metavar="FILE", help="texts, one sentence per line")
+    add(
+        "--text",
+        dest="texts",
+        **SEVERAL,
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="texts, one sentence per line; a blank line ends a document",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)
     which.add_argument("--untrained", action="store_true", help="measure the model before its first update")

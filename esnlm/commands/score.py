@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> None:
 
         tabulate(options)
         return
-    if options.column or options.word or options.out or options.plot:
-        raise InputError("--column, --word, --out and --plot need --tokens")
+    if options.column or options.word or options.out or options.plot or options.context != "sentence":
+        raise InputError("--column, --word, --context, --out and --plot need --tokens")
     from esnlm.data.text_files import read_lines
     from esnlm.io.console import working
     from esnlm.loaded_run import load

@@ -24,7 +24,7 @@ from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer, train_bpe
 from esnlm.errors import InputError
-from esnlm.io.console import Progress, say, warn, working
+from esnlm.io.console import Progress, counted, say, warn, working
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
 MUCH = 0.1  # warn if cuts leave out a larger share of the tokens
@@ -206,7 +206,8 @@ def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> No
     share = left_out / (counts["tokens"] + left_out)
     beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
     say(
-        f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS\n"
+        f"{store.folder}: {counts['sentences']:,} sentences in {counted(len(np.unique(store.documents)), 'document')},"
+        f" {counts['tokens']:,} tokens with BOS and EOS\n"
         f"  input      {len(sources):,}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}\n"
         f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}\n"
         f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"

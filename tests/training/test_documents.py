@@ -9,6 +9,7 @@ import esnlm
 from esnlm.data.store import StoreWriter
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError
+from esnlm.features import recurrence
 from esnlm.features.lanes import equal_lanes, whole_documents
 from esnlm.training import batches
 from tests import oracle
@@ -115,14 +116,11 @@ def test_losses_are_those_of_documents_read_from_their_beginning(name, stores, t
 def test_a_run_over_documents(name, stores, tmp_path, monkeypatch):
     """Its validation is that of whole documents, and a run that was stopped ends with the same bits."""
     text = settings_of(name, stores)
-    run = small.train(tmp_path, "run", text=text)
-    loaded = esnlm.load(run)
+    loaded = esnlm.load(run := small.train(tmp_path, "run", text=text))
     found = loaded.likelihood(stores["validation"])
     documents = whole(stores["validation"])
-    expected = [
-        log_probs[~after_sentences(document)]
-        for document, log_probs in zip(documents, loaded.token_log_probs_of(documents), strict=True)
-    ]
+    given = zip(documents, loaded.token_log_probs_of(documents), strict=True)
+    expected = [log_probs[~after_sentences(document)] for document, log_probs in given]
     assert found.nats == pytest.approx(-np.concatenate(expected).sum(dtype=np.float64), rel=1e-6)
     targets = np.concatenate([document[1:][~after_sentences(document)] for document in documents])
     of_eos = np.concatenate(expected)[targets == TOKENIZER.eos]
@@ -141,8 +139,8 @@ def test_the_sentences_of_an_update_end_in_it(stores):
     store, plan = stores["train"], batches.plan_documents(stores["train"], 0, 0, LANES, PIECE, 40)
     for u, numbers in enumerate(plan.updates):
         pieces = plan.lanes.read(u * PIECE, (u + 1) * PIECE)
-        read = pieces.corpus_positions[np.arange(LANES) < pieces.running[:, None]]
-        assert set(store.offsets[numbers + 1] - 1) <= set(read)
+        is_running = np.arange(LANES) < pieces.running[:, None]
+        assert set(store.offsets[numbers + 1] - 1) <= set(pieces.corpus_positions[is_running])
     assert sorted(np.concatenate(plan.updates)) == list(range(len(store)))
 
 
@@ -153,17 +151,19 @@ def test_lanes_have_every_token_once(stores):
         seen = np.concatenate([pieces.corpus_positions[: lanes.sizes[b], b] for b in range(len(lanes.sizes))])
         assert sorted(seen) == list(range(len(store.tokens)))
         assert (pieces.left > 0).sum() == len(store.tokens) - len(store)
-        assert pieces.running.tolist() == [(lanes.sizes > t).sum() for t in range(lanes.steps)]
     assert (pieces.depths[pieces.left > 0] == 0).sum() == 11  # of whole documents
 
 
-@pytest.mark.parametrize(
-    "settings", [{"model": {"family": "gpt2"}}, {"training": {"kind": "ridge"}, "model": {"readout": {"rank": None}}}]
-)
-def test_what_carries_no_state_is_refused(settings, tmp_path):
-    with pytest.raises(InputError, match="carries no state"):
-        small.read(
-            tmp_path,
-            "run",
-            text=f"{settings | {'data': {'kind': 'store', 'context': 'document'}}}".replace("None", "null"),
-        )
+def test_what_carries_no_state_is_refused(tmp_path):
+    for other in ("model: {family: gpt2}", "model: {readout: {rank: null}}\ntraining: {kind: ridge}"):
+        with pytest.raises(InputError, match="carries no state"):
+            small.read(tmp_path, "run", text=f"data: {{kind: store, context: document}}\n{other}")
+
+
+def test_inputs_are_dropped_in_training_and_not_in_validation(stores, tmp_path, monkeypatch):
+    rates, run = [], recurrence.run
+    monkeypatch.setattr(recurrence, "run", lambda *given, rate: rates.append(rate) or run(*given, rate=rate))
+    small.train(
+        tmp_path, "run", text=settings_of("ESN", stores, epochs=1).replace("{reservoir", "{dropout: 0.2, reservoir")
+    )
+    assert set(rates) == {0.0, 0.2}

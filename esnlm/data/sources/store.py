@@ -25,6 +25,10 @@ class StoreData(DataSource):
     context: Literal["sentence", "document"] = "sentence"
     piece: Count = 32  # tokens of each document in an update, over which gradients go back; for context document only
 
+    def __post_init__(self) -> None:
+        if self.context == "sentence" and self.piece != StoreData.piece:
+            raise ValueError(f"piece is {self.piece}: context sentence does not read it; choose document")
+
     @property
     def document_piece(self) -> int | None:
         return self.piece if self.context == "document" else None
