@@ -173,7 +173,7 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
         axes.plot(NAMES, _mean(records, "by_distance"), style, color=colour, markersize=4, label=model)
     axes.set(xlabel="tokens since the document's beginning", ylabel="NLL, nats per token")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
-    plots.save_png(figure, path)
+    plots.save(figure, path)
 
 
 def _mean(records: list[dict], key: str) -> Any:

@@ -69,7 +69,7 @@ def one_size_of_updates():
         yield
 
 
-render = plots.png
+render = plots.picture
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -79,14 +79,14 @@ def unrendered():
     A test that looks at a picture asks for `rendered`.
     """
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(plots, "png", lambda figure: b"not rendered")
+        here.setattr(plots, "picture", lambda figure, suffix=".png": b"not rendered")
         yield
 
 
 @pytest.fixture
 def rendered(monkeypatch):
     """Renders pictures, for a test that draws one as users see it."""
-    monkeypatch.setattr(plots, "png", render)
+    monkeypatch.setattr(plots, "picture", render)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,8 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="FILE", help="also write the table to this .md or .csv file, with JSON beside it")
     page = "write a page with all results of the runs, in place of a table"
     add("--html", type=Path, metavar="FILE", help=page)
-    plot = "also draw the losses by words read and by minutes of training, unfinished runs included"
-    add("--plot", type=Path, metavar="FILE.png", help=plot)
+    plot = "also draw the losses by words read and by minutes, unfinished runs included, in a .png, .pdf or .svg file"
+    add("--plot", type=Path, metavar="FILE", help=plot)
     add("--overwrite", action="store_true", help="replace existing files")
     add("--seeds", action="store_true", help="make one row of runs that differ only in their seed")
     rows = "one row per run, or per phenomenon or paradigm with the accuracies of all runs (default: %(default)s)"
@@ -25,13 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from esnlm.io.atomic import require_writable
     from esnlm.io.remote import run_copy
+    from esnlm.reporting import plots
     from esnlm.reporting.loss_plot import plot_losses
     from esnlm.reporting.run_table import SUFFIXES, report
     from esnlm.runs.directory import RunDirectory
 
     if options.html is not None and (options.out or options.plot or options.by != "run"):
         raise InputError("--html: the page has all tables and pictures; leave out --out, --plot and --by")
-    for file, suffixes in ((options.html, [".html"]), (options.out, SUFFIXES), (options.plot, [".png"])):
+    for file, suffixes in ((options.html, [".html"]), (options.out, SUFFIXES), (options.plot, plots.SUFFIXES)):
         if file is None:
             continue
         if file.suffix.lower() not in suffixes:

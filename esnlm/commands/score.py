@@ -46,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-eos", action="store_false", dest="eos", help="leave out the row for the end of each sentence")
     add("--out", type=Path, metavar="FILE", help="file for the table: .tsv, .csv or .jsonl (default: standard output)")
     add("--format", choices=("tsv", "csv", "jsonl"), help="format of the table (default: by --out's name, else tsv)")
-    add("--plot", type=Path, metavar="FILE.png", help="also draw the words with their surprisals")
+    add(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="also draw the words with their surprisals, in a .png, .pdf or .svg file",
+    )
     add("--overwrite", action="store_true", help="replace existing files")
 
 

@@ -18,7 +18,7 @@ from esnlm.evaluation.surprisal import Options, separator_of
 from esnlm.io.atomic import require_writable, write_files
 from esnlm.io.console import counted, say, tell, warn, working
 from esnlm.io.json_file import spell_nonfinite
-from esnlm.reporting import surprisal_plot
+from esnlm.reporting import plots, surprisal_plot
 from esnlm.reporting.tables import csv_table
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
@@ -33,6 +33,8 @@ def tabulate(asked: argparse.Namespace) -> None:
     kind = asked.format or ("tsv" if asked.out is None else asked.out.suffix.lower().removeprefix("."))
     if kind not in (*SEPARATORS, "jsonl"):
         raise InputError(f"{asked.out}: end the name in .tsv, .csv or .jsonl, or give --format")
+    if asked.plot is not None and asked.plot.suffix.lower() not in plots.SUFFIXES:
+        raise InputError(f"{asked.plot}: the name must end in {' or '.join(plots.SUFFIXES)}")
     for file in filter(None, (asked.out, asked.plot)):
         require_writable(file, asked.overwrite)
     options = Options(**{field.name: getattr(asked, field.name) for field in dataclasses.fields(Options)})
@@ -72,7 +74,7 @@ def tabulate(asked: argparse.Namespace) -> None:
     contents: dict[Path, str | bytes] = {} if asked.out is None else {asked.out: text}
     if asked.plot is not None:
         title = f"{loaded.name}, step {loaded.step}: surprisal in {options.unit}"
-        picture, note = surprisal_plot.plot(rows, title)
+        picture, note = surprisal_plot.plot(rows, title, asked.plot.suffix)
         contents |= {} if picture is None else {asked.plot: picture}
     write_files(contents)
     if contents:

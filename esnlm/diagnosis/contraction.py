@@ -135,5 +135,5 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
         axes.fill_between(steps, distance.min(axis=1), distance.max(axis=1), color=colour, alpha=0.2, linewidth=0)
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
-    plots.save_png(figure, Path(file))
+    plots.save(figure, Path(file))
     return None

@@ -149,4 +149,4 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     dashes = "; dashes: chance" if accuracies else ""
     figure.suptitle(f"{result['run']}, by million words read{dashes}", x=0.01, ha="left", fontsize=11, color=INK)
-    return plots.png(figure), None
+    return plots.picture(figure), None

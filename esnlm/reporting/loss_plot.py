@@ -72,7 +72,7 @@ def averaged(training: np.ndarray) -> np.ndarray:
 
 
 def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dict[str, Any] | None = None) -> str:
-    """Draws the losses of runs by words read and, if they had the same device, by minutes of training, as a PNG file.
+    """Draws the losses of runs by words read and, if they had the same device, by minutes of training, to a file.
 
     Runs that are still training are drawn up to their last line.
 
@@ -133,7 +133,7 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
     notes = list(on_comparing(rows))  # also in the title, which stays with the picture
     title = "\n".join(["lines: training. dots: validation", *notes])
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK, wrap=True)
-    plots.save_png(figure, out)
+    plots.save(figure, out)
     if len(devices) > 1:
         notes.append(f"no minutes: times are from different devices, {' and '.join(devices)}")
     return "\n".join([*notes, f"written: {out}"])

@@ -1,4 +1,4 @@
-"""Makes figures in one style and writes them as PNG files. Without matplotlib, callers print a note instead."""
+"""Makes figures in one style and writes them as files. Without matplotlib, callers print a note instead."""
 
 import io
 import warnings
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 INK, FAINT = "#22262b", "#c9ced6"
 COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31", "#6b8e23", "#d76ba3")
+SUFFIXES = [".png", ".pdf", ".svg"]
 NO_MATPLOTLIB = "matplotlib is not installed (pip install 'esnlm[plots]')"
 
 
@@ -33,13 +34,13 @@ def figure(
     return made, axes
 
 
-def png(figure: "Figure") -> bytes:
-    """Returns the figure as the content of a PNG file."""
+def picture(figure: "Figure", suffix: str = ".png") -> bytes:
+    """Returns the figure as the content of a file with this suffix."""
     _choose_fonts(figure)
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # `_choose_fonts` has reported missing glyphs
-        figure.savefig(content, dpi=150, format="png")
+        figure.savefig(content, dpi=150, format=suffix.lower()[1:])
     return content.getvalue()
 
 
@@ -61,11 +62,11 @@ def _choose_fonts(figure: "Figure") -> None:
         tell(f"no font here has {shown}: drawn as boxes; install a font of that script, such as Noto Sans CJK")
 
 
-def save_png(figure: "Figure", path: Path) -> None:
-    """Makes the folder and writes the figure to a PNG file, completely or not at all."""
+def save(figure: "Figure", path: Path) -> None:
+    """Makes the folder and writes the figure to a file, completely or not at all."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, png(figure))
+    write_file(path, picture(figure, path.suffix))
 
 
 def apart(heights: Mapping[str, float], gap: float) -> list[str]:

@@ -15,11 +15,11 @@ BAR_WIDTH = 1.6  # characters, the same for all words, so that area is proportio
 END = "EOS"
 
 
-def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
+def plot(rows: Sequence[dict], title: str, suffix: str = ".png") -> tuple[bytes | None, str | None]:
     """Plots the rows of a table of surprisals, from `Run.surprisal`, with a title.
 
     Returns:
-        A PNG, or None if there is no plot, and a note: why there is none, or that only the first words are drawn.
+        The content of a file with this suffix, or None if there is no plot, and a note: why there is none, or that only the first words are drawn.
     """
     unit = "bits" if "surprisal_bits" in rows[0] else "nats"
     by = "word" if "word" in rows[0] else "token"
@@ -57,7 +57,7 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
     figure.suptitle(title, x=0.02, ha="left", fontsize=11, color=INK)
     drawn = sum(map(len, shown))
     note = None if drawn == len(rows) else f"the first {drawn:,} of {len(rows):,} {by}s are drawn"
-    return plots.png(figure), note
+    return plots.picture(figure, suffix), note
 
 
 def _shown(word: str) -> str:

@@ -43,7 +43,7 @@ def plot_grid(tree: Mapping[str, Any]) -> bytes | None:
     title = f"{tree['study']}: means, with 95 % intervals for three or more seeds"
     figure.suptitle(title, x=0.02, ha="left", color=INK, fontsize=10)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    return plots.png(figure)
+    return plots.picture(figure)
 
 
 def _mean(found: Mapping[str, Any]) -> tuple[float, float, float]:

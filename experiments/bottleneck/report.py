@@ -177,4 +177,4 @@ def _plot_band(axes: Any, x: Any, mean: np.ndarray, deviation: np.ndarray, colou
 def _to_png(figure: Any) -> bytes:
     for axes in figure.axes:
         axes.set_visible(axes.has_data())
-    return plots.png(figure)
+    return plots.picture(figure)

@@ -31,7 +31,7 @@ def figure(monkeypatch):
     """Keeps the figure that is drawn, in place of a file."""
     pytest.importorskip("matplotlib")
     kept = []
-    monkeypatch.setattr(plots, "save_png", lambda made, path: kept.append(made))
+    monkeypatch.setattr(plots, "save", lambda made, path: kept.append(made))
     return kept
 
 
@@ -60,7 +60,7 @@ def test_a_readout_that_was_solved_for_has_one_loss(make_run):
 
 def test_a_line_for_each_run_over_words_and_over_minutes(make_logged, figure, tmp_path):
     runs = [make_logged("fast", tokens_per_second=2000.0), make_logged("slow", tokens_per_second=500.0)]
-    assert plot_losses(runs, tmp_path / "losses.png") == f"written: {tmp_path / 'losses.png'}"
+    assert plot_losses(runs, tmp_path / "losses.pdf") == f"written: {tmp_path / 'losses.pdf'}"
     words, minutes = figure[0].axes
     assert (words.get_xlabel(), minutes.get_xlabel()) == ("million words read", "minutes of training")
     ends = [line.get_xdata()[-1] for line in minutes.lines if line.get_linestyle() == "-"]
