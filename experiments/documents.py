@@ -113,7 +113,7 @@ def measure(options: argparse.Namespace) -> None:
         made_from = [store.tokens_sha256, result["config_sha256"]]
         if name in known and known[name]["of"] == made_from:
             continue
-        run.require_store(store)
+        store.require_tokenizer(run.tokenizer)
         nats = np.concatenate(surprisals(run, texts)).astype(np.float64)
         with_cache = mixed(nats, shares, distance, half)
         known[name] = {

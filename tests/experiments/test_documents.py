@@ -11,8 +11,7 @@ def test_windows_predict_every_token_once():
 
 
 def test_the_cache_counts_the_tokens_before():
-    document = np.array([7, 3, 3, 7, 3])
-    assert documents.cache(document).tolist() == [0, 1 / 2, 1 / 3, 2 / 4]
+    assert documents.cache(np.array([7, 3, 3, 7, 3])).tolist() == [0, 1 / 2, 1 / 3, 2 / 4]
 
 
 def test_a_mixture_is_fitted_on_the_other_half():
