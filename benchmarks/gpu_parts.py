@@ -24,6 +24,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -124,8 +125,7 @@ def esnlm_command(
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     while process.poll() is None and time.monotonic() - began < seconds and not until():
         time.sleep(0.05)
-    asked = process.poll() is None
-    if asked:
+    if asked := process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:
         status = process.wait(20)
@@ -185,18 +185,13 @@ def score(part: Part) -> dict:
 def profile(part: Part) -> dict:
     """Trains once more until the profile of ten updates is written, and reduces it to a table."""
     first = 41 if part.small else 201
-    traces = part.work / "runs" / "stopped" / "profile" / "plugins" / "profile"
-
-    def written() -> bool:
-        return any(traces.glob("*/*.trace.json.gz"))
-
+    traces = partial((part.work / "runs" / "stopped" / "profile" / "plugins" / "profile").glob, "*/*.trace.json.gz")
     more = ("--profile", f"{first}:{first + 9}")
-    found = train(part, "stopped", part.units, max(1, min(part.left() - 25, 60)), more=more, until=written)
-    part.add("stopped", found)
-    if not written():
+    seconds = max(1, min(part.left() - 25, 60))
+    part.add("stopped", train(part, "stopped", part.units, seconds, more=more, until=lambda: any(traces())))
+    if not (written := list(traces())):
         raise ValueError("the run ended before its profile was written")
-    trace = max(traces.glob("*/*.trace.json.gz"))
-    return longest_kernels(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]) | {"updates": 10}
+    return longest_kernels(json.loads(gzip.decompress(max(written).read_bytes()))["traceEvents"]) | {"updates": 10}
 
 
 def longest_kernels(events: list[dict]) -> dict:

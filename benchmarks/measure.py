@@ -13,7 +13,6 @@ import os
 import platform
 import shlex
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gpu_parts import gpu
 
 from esnlm.allocator import keep_freed_memory, share_one_heap
 from esnlm.errors import InputError
@@ -304,16 +304,16 @@ def load() -> list[float]:
 
 def machine() -> dict:
     """Returns the processor, cores, device and versions."""
-    device = jax.devices()[0]
+    device, versions = jax.devices()[0], {each.name: each.version for each in importlib.metadata.distributions()}
     return {
         "processor": _cpu_model(),
         "cores": cores(),
         "device": device.device_kind,
         "backend": jax.default_backend(),
-        "gpu": _gpu(),
+        "gpu": gpu(),
         "threads": {name: os.environ[name] for name in ("OMP_NUM_THREADS", "XLA_FLAGS") if name in os.environ},
         "torch_threads": torch.get_num_threads() if torch is not None else None,
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: versions.get(name) for name in PACKAGES},
     }
 
 
@@ -322,21 +322,6 @@ def _cpu_model():
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
-
-
-def _gpu():
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip() or None
-    except OSError:
-        return None
-
-
-def _version(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 # ---- results

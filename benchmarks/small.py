@@ -36,10 +36,9 @@ def main(arguments: list[str] | None = None) -> dict:
         "24 fits, 100 units": (lambda i: grid(fit, i), lambda i: grid(fit_peer, i)),
     }
     for task, (ours, peer) in tasks.items():
-        first = {
-            name: measure.time_of(lambda run=run: run(0)) for name, run in (("esnlm", ours), ("reservoirpy", peer))
-        }
-        seconds, _ = measure.interleave({"esnlm": ours, "reservoirpy": peer}, args.rounds)
+        both = {"esnlm": ours, "reservoirpy": peer}
+        first = {name: measure.time_of(lambda run=run: run(0)) for name, run in both.items()}
+        seconds, _ = measure.interleave(both, args.rounds)
         found = measure.compare(seconds, baseline="esnlm")
         record["rows"][task] = {name: {"first_s": first[name], **found[name]} for name in found}
         print(task, record["rows"][task], flush=True)

@@ -7,6 +7,8 @@ many tokens. It begins with the last token of the window before, so every token 
 on windows each window, and those with data.context document carry their state along. Every model is also mixed with a
 cache (Kuhn and De Mori 1990), p = (1 - l) p_model + l p_cache, where p_cache is a token's share of the document so far.
 The weights l, one for each range of distances, are fitted to every other document and used on the rest, both ways.
+
+`compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.features.lanes import documents_of
 from esnlm.io.atomic import write_file
+from esnlm.io.console import counted
 from esnlm.io.json_file import write_json
 from esnlm.process import exit_with
 from esnlm.reporting import plots
@@ -136,6 +139,20 @@ def measure(options: argparse.Namespace) -> None:
     print(f"written: {path}, .md and .png")
 
 
+def compare(options: argparse.Namespace) -> None:
+    try:
+        best = at_best_rates(json.loads(options.results.read_text()))
+    except (OSError, ValueError):
+        raise InputError(f"{options.results}: not the JSON file of `table`") from None
+    if unknown := [model for model in options.models if model not in best]:
+        raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
+    for of in ("nll", "cached"):
+        one, other = ({record["seed"]: record[of] for record in best[each]} for each in options.models)
+        values = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
+        low, high = seed_interval(values) or (np.nan, np.nan)
+        print(f"{of}: {np.mean(values):.4f} ({low:.4f} to {high:.4f}), {counted(len(values), 'seed')}")
+
+
 def at_best_rates(known: dict) -> dict[str, list[dict]]:
     """Returns the records of each model at the rate with the lowest NLL of its first seed, the lowest mean NLL first."""
     rate, found = dict[str, float](), dict[str, list[dict]]()
@@ -151,7 +168,7 @@ def table(best: dict[str, list[dict]]) -> str:
     rows = []
     for model, records in best.items():
         interval = seed_interval([record["nll"] for record in records])
-        spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval and len(records) > 2 else ""
+        spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
         minutes = min(record["seconds"] for record in records) / 60
         figures = [f"{minutes:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
         figures += [f"{x:.2f}" for x in _mean(records, "by_distance")] + [f"{_mean(records, 'cached'):.3f}"]
@@ -194,6 +211,10 @@ def main() -> None:
     of_runs.add_argument("store", type=Path)
     of_runs.add_argument("--out", type=Path, required=True, help="the page, a picture and JSON get this name")
     of_runs.set_defaults(run=measure)
+    of_two = commands.add_parser("compare")
+    of_two.add_argument("results", type=Path, help="the JSON file of table")
+    of_two.add_argument("models", nargs=2, metavar="MODEL")
+    of_two.set_defaults(run=compare)
     options = parser.parse_args()
     options.run(options)
 

@@ -85,7 +85,6 @@ def test_a_report_of_something_else_is_not_overwritten_unasked(run, mine):
 
 
 def test_a_report_is_not_replaced_by_one_that_lacks_its_results(run, capsys):
-    """Adding results replaces it; the same settings do; leaving results out needs --overwrite."""
     call("--run", run, "--untrained")
     path, untrained = run / "evaluation" / "blimp-paper.json", run / "evaluation" / "blimp-paper-untrained.json"
     by_bytes, both = ["--normalize", "bytes"], ["--normalize", "bytes", "--compare", untrained]

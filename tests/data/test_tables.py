@@ -25,7 +25,6 @@ def test_tsv_and_csv(tmp_path):
 
 
 def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
-    """A quotation that spans rows, in a table without quoting, looks like one cell that spans rows."""
     content = 'item\ttext\n1\tHe came.\n2\t"Come here.\n3\tI am late."\n4\tHe left.\n'
     joined = read_table(save(tmp_path, content))
     with pytest.raises(InputError, match="items.tsv:4: a line end or a tab in 'Come here.*: if quotation marks"):

@@ -47,7 +47,6 @@ def test_links_lead_to_files_that_are_kept():
 
 
 def test_files_that_results_and_studies_name_are_kept():
-    """A command that goes on from a table, or a page that says what made it, names a file that a clone has."""
     files = kept()
     name = r"(?<![\w/.-])(?:benchmarks|configs|results)/[\w./-]+\.(?:json|md|py|yaml)\b"
     for file in (

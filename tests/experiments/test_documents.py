@@ -1,4 +1,7 @@
-"""Windows of documents have every token once, and the cache is a token's share of the document so far."""
+"""Windows of documents, the cache of their tokens, and how the losses of two models are compared."""
+
+import json
+from argparse import Namespace
 
 import numpy as np
 
@@ -21,3 +24,13 @@ def test_a_mixture_is_fitted_on_the_other_half():
     found = documents.mixed(nats, 1.0 - distance, distance, half)
     np.testing.assert_allclose(found[:20], -np.log(0.7 / 100 + 0.3))
     np.testing.assert_allclose(found[20:], nats[20:])
+
+
+def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed(tmp_path, capsys):
+    losses = {("a", 1): [5, 0, 0], ("a", 2): [3, 4, 5], ("b", 1): [2, 2, 2, 9]}  # by model and rate, of each seed
+    found = [(*of, seed, nll) for of, its in losses.items() for seed, nll in enumerate(its)]
+    keys = ("model", "rate", "seed", "nll", "cached")
+    records = {str(each): dict(zip(keys, [*each, 1], strict=True)) for each in found}
+    (tmp_path / "table.json").write_text(json.dumps(records))
+    documents.compare(Namespace(results=tmp_path / "table.json", models=["a", "b"]))
+    assert capsys.readouterr().out.startswith("nll: 2.0000 (-0.4841 to 4.4841), 3 seeds\n")  # 2 +- 4.3027 / sqrt(3)

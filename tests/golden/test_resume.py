@@ -57,7 +57,6 @@ def files(folder):
 
 
 def test_no_damaged_file_of_a_checkpoint_is_restored(trained, tmp_path):
-    """Whichever file a bit flips in, and if the largest is cut short, the checkpoint is passed over, or its arrays are intact."""
     run = small.copy(trained("esn"), tmp_path / "run")
     older, newest = steps(run)[-2:]
     good, passed_over = esnlm.load(run).arrays(), 0

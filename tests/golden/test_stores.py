@@ -51,7 +51,6 @@ def test_sentences_by_punkt_and_gpt2_s_bpe(data, tmp_path):
 
 
 def test_the_grammar_s_corpus_and_pairs(quickstart):
-    """The corpus of a small quickstart: training and validation text, and minimal pairs."""
     assert grammar_digests(quickstart) == small.recorded("stores")["grammar"]
 
 

@@ -184,7 +184,6 @@ def samples_of(task):
 
 
 def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks):
-    """The harness's answers are those of `esnlm blimp --scoring lm-eval`, pair for pair."""
     rng, words = np.random.default_rng(0), ["the", "cats", "sleep", "dogs", "see", "."]
     pairs = [[" ".join(rng.choice(words, rng.integers(2, 7))) for _ in range(2)] for _ in range(40)]
     pairs.append([pairs[0][0]] * 2)

@@ -162,7 +162,6 @@ def test_features_are_the_definition_s(dropped):
 
 
 def test_a_token_sees_only_what_came_before_it_in_its_sentence():
-    """Another token changes what follows in its sentence and, bit by bit, nothing else."""
     tokens, positions, _, where = lay_out(SENTENCES, 3, 32)
     before = np.asarray(features(STATE, tokens, positions))
     slot, columns = where[3]

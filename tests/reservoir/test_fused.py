@@ -109,7 +109,6 @@ def test_products_are_as_precise_as_asked_for(kernel, precision):
 
 
 def test_gradients_take_the_transpose_and_no_rounding():
-    """An ESN+i: gradients go through W_rec's transpose."""
     ready = reservoir().with_trained_input().for_device("fused", state_precision="bf16", differentiable=True)
     h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
     found = jax.jit(lambda h: jax.vjp(ready._feed_back, h)[1](h)[0])(h)

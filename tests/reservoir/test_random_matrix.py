@@ -9,7 +9,6 @@ from tests.reservoir.test_topology import assert_sorted_without_duplicates
 
 @pytest.mark.parametrize("density", [0.1, 0.3, 0.9])
 def test_every_cell_is_an_independent_coin(density):
-    """Over 2,000 draws of a 6 x 7 matrix each cell is on as often as the coin says, and no two go together."""
     rng, hits = np.random.default_rng(1), np.zeros((2000, 42))
     for draw_ in hits:
         row, column = bernoulli_positions(6, 7, density, rng)

@@ -78,7 +78,6 @@ def test_antisymmetric_is_minus_its_transpose_on_a_random_graph():
 
 @pytest.mark.parametrize("degree", [1, 2, 4, 5])
 def test_fixed_in_degree_draws_every_set_of_columns_equally_often(degree):
-    """Over 1,000 draws the sets of a row's columns fall into their (5 over degree) classes evenly, and rows differ."""
     rng, sets, repeated = np.random.default_rng(0), {}, 0
     for _ in range(1000):
         row, column, _ = FixedInDegree(degree=degree).connect(5, 0.0, rng)

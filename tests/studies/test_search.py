@@ -56,7 +56,6 @@ def test_a_search_that_was_stopped_asks_for_the_same_trials(write, asked, tmp_pa
 
 
 def test_the_trial_with_the_higher_losses_is_given_up(write, monkeypatch, tmp_path):
-    """The losses of the seventh trial are higher than those of the others at each update."""
 
     def run(self, name, commands, slot, is_hopeless=lambda: False):
         number, directory = int(name[-4:]), tmp_path / "out" / "runs" / name

@@ -91,7 +91,6 @@ def test_the_summary_and_the_configuration_name_the_parent(folder):
 
 
 def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatch):
-    """Begun by the command line, stopped, resumed by the same command and, when the parent is gone, by its own file."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(folder / "parent", "parent")
     command = ["--from", "parent", "--run", "again", "--parent.keep_optimizer", "true", "--training.ema", "null"]

@@ -167,7 +167,6 @@ def torch_updates(optimizer, eta, decay, rates, readout, updates):
     ],
 )
 def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimizer, scaling):
-    """Each array has a rate of its own, and decays by eta wd all the same."""
     rank, eta, decay = 6, 1e-3 if scaling == "spectral" else 0.1, 0.05
     readout = linear.initialize(ReadoutConfig(rank, scaling), N, V, seed=0)
     names = ("a", "b", "bias")

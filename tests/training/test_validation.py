@@ -114,7 +114,6 @@ def test_a_schedule_by_words_counts_them_in_the_order_of_the_updates(stopped_ear
 
 
 def test_the_best_checkpoint_is_kept_and_loads_by_name(stopped_early):
-    """Only one of the newest is kept beside it."""
     best, newest = esnlm.load(stopped_early, step="best"), esnlm.load(stopped_early)
     assert checkpoint.all_steps(stopped_early / "checkpoints") == [best.step, newest.step]
     store = open_store(stopped_early / "stores" / "validation")
