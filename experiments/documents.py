@@ -4,9 +4,11 @@
 many tokens. It begins with the last token of the window before, so every token is predicted once.
 
 `table` measures all finished runs of a folder on the documents of a store. Runs on sentences begin each one anew, those
-on windows each window, and those with data.context document carry their state along. Every model is also mixed with a
-cache (Kuhn and De Mori 1990), p = (1 - l) p_model + l p_cache, where p_cache is a token's share of the document so far.
-The weights l, one for each range of distances, are fitted to every other document and used on the rest, both ways.
+on windows each window, and those with data.context document carry their state along. The tokens of the document so far
+also serve every model in two ways. As a cache (Kuhn and De Mori 1990): p = (1 - l) p_model + l p_cache, where p_cache
+is a token's share of them. As a feature: logits o_w + e log(1 + c_w / (1000 p_1(w))), where c_w counts a token and p_1
+is the unigram model, with which 1,000 more tokens agree (the adaptation of Kneser, Peters and Klakow 1997). The weights
+l and e, one for each range of distances, are fitted to every other document and used on the rest, both ways.
 
 `compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval.
 """
@@ -17,11 +19,13 @@ import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import esnlm
+from esnlm.compute import in_float32
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
@@ -30,12 +34,16 @@ from esnlm.io.atomic import write_file
 from esnlm.io.console import counted
 from esnlm.io.json_file import write_json
 from esnlm.process import exit_with
+from esnlm.readout import linear
 from esnlm.reporting import plots
 from esnlm.reporting.tables import markdown_table
 
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
-WEIGHTS = np.linspace(0, 0.3, 61)
+CACHE_WEIGHTS = np.linspace(0, 0.3, 61)  # l
+COUNT_WEIGHTS = np.arange(0, 1.6, 0.25, dtype=np.float32)  # e
+PRIOR = 1000  # tokens that agree with p_1
+ROWS = 1024  # predictions at once
 
 
 def end_to_end(sentences: list[np.ndarray]) -> np.ndarray:
@@ -62,16 +70,53 @@ def write_windows(options: argparse.Namespace) -> None:
         writer.finish(sentence_rule=f"windows of {options.tokens} tokens")
 
 
-def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Returns -log p of the predicted tokens of each document, in nats."""
-    if run.config.data.document_piece is not None:
-        found = run.token_log_probs_of([np.concatenate(sentences) for sentences in texts])
-        kept = [np.concatenate([[True] * (len(each) - 1) + [False] for each in sentences])[:-1] for sentences in texts]
-        return [-each[predicted] for each, predicted in zip(found, kept, strict=True)]
-    is_cut = run.longest is not None and "windows" in run.training_store().manifest["sentence_rule"]
-    pieces = [cut(end_to_end(sentences), run.longest) if is_cut else sentences for sentences in texts]
-    found = iter(run.token_log_probs_of([piece for document in pieces for piece in document]))
-    return [-np.concatenate([next(found) for _ in document]) for document in pieces]
+@in_float32
+def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> np.ndarray:
+    """Returns -log p of the predicted tokens of all documents in nats, (E, T), for each weight of the counts."""
+    compute, store = run.config.compute, run.training_store()
+    assert store is not None, "the run of a study was trained here"
+    model = run.model.for_device(compute)
+    stream, params = model.stream(compute, None), model.readout_arrays(run.model.params)
+    probabilities = jax.jit(lambda params, rows: jax.nn.softmax(linear.logits(params, rows, compute.precision)))
+    longest = run.longest if "windows" in store.manifest["sentence_rule"] else None
+    counts = np.bincount(store.tokens, minlength=run.tokenizer.vocab_size) + 1.0
+    counts[run.tokenizer.bos] -= len(store)  # As EOS it is predicted, as BOS it is not.
+    unigram = jnp.array(counts / counts.sum(), jnp.float32)
+    found = []
+    for sentences in texts:
+        document = end_to_end(sentences)
+        if run.config.data.document_piece is not None:
+            buffer, (rows,) = stream.read([np.concatenate(sentences)[:-1]])
+            # The BOS after an EOS is read, but not predicted.
+            rows = rows[np.concatenate([np.arange(len(each)) < len(each) - 1 for each in sentences])[:-1]]
+        else:
+            pieces = sentences if longest is None else cut(document, longest)
+            buffer, by_piece = stream.read([piece[:-1] for piece in pieces])
+            rows = np.concatenate(by_piece)
+        ratio = jnp.ones_like(unigram)
+        for first in range(0, len(rows), ROWS):
+            t = np.resize(np.arange(first, min(first + ROWS, len(rows))), ROWS)
+            p = probabilities(params, buffer[rows[t]])
+            ratio, nats = with_counts(p, document[t], document[t + 1], ratio, unigram)
+            found.append(np.asarray(nats, np.float64)[: len(rows) - first])
+    return np.concatenate(found).T
+
+
+@jax.jit
+def with_counts(
+    p: jax.Array, tokens: jax.Array, following: jax.Array, ratio: jax.Array, unigram: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns 1 + c / (PRIOR p_1), (V,), after the tokens (T,), and -log p of those that follow, (T, E), for p (T, V)."""
+
+    def step(carried: tuple, now: tuple) -> tuple[tuple, jax.Array]:
+        ratio, factors = carried
+        p, token, target = now
+        ratio = ratio.at[token].add(1 / (PRIOR * unigram[token]))
+        factors = factors.at[:, token].set(ratio[token] ** COUNT_WEIGHTS)  # (E, V)
+        return (ratio, factors), jnp.log(factors @ p) - jnp.log(factors[:, target] * p[target])
+
+    (ratio, _), nats = jax.lax.scan(step, (ratio, ratio ** COUNT_WEIGHTS[:, None]), (p, tokens, following))
+    return ratio, nats
 
 
 def cache(document: np.ndarray) -> np.ndarray:
@@ -83,18 +128,18 @@ def cache(document: np.ndarray) -> np.ndarray:
     return found
 
 
-def mixed(nats: np.ndarray, shares: np.ndarray, distance: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Returns the surprisals of a model mixed with the cache."""
+def mixtures(nats: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Returns the surprisals of a model mixed with the cache, for each of its weights, (W, T)."""
+    return -np.log(np.exp(-nats) + CACHE_WEIGHTS[:, None] * (shares - np.exp(-nats)))
 
-    def mix(weight: float, where: np.ndarray) -> np.ndarray:
-        return -np.log((1 - weight) * np.exp(-nats[where]) + weight * shares[where])
 
-    found = np.empty_like(nats)
+def fitted(nats: np.ndarray, distance: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Returns surprisals, (T,), from those of each weight, (W, T), with the weights fitted on the other half."""
+    found = np.empty(nats.shape[1])
     for k in range(len(NAMES)):
         for own in (0, 1):
             learned, used = ((distance == k) & (half == which) for which in (1 - own, own))
-            best = WEIGHTS[np.argmin([mix(weight, learned).sum() for weight in WEIGHTS])]
-            found[used] = mix(best, used)
+            found[used] = nats[nats[:, learned].sum(axis=1).argmin(), used]
     return found
 
 
@@ -117,8 +162,12 @@ def measure(options: argparse.Namespace) -> None:
         if name in known and known[name]["of"] == made_from:
             continue
         store.require_tokenizer(run.tokenizer)
-        nats = np.concatenate(surprisals(run, texts)).astype(np.float64)
-        with_cache = mixed(nats, shares, distance, half)
+        nats = surprisals(run, texts)
+        losses = {
+            "nll": nats[0],
+            "cached": fitted(mixtures(nats[0], shares), distance, half),
+            "counted": fitted(nats, distance, half),
+        }
         known[name] = {
             "of": made_from,  # the sha256 of the text, and of the run's configuration
             "model": name.split(",")[0],
@@ -126,13 +175,11 @@ def measure(options: argparse.Namespace) -> None:
             "seed": run.config.seed,
             "trained": run.model.counts().trainable,
             "seconds": result["seconds"],
-            "nll": nats.mean(),
-            "cached": with_cache.mean(),
-            "by_distance": [nats[distance == k].mean() for k in range(len(NAMES))],
-            "cached_by_distance": [with_cache[distance == k].mean() for k in range(len(NAMES))],
+            **{of: values.mean() for of, values in losses.items()},
+            "by_distance": {of: [x[distance == k].mean() for k in range(len(NAMES))] for of, x in losses.items()},
         }
         write_json(path, known)
-        print(f"{name}: NLL {nats.mean():.4f}, with the cache {with_cache.mean():.4f}", flush=True)
+        print(f"{name}: " + ", ".join(f"{of} {values.mean():.4f}" for of, values in losses.items()), flush=True)
     best = at_best_rates(known)
     write_file(options.out.with_suffix(".md"), table(best))
     draw(best, options.out.with_suffix(".png"))
@@ -146,7 +193,7 @@ def compare(options: argparse.Namespace) -> None:
         raise InputError(f"{options.results}: not the JSON file of `table`") from None
     if unknown := [model for model in options.models if model not in best]:
         raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
-    for of in ("nll", "cached"):
+    for of in ("nll", "cached", "counted"):
         one, other = ({record["seed"]: record[of] for record in best[each]} for each in options.models)
         values = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
         low, high = seed_interval(values) or (np.nan, np.nan)
@@ -164,14 +211,15 @@ def at_best_rates(known: dict) -> dict[str, list[dict]]:
 
 def table(best: dict[str, list[dict]]) -> str:
     """Returns the table of the page: means over seeds, 95 % intervals from three seeds on, minutes of the fastest run."""
-    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache"]
+    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache", "with counts"]
     rows = []
     for model, records in best.items():
         interval = seed_interval([record["nll"] for record in records])
         spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
         minutes = min(record["seconds"] for record in records) / 60
         figures = [f"{minutes:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
-        figures += [f"{x:.2f}" for x in _mean(records, "by_distance")] + [f"{_mean(records, 'cached'):.3f}"]
+        figures += [f"{x:.2f}" for x in _by_distance(records)]
+        figures += [f"{_mean(records, of):.3f}" for of in ("cached", "counted")]
         rows.append([model, f"{records[0]['rate']:g}", len(records), *figures])
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
@@ -187,14 +235,18 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
         style = ("o-", "s--", "^:", "v-.")[of_family[family] % 4]
         of_family[family] += 1
         colour = plots.COLOURS[list(of_family).index(family) % len(plots.COLOURS)]
-        axes.plot(NAMES, _mean(records, "by_distance"), style, color=colour, markersize=4, label=model)
+        axes.plot(NAMES, _by_distance(records), style, color=colour, markersize=4, label=model)
     axes.set(xlabel="tokens since the document's beginning", ylabel="NLL, nats per token")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     plots.save(figure, path)
 
 
-def _mean(records: list[dict], key: str) -> Any:
-    return np.mean([record[key] for record in records], axis=0)
+def _mean(records: list[dict], of: str) -> float:
+    return float(np.mean([record[of] for record in records]))
+
+
+def _by_distance(records: list[dict], of: str = "nll") -> np.ndarray:
+    return np.mean([record["by_distance"][of] for record in records], axis=0)
 
 
 def main() -> None:

@@ -21,16 +21,34 @@ def test_a_mixture_is_fitted_on_the_other_half():
     """Where the cache knows what the model does not, it gets the largest weight; where it knows nothing, none."""
     nats, half = np.full(40, np.log(100.0)), np.arange(40) % 2
     distance = np.repeat([0, 1], 20)
-    found = documents.mixed(nats, 1.0 - distance, distance, half)
+    found = documents.fitted(documents.mixtures(nats, 1.0 - distance), distance, half)
     np.testing.assert_allclose(found[:20], -np.log(0.7 / 100 + 0.3))
     np.testing.assert_allclose(found[20:], nats[20:])
+
+
+def test_the_counts_of_a_document_change_the_logits():
+    rng = np.random.default_rng(0)
+    document, unigram, logits = rng.integers(0, 4, 10), np.array([0.1, 0.2, 0.3, 0.4]), rng.normal(size=(9, 4))
+    expected = np.empty((9, len(documents.COUNT_WEIGHTS)))
+    for t, o in enumerate(logits):
+        counts = np.array([(document[: t + 1] == w).sum() for w in range(4)])
+        for i, weight in enumerate(documents.COUNT_WEIGHTS):
+            scores = np.exp(o + weight * np.log(1 + counts / (documents.PRIOR * unigram)))
+            expected[t, i] = np.log(scores.sum() / scores[document[t + 1]])
+    p = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
+    ratio, found = np.ones(4, np.float32), []
+    for block in (slice(0, 5), slice(5, 9)):
+        given = p[block], document[:-1][block], document[1:][block]
+        ratio, nats = documents.with_counts(*given, ratio, unigram.astype(np.float32))
+        found.append(nats)
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=0, atol=16 * np.finfo(np.float32).eps)
 
 
 def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed(tmp_path, capsys):
     losses = {("a", 1): [5, 0, 0], ("a", 2): [3, 4, 5], ("b", 1): [2, 2, 2, 9]}  # by model and rate, of each seed
     found = [(*of, seed, nll) for of, its in losses.items() for seed, nll in enumerate(its)]
-    keys = ("model", "rate", "seed", "nll", "cached")
-    records = {str(each): dict(zip(keys, [*each, 1], strict=True)) for each in found}
+    keys = ("model", "rate", "seed", "nll", "cached", "counted")
+    records = {str(each): dict(zip(keys, [*each, 1, 1], strict=True)) for each in found}
     (tmp_path / "table.json").write_text(json.dumps(records))
     documents.compare(Namespace(results=tmp_path / "table.json", models=["a", "b"]))
     assert capsys.readouterr().out.startswith("nll: 2.0000 (-0.4841 to 4.4841), 3 seeds\n")  # 2 +- 4.3027 / sqrt(3)
