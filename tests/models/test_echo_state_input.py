@@ -17,7 +17,7 @@ from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
 from tests import oracle
-from tests.models.update_gradient import features_of, loss_and_gradient
+from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
 from tests.training.test_precomputed import open_updates, run_all, start, store
 
 V, N, LONGEST = 40, 48, 16
@@ -106,12 +106,7 @@ OTHERS = [
     "name, kernel", [*KERNELS, *(pytest.param(*each, marks=pytest.mark.nightly) for each in OTHERS)]
 )
 def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
-    model, texts = build(RESERVOIRS[name]), sentences()
-    inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
-    update = batches.Sentences(inputs, targets, corpus_positions=inputs)  # corpus_positions matter to dropout only
-    batch, rows = pack_batch(update.inputs, update.corpus_positions)
-    count = update.predictions()
-    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
+    model, (update, batch, rows, packed) = build(RESERVOIRS[name]), packed_update(sentences())
     ready = model.for_device(dataclasses.replace(COMPUTE, kernel=kernel))
     features = features_of(ready, batch)
     loss, gradient = loss_and_gradient(ready, batch, packed)
@@ -123,7 +118,9 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     ]
     weights = [oracle.dense(readout.w[...]), oracle.dense(readout.bias[...])]
     recording = "echo-state-input-" + re.sub("[^a-z]+", "-", name.lower())
-    expected = peer(recording, partial(torch_says, model.config.reservoir), layers, weights, inputs, targets)
+    expected = peer(
+        recording, partial(torch_says, model.config.reservoir), layers, weights, update.inputs, update.targets
+    )
     found = peer.sample(np.asarray(features)[np.concatenate(rows)])
     np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=TOLERANCE)
     assert loss == pytest.approx(float(expected["loss"]), rel=TOLERANCE)
@@ -134,7 +131,7 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
         # Back through time there are twice the products, after those forwards.
         found, slope = peer.sample(array), expected[part]
         assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), part
-    untouched = [v for v in range(V) if v not in np.concatenate(inputs)]
+    untouched = [v for v in range(V) if v not in np.concatenate(update.inputs)]
     assert untouched and not oracle.dense(slope_of_input)[:, untouched].any()
 
 

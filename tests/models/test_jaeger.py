@@ -9,9 +9,8 @@ from esnlm.compute import ComputeConfig
 from esnlm.features.layout import pack_batch
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches
 from tests import oracle
-from tests.models.update_gradient import features_of, loss_and_gradient
+from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
 from tests.training.small import DATA, TRAINING, train
 
 V, N, R, LONGEST = 23, 40, 7, 20
@@ -108,13 +107,7 @@ def test_features_inside_the_gradient_and_token_by_token_are_the_same():
 def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
     """Finite differences of the mean NLL in float64, x and p staying what they were; five directions an array."""
     model = initialized(settings())
-    texts = [np.append(0, text) for text in sentences()]
-    update = batches.Sentences(
-        [text[:-1] for text in texts], [text[1:] for text in texts], [text[:-1] for text in texts]
-    )
-    batch, rows = pack_batch(update.inputs, update.corpus_positions)
-    count = update.predictions()
-    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
+    update, batch, _, packed = packed_update([np.append(0, text) for text in sentences()])
     loss, found = loss_and_gradient(model.for_device(COMPUTE), batch, packed)
 
     x, p = (

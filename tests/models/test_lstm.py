@@ -9,10 +9,9 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import flatten
 from esnlm.features.layout import pack_batch
 from esnlm.models.lstm import LstmConfig
-from esnlm.training import batches
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from tests import deep_oracle, oracle
-from tests.models.update_gradient import features_of, loss_and_gradient
+from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
 
 CONFIG = LstmConfig(width=16, dropout=0.0)
 V, LONGEST = 40, 24
@@ -110,15 +109,10 @@ def test_features_inside_the_gradient_are_torch_s(peer, model, params):
 
 def test_loss_and_gradient_are_torch_s(peer, model, params):
     """The mean NLL over all predictions of an update, and its gradient in every array."""
-    texts = [np.append(0, text) for text in sentences()]
-    inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
-    update = batches.Sentences(inputs, targets, corpus_positions=inputs)  # corpus_positions matter to dropout only
-    batch, rows = pack_batch(update.inputs, update.corpus_positions)
-    count = update.predictions()
-    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
+    update, batch, _, packed = packed_update([np.append(0, text) for text in sentences()])
     loss, gradient = loss_and_gradient(model, batch, packed)
 
-    expected = peer("lstm-gradient", torch_loss_and_gradient, params, inputs, targets)
+    expected = peer("lstm-gradient", torch_loss_and_gradient, params, update.inputs, update.targets)
     assert loss == pytest.approx(float(expected.pop("loss")), rel=TOLERANCE)
     assert {IN_TORCH[name] for name in flatten(gradient)} == set(expected)
     for name, array in flatten(gradient).items():
@@ -170,11 +164,7 @@ def test_a_tied_embedding_is_the_readout():
 
 def test_the_gradient_of_a_tied_embedding_is_that_of_both():
     tied = TIED.initialize(V, 0, {})
-    texts = [np.append(0, text) for text in sentences()]
-    inputs = [text[:-1] for text in texts]
-    update = batches.Sentences(inputs, [text[1:] for text in texts], corpus_positions=inputs)
-    batch, rows = pack_batch(update.inputs, update.corpus_positions)
-    packed = batches.pack_targets(update, rows, batches.bucket_size(update.predictions()), update.predictions())
+    _, batch, _, packed = packed_update([np.append(0, text) for text in sentences()])
     loss, gradient = loss_and_gradient(tied, batch, packed)
     its_loss, of_both = loss_and_gradient(untied_copy(tied), batch, packed)
     assert loss == pytest.approx(its_loss, rel=TOLERANCE)
@@ -206,17 +196,12 @@ def with_ngrams():
 
 
 def test_the_gradient_with_ngrams_is_the_slope_of_the_loss_in_float64(with_ngrams):
-    texts = [np.append(0, text) for text in sentences()]
-    inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
-    update = batches.Sentences(inputs, targets, corpus_positions=inputs)
-    batch, rows = pack_batch(update.inputs, update.corpus_positions)
-    count = update.predictions()
-    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
+    update, batch, _, packed = packed_update([np.append(0, text) for text in sentences()])
     loss, gradient = loss_and_gradient(with_ngrams, batch, packed)
 
     def loss_in_float64(params):
         nll = []
-        for text, target in zip(inputs, targets, strict=True):
+        for text, target in zip(update.inputs, update.targets, strict=True):
             logits = features_in_float64(params, text) @ params["readout"]["w"].T + params["readout"]["bias"]
             nll += list(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(target)), target])
         return np.mean(nll)

@@ -5,7 +5,17 @@ from functools import partial
 import jax
 from flax import nnx
 
-from esnlm.training import end_to_end
+from esnlm.features.layout import pack_batch
+from esnlm.training import batches, end_to_end
+
+
+def packed_update(texts):
+    """An update of sentences, their packed batch, the rows of each, and the packed targets."""
+    inputs = [text[:-1] for text in texts]
+    update = batches.Sentences(inputs, [text[1:] for text in texts], corpus_positions=inputs)  # these matter to dropout
+    batch, rows = pack_batch(inputs, inputs)
+    count = update.predictions()
+    return update, batch, rows, batches.pack_targets(update, rows, batches.bucket_size(count), count)
 
 
 def loss_and_gradient(model, batch, packed, key=None):
