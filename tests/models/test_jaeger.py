@@ -110,9 +110,7 @@ def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
     update, batch, _, packed = packed_update([np.append(0, text) for text in sentences()])
     loss, found = loss_and_gradient(model.for_device(COMPUTE), batch, packed)
 
-    x, p = (
-        np.concatenate(parts) for parts in list(zip(*(steps(model, text) for text in update.inputs), strict=True))[:2]
-    )
+    x, p, _ = map(np.concatenate, zip(*(steps(model, text) for text in update.inputs), strict=True))
     tokens, targets = np.concatenate(update.inputs), np.concatenate(update.targets)
 
     def held(a, b, bias, b_u, b_y):
