@@ -194,10 +194,11 @@ def compare(options: argparse.Namespace) -> None:
     if unknown := [model for model in options.models if model not in best]:
         raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
     for of in ("nll", "cached", "counted"):
-        one, other = ({record["seed"]: record[of] for record in best[each]} for each in options.models)
-        values = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
-        low, high = seed_interval(values) or (np.nan, np.nan)
-        print(f"{of}: {np.mean(values):.4f} ({low:.4f} to {high:.4f}), {counted(len(values), 'seed')}")
+        one, other = ({each["seed"]: [each[of], *each["by_distance"][of]] for each in best[m]} for m in options.models)
+        values = np.array([np.subtract(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())])
+        for where, its in zip(["all", *NAMES], values.T, strict=True):
+            low, high = seed_interval(its) or (np.nan, np.nan)
+            print(f"{of}, {where}: {its.mean():.4f} ({low:.4f} to {high:.4f}), {counted(len(its), 'seed')}")
 
 
 def at_best_rates(known: dict) -> dict[str, list[dict]]:
@@ -225,19 +226,22 @@ def table(best: dict[str, list[dict]]) -> str:
 
 
 def draw(best: dict[str, list[dict]], path: Path) -> None:
-    """Draws the NLL by distance, as means over seeds."""
-    made = plots.figure(9, 5.5)
+    """Draws the NLL by distance, as means over seeds, of the models alone and with the counts."""
+    made = plots.figure(13, 5.5, columns=2, sharey=True)
     assert made is not None, plots.NO_MATPLOTLIB
-    figure, ((axes,),) = made
+    figure, (panels,) = made
     of_family = Counter[str]()  # a family, the first word of the name, has one colour
     for model, records in best.items():
         family = model.split("-")[0]
         style = ("o-", "s--", "^:", "v-.")[of_family[family] % 4]
         of_family[family] += 1
         colour = plots.COLOURS[list(of_family).index(family) % len(plots.COLOURS)]
-        axes.plot(NAMES, _by_distance(records), style, color=colour, markersize=4, label=model)
-    axes.set(xlabel="tokens since the document's beginning", ylabel="NLL, nats per token")
-    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+        for axes, of in zip(panels, ("nll", "counted"), strict=True):
+            axes.plot(NAMES, _by_distance(records, of), style, color=colour, markersize=4, label=model)
+    for axes, title in zip(panels, ("the model alone", "with the counts of the document's tokens"), strict=True):
+        axes.set(title=title, xlabel="tokens since the document's beginning")
+    panels[0].set_ylabel("NLL, nats per token")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     plots.save(figure, path)
 
 

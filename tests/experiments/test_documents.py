@@ -46,8 +46,11 @@ def test_the_counts_of_a_document_change_the_logits():
 def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed(tmp_path, capsys):
     losses = {("a", 1): [5, 0, 0], ("a", 2): [3, 4, 5], ("b", 1): [2, 2, 2, 9]}  # by model and rate, of each seed
     found = [(*of, seed, nll) for of, its in losses.items() for seed, nll in enumerate(its)]
-    keys = ("model", "rate", "seed", "nll", "cached", "counted")
-    records = {str(each): dict(zip(keys, [*each, 1, 1], strict=True)) for each in found}
+    keys = ("model", "rate", "seed", "nll", "cached", "counted", "by_distance")
+    by_distance = dict.fromkeys(keys[3:6], [1, 2, 3, 4, 5])
+    records = {str(each): dict(zip(keys, [*each, 1, 1, by_distance], strict=True)) for each in found}
     (tmp_path / "table.json").write_text(json.dumps(records))
     documents.compare(Namespace(results=tmp_path / "table.json", models=["a", "b"]))
-    assert capsys.readouterr().out.startswith("nll: 2.0000 (-0.4841 to 4.4841), 3 seeds\n")  # 2 +- 4.3027 / sqrt(3)
+    assert capsys.readouterr().out.startswith(
+        "nll, all: 2.0000 (-0.4841 to 4.4841), 3 seeds\n"
+    )  # 2 +- 4.3027 / sqrt(3)
