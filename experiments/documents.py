@@ -6,9 +6,9 @@ many tokens. It begins with the last token of the window before, so every token 
 `table` measures all finished runs of a folder on the documents of a store. Runs on sentences begin each one anew, those
 on windows each window, and those with data.context document carry their state along. The tokens of the document so far
 also serve every model in two ways. As a cache (Kuhn and De Mori 1990): p = (1 - l) p_model + l p_cache, where p_cache
-is a token's share of them. As a feature: logits o_w + e log(1 + c_w / (1000 p_1(w))), where c_w counts a token and p_1
-is the unigram model, with which 1,000 more tokens agree (the adaptation of Kneser, Peters and Klakow 1997). The weights
-l and e, one for each range of distances, are fitted to every other document and used on the rest, both ways.
+is a token's share of them. As a feature: logits o_w + e log(1 + c_w / (1000 p_1(w))), where c_w counts a token among
+them and p_1 is its share of the training text (after Kneser, Peters and Klakow 1997). The weights l and e, one for
+each range of distances, are fitted to every other document and used on the rest, both ways.
 
 `compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval.
 """
@@ -42,7 +42,7 @@ EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
 CACHE_WEIGHTS = np.linspace(0, 0.3, 61)  # l
 COUNT_WEIGHTS = np.arange(0, 1.6, 0.25, dtype=np.float32)  # e
-PRIOR = 1000  # tokens that agree with p_1
+PRIOR = 1000  # weight of p_1 beside the counts, in tokens
 ROWS = 1024  # predictions at once
 
 
