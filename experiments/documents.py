@@ -7,10 +7,11 @@ many tokens. It begins with the last token of the window before, so every token 
 on windows each window, and those with data.context document carry their state along. The tokens of the document so far
 also serve every model in two ways. As a cache (Kuhn and De Mori 1990): p = (1 - l) p_model + l p_cache, where p_cache
 is a token's share of them. As a feature: logits o_w + e log(1 + c_w / (1000 p_1(w))), where c_w counts a token among
-them and p_1 is its share of the training text (after Kneser, Peters and Klakow 1997). The weights l and e, one for
-each range of distances, are fitted to every other document and used on the rest, both ways.
+them and p_1 is its share of the training text (after Kneser, Peters and Klakow 1997). An l and an e for each range of
+distances are fitted to every other document and used on the rest, both ways. All rates are chosen on these documents.
 
-`compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval.
+`compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval: of the models alone,
+with the cache and with the counts. Above 0 the second model is better.
 """
 
 import argparse
@@ -26,7 +27,8 @@ import numpy as np
 
 import esnlm
 from esnlm.compute import in_float32
-from esnlm.data.store import StoreWriter, open_store
+from esnlm.data.corpus import unigram_counts
+from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.features.lanes import documents_of
@@ -46,6 +48,13 @@ PRIOR = 1000  # weight of p_1 beside the counts, in tokens
 ROWS = 1024  # predictions at once
 
 
+def read(store: TokenStore) -> list[list[np.ndarray]]:
+    """Returns the sentences of each document."""
+    if (tokenizer := store.tokenizer()).bos != tokenizer.eos:
+        raise InputError(f"{store.folder}: its tokenizer has a BOS that is not its EOS, which this does not support")
+    return [[store.sentence(s) for s in its] for its in documents_of(store)]
+
+
 def end_to_end(sentences: list[np.ndarray]) -> np.ndarray:
     """Returns a document with one token between its sentences, for a tokenizer with the same BOS and EOS."""
     return np.concatenate([*(sentence[:-1] for sentence in sentences), sentences[-1][-1:]])
@@ -61,8 +70,8 @@ def write_windows(options: argparse.Namespace) -> None:
         raise InputError(f"--tokens {options.tokens}: give at least 1")
     store = open_store(options.store)
     with StoreWriter(options.out, store.tokenizer(), overwrite=options.overwrite) as writer:
-        for number, its in enumerate(documents_of(store)):
-            windows = cut(end_to_end([store.sentence(s) for s in its]), options.tokens)
+        for number, (its, sentences) in enumerate(zip(documents_of(store), read(store), strict=True)):
+            windows = cut(end_to_end(sentences), options.tokens)
             # The words and bytes of a sentence count in the window of its last token.
             window_of = (np.cumsum(store.lengths[its] - 1) - 1) // options.tokens
             counts = [np.bincount(window_of, n[its], len(windows)).astype(int) for n in (store.words, store.bytes)]
@@ -79,8 +88,7 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> np.ndarray:
     stream, params = model.stream(compute, None), model.readout_arrays(run.model.params)
     probabilities = jax.jit(lambda params, rows: jax.nn.softmax(linear.logits(params, rows, compute.precision)))
     longest = run.longest if "windows" in store.manifest["sentence_rule"] else None
-    counts = np.bincount(store.tokens, minlength=run.tokenizer.vocab_size) + 1.0
-    counts[run.tokenizer.bos] -= len(store)  # As EOS it is predicted, as BOS it is not.
+    counts = unigram_counts(store, run.tokenizer) + 1.0
     unigram = jnp.array(counts / counts.sum(), jnp.float32)
     found = []
     for sentences in texts:
@@ -145,15 +153,17 @@ def fitted(nats: np.ndarray, distance: np.ndarray, half: np.ndarray) -> np.ndarr
 
 def measure(options: argparse.Namespace) -> None:
     store = open_store(options.store)
-    texts = [[store.sentence(s) for s in its] for its in documents_of(store)]
+    texts = read(store)
     whole = [end_to_end(sentences) for sentences in texts]
     shares = np.concatenate([cache(document) for document in whole])
     at = np.concatenate([np.arange(len(document) - 1) for document in whole])
     distance = np.searchsorted(EDGES, at, side="right") - 1
+    reached = distance.max() + 1  # ranges that some document reaches
     half = np.repeat(np.arange(len(whole)) % 2, [len(document) - 1 for document in whole])
     path = options.out.with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else {}
+    known = {name: record for name, record in known.items() if record["of"][0] == store.tokens_sha256}
     if not (summaries := sorted(options.runs.glob("*/summary.json"))):
         raise InputError(f"{options.runs}: no finished run; name the folder `runs` of the study")
     for summary in summaries:
@@ -163,6 +173,9 @@ def measure(options: argparse.Namespace) -> None:
             continue
         store.require_tokenizer(run.tokenizer)
         nats = surprisals(run, texts)
+        if not np.isfinite(nats).all():
+            print(f"{name}: left out, as it diverged or a sentence is too long for it", flush=True)
+            continue
         losses = {
             "nll": nats[0],
             "cached": fitted(mixtures(nats[0], shares), distance, half),
@@ -176,7 +189,7 @@ def measure(options: argparse.Namespace) -> None:
             "trained": run.model.counts().trainable,
             "seconds": result["seconds"],
             **{of: values.mean() for of, values in losses.items()},
-            "by_distance": {of: [x[distance == k].mean() for k in range(len(NAMES))] for of, x in losses.items()},
+            "by_distance": {of: [x[distance == k].mean() for k in range(reached)] for of, x in losses.items()},
         }
         write_json(path, known)
         print(f"{name}: " + ", ".join(f"{of} {values.mean():.4f}" for of, values in losses.items()), flush=True)
@@ -195,8 +208,10 @@ def compare(options: argparse.Namespace) -> None:
         raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
     for of in ("nll", "cached", "counted"):
         one, other = ({each["seed"]: [each[of], *each["by_distance"][of]] for each in best[m]} for m in options.models)
+        if not one.keys() & other.keys():
+            raise InputError(f"{options.results}: {' and '.join(options.models)} have no seed in common")
         values = np.array([np.subtract(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())])
-        for where, its in zip(["all", *NAMES], values.T, strict=True):
+        for where, its in zip(["all", *NAMES], values.T, strict=False):
             low, high = seed_interval(its) or (np.nan, np.nan)
             print(f"{of}, {where}: {its.mean():.4f} ({low:.4f} to {high:.4f}), {counted(len(its), 'seed')}")
 
@@ -212,7 +227,6 @@ def at_best_rates(known: dict) -> dict[str, list[dict]]:
 
 def table(best: dict[str, list[dict]]) -> str:
     """Returns the table of the page: means over seeds, 95 % intervals from three seeds on, minutes of the fastest run."""
-    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES, "with the cache", "with counts"]
     rows = []
     for model, records in best.items():
         interval = seed_interval([record["nll"] for record in records])
@@ -222,6 +236,7 @@ def table(best: dict[str, list[dict]]) -> str:
         figures += [f"{x:.2f}" for x in _by_distance(records)]
         figures += [f"{_mean(records, of):.3f}" for of in ("cached", "counted")]
         rows.append([model, f"{records[0]['rate']:g}", len(records), *figures])
+    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES[: len(rows[0]) - 7], "with the cache", "with counts"]
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
@@ -237,7 +252,8 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
         of_family[family] += 1
         colour = plots.COLOURS[list(of_family).index(family) % len(plots.COLOURS)]
         for axes, of in zip(panels, ("nll", "counted"), strict=True):
-            axes.plot(NAMES, _by_distance(records, of), style, color=colour, markersize=4, label=model)
+            nll = _by_distance(records, of)
+            axes.plot(NAMES[: len(nll)], nll, style, color=colour, markersize=4, label=model)
     for axes, title in zip(panels, ("the model alone", "with the counts of the document's tokens"), strict=True):
         axes.set(title=title, xlabel="tokens since the document's beginning")
     panels[0].set_ylabel("NLL, nats per token")

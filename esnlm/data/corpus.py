@@ -84,10 +84,10 @@ def require_training_store(store: TokenStore, directory: RunDirectory) -> None:
 
 
 def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
-    """Counts the predicted tokens of a store, all but the BOS of each sentence, (V,) int64."""
-    counts = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size).astype(np.int64)
-    counts[tokenizer.bos] -= len(store)
-    return counts
+    """Counts the predicted tokens of a store, all but the first of each sentence, (V,) int64."""
+    first = np.asarray(store.tokens[store.offsets[:-1]])  # BOS, but not in later windows of a document
+    every = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size)
+    return (every - np.bincount(first, minlength=tokenizer.vocab_size)).astype(np.int64)
 
 
 def _begun_with(directory: RunDirectory) -> dict[str, str | None]:

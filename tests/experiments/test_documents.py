@@ -5,12 +5,16 @@ from argparse import Namespace
 
 import numpy as np
 
+from esnlm.data.corpus import unigram_counts
 from experiments import documents
 
 
 def test_windows_predict_every_token_once():
     document = np.arange(10, 33)
-    assert np.concatenate([window[1:] for window in documents.cut(document, 5)]).tolist() == document[1:].tolist()
+    windows = documents.cut(document, 5)
+    assert np.concatenate([window[1:] for window in windows]).tolist() == document[1:].tolist()
+    store = Namespace(tokens=np.concatenate(windows), offsets=np.cumsum([0, *map(len, windows)]))
+    assert (unigram_counts(store, Namespace(vocab_size=40)) == np.bincount(document[1:], minlength=40)).all()
 
 
 def test_the_cache_counts_the_tokens_before():
@@ -32,9 +36,8 @@ def test_the_counts_of_a_document_change_the_logits():
     expected = []
     for t, o in enumerate(logits):
         counts = np.bincount(document[: t + 1], minlength=4)
-        scores = np.exp(
-            o + documents.COUNT_WEIGHTS[:, None] * np.log(1 + counts / (documents.PRIOR * unigram))
-        )  # (E, 4)
+        boosts = np.log(1 + counts / (documents.PRIOR * unigram))
+        scores = np.exp(o + documents.COUNT_WEIGHTS[:, None] * boosts)  # (E, 4)
         expected.append(np.log(scores.sum(axis=1) / scores[:, document[t + 1]]))
     p = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
     unigram = unigram.astype(np.float32)

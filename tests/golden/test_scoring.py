@@ -38,10 +38,7 @@ def open_exported(folder):
 def others(folder):
     """Each sentence's log-probability under the conventions, as other programs compute it."""
     return lambda ids: (
-        {
-            "lm-eval": in_lm_eval(*open_exported(folder)),
-            "without-bos": in_transformers(*open_exported(folder)),
-        }
+        {"lm-eval": in_lm_eval(*open_exported(folder)), "without-bos": in_transformers(*open_exported(folder))}
         | in_minicons(*open_exported(folder))
     )
 

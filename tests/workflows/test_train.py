@@ -9,10 +9,7 @@ from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.workflows import train
 
-MODELS = {
-    "lstm": "{family: lstm, width: 4}",
-    "esn": "{family: esn, reservoir: {state_size: 8, mean_degree: 2}}",
-}
+MODELS = {"lstm": "{family: lstm, width: 4}", "esn": "{family: esn, reservoir: {state_size: 8, mean_degree: 2}}"}
 
 
 @pytest.mark.parametrize("model, shared", [("lstm", True), ("esn", False)])
