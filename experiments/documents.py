@@ -11,7 +11,7 @@ them and p_1 is its share of the training text (after Kneser, Peters and Klakow 
 distances are fitted to every other document and used on the rest, both ways. All rates are chosen on these documents.
 
 `compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval: of the models alone,
-with the cache and with the counts. Above 0 the second model is better.
+with the cache and with the counts. Above 0 the second model is better. It also says what these two give each model.
 """
 
 import argparse
@@ -206,14 +206,23 @@ def compare(options: argparse.Namespace) -> None:
         raise InputError(f"{options.results}: not the JSON file of `table`") from None
     if unknown := [model for model in options.models if model not in best]:
         raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
-    for of in ("nll", "cached", "counted"):
-        one, other = ({each["seed"]: [each[of], *each["by_distance"][of]] for each in best[m]} for m in options.models)
-        if not one.keys() & other.keys():
+    losses = [
+        {
+            of: {r["seed"]: np.array([r[of], *r["by_distance"][of]]) for r in best[model]}
+            for of in ("nll", "cached", "counted")
+        }
+        for model in options.models
+    ]
+    one, other = losses
+    pairs = [(of, one[of], other[of]) for of in one]
+    for model, its in zip(options.models, losses, strict=True):
+        pairs += [(f"{model}, nll less {of}", its["nll"], its[of]) for of in ("cached", "counted")]
+    for name, first, second in pairs:
+        if not (seeds := sorted(first.keys() & second.keys())):
             raise InputError(f"{options.results}: {' and '.join(options.models)} have no seed in common")
-        values = np.array([np.subtract(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())])
-        for where, its in zip(["all", *NAMES], values.T, strict=False):
-            low, high = seed_interval(its) or (np.nan, np.nan)
-            print(f"{of}, {where}: {its.mean():.4f} ({low:.4f} to {high:.4f}), {counted(len(its), 'seed')}")
+        for where, values in zip(["all", *NAMES], np.array([first[s] - second[s] for s in seeds]).T, strict=False):
+            low, high = seed_interval(values) or (np.nan, np.nan)
+            print(f"{name}, {where}: {values.mean():.4f} ({low:.4f} to {high:.4f}), {counted(len(seeds), 'seed')}")
 
 
 def at_best_rates(known: dict) -> dict[str, list[dict]]:
