@@ -292,33 +292,13 @@ class Torch:
 
 def markdown(record: dict) -> list[str]:
     count, first = record["updates_a_round"], next(iter(record["contenders"]))
-    cells = [
-        [
-            name,
-            r.get("title", ""),
-            r.get("trained"),
-            r.get("rows"),
-            r["tokens_per_s"],
-            *(1e3 * r[key] / count for key in ("median_s", "min_s", "max_s")),
-            1e3 * r["ahead_s"] / count if r.get("states_per_s") else None,
-            r.get("states_per_s"),
-            r["slower"],
-        ]
-        for name, r in record["contenders"].items()
-    ]
-    head = [
-        "",
-        "model",
-        "trained",
-        "rows",
-        "tokens/s",
-        "ms an update",
-        "least",
-        "most",
-        "ahead, ms",
-        "states/s",
-        f"x {first}",
-    ]
+    cells = []
+    for name, r in record["contenders"].items():
+        cells.append([name, r.get("title", ""), r.get("trained"), r.get("rows"), r["tokens_per_s"]])
+        cells[-1] += [1e3 * r[key] / count for key in ("median_s", "min_s", "max_s")]
+        cells[-1] += [1e3 * r["ahead_s"] / count if r.get("states_per_s") else None, r.get("states_per_s"), r["slower"]]
+    head = ["", "model", "trained", "rows", "tokens/s", "ms an update", "least", "most", "ahead, ms", "states/s"]
+    head += [f"x {first}"]
     return [
         f"Medians over {len(record['contenders'][first]['rounds_s'])} rounds of {count} updates of {record['batch_size']} sentences,"
         f" {record['tokens_an_update']:.0f} tokens on average, in which the models take turns; V = {record['vocab_size']:,}. `ahead` is what",

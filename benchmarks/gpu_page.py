@@ -40,10 +40,7 @@ def page(found: dict[str, dict]) -> list[str]:
     lines = [f"# On {gpu or 'no GPU'}", ""]
     if any(part.get("small") for part in found.values()):
         lines += ["**Tiny sizes, to test the command: the numbers on this page mean nothing.**", ""]
-    lines += [
-        "Command: `benchmarks/gpu_all.sh`. `benchmarks/gpu_parts.py` describes each part. Times are medians.",
-        "",
-    ]
+    lines += ["Command: `benchmarks/gpu_all.sh`. `benchmarks/gpu_parts.py` describes each part. Times are medians.", ""]
     lines += [*trained(found["train"]), *models("Tokens a second", found["speed"], update_floor(found))]
     lines += [*models("Deep readouts", found["families"], {}), *steps(found["step"])]
     lines += ["## 65,536 units", "", *table(HEAD, commands(found["large"], {"large": "a minute of training"}))]

@@ -14,6 +14,7 @@ Writes precision.json and .md under --out.
 
 import dataclasses
 import time
+from itertools import product
 from pathlib import Path
 
 import measure
@@ -95,12 +96,8 @@ def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[li
     """
     reservoir = getattr(model, "reservoir", None)
     is_known = isinstance(reservoir, Reservoir) and reservoir.embedding is None
-    is_known = is_known and reservoir.update_rule == "leaky_output" and reservoir.activation in ("tanh", "relu")
-    if not is_known:
-        raise InputError(
-            "the run has another model: float64 supports one layer without an embedding, with the update rule leaky_output and"
-            " tanh or relu; give such a run"
-        )
+    if not is_known or (reservoir.update_rule, reservoir.activation) not in product(["leaky_output"], ["tanh", "relu"]):
+        raise InputError("--run: needs one layer without an embedding, the update rule leaky_output, and tanh or relu")
     readout = model.readout
     w_rec, columns = as_scipy(reservoir.w_rec), as_scipy(reservoir.w_in).T.tocsr()  # (N, N), (V, N)
     factors = [readout.b, readout.a] if hasattr(readout, "a") else [readout.w]

@@ -1,7 +1,6 @@
 """Minimal pairs scored per second: esnlm, which evaluates each distinct prefix once, against padded batches.
 
     python benchmarks/scoring.py --pairs data/blimp --tokenizer gpt2 --limit 4000
-    python benchmarks/scoring.py
 
     esnlm          Run.token_log_probs_of, as `eval_blimp.py` calls it
     plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same recurrence kernel
@@ -31,16 +30,16 @@ if measure.torch is not None:
     import torch
 
 BASELINE = "esnlm"
-SHORTEST = 6  # tokens with BOS and EOS, as in Ueda et al. 2025a
 
 
 def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__, rounds=3)
-    parser.add_argument("--pairs", nargs="+", help="JSONL files of minimal pairs, or a folder; default: random ones")
+    parser.add_argument(
+        "--pairs", type=Path, nargs="+", required=True, help="JSONL files of minimal pairs, or a folder"
+    )
     parser.add_argument("--tokenizer", default="gpt2", help="of the pairs: gpt2 or a folder")
     parser.add_argument("--limit", type=int, default=4000, help="sentences, spread over the paradigms")
     parser.add_argument("--size", type=int, default=4096, help="N")
-    parser.add_argument("--vocab", type=int, default=50257, help="V, where no pairs are given")
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--batch", type=int, default=32, help="sentences in a padded batch")
     args = parser.parse_args(arguments)
@@ -55,32 +54,10 @@ def main(arguments: list[str] | None = None) -> dict:
 
 def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
     """Returns the sentences as ids, good and bad in turn, and the vocabulary size."""
-    if args.pairs is None:
-        return draw_pairs(args.limit // 2, args.vocab, seed=0), args.vocab
-    pairs = measure.spread(minimal_pairs.load([Path(path) for path in args.pairs]), args.limit // 2)
+    pairs = measure.spread(minimal_pairs.load(args.pairs), args.limit // 2)
     tokenizer = load_tokenizer(args.tokenizer)
     text = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
     return sequences.encode(text, tokenizer, "paper"), tokenizer.vocab_size
-
-
-def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
-    """Returns minimal pairs, good and bad in turn, that are like BLiMP's: int32, the last id is BOS and EOS.
-
-    They have 12 tokens with a standard deviation of 3, and differ in one token. Beginnings recur, so that about 60 % of
-    the prefixes are distinct.
-    """
-    rng = np.random.default_rng(seed)
-    ends, lexicon = vocab_size - 1, min(100, vocab_size - 1)
-    frequency = 1 / np.arange(1, lexicon + 1)
-    found = []
-    for _ in range(count):
-        length = max(SHORTEST, round(rng.normal(12, 3)))
-        good = rng.choice(lexicon, size=length, p=frequency / frequency.sum()).astype(np.int32)
-        good[[0, -1]] = ends
-        bad = good.copy()
-        bad[rng.integers(1, length - 1)] = rng.integers(lexicon)
-        found += [good, bad]
-    return found
 
 
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace) -> dict:

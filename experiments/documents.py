@@ -18,7 +18,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -42,6 +41,7 @@ from esnlm.reporting.tables import markdown_table
 
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
+LOSSES = ["nll", "cached", "counted"]  # of a model alone, with the cache and with the counts
 CACHE_WEIGHTS = np.linspace(0, 0.3, 61)  # l
 COUNT_WEIGHTS = np.arange(0, 1.6, 0.25, dtype=np.float32)  # e
 PRIOR = 1000  # weight of p_1 beside the counts, in tokens
@@ -74,22 +74,22 @@ def write_windows(options: argparse.Namespace) -> None:
             windows = cut(end_to_end(sentences), options.tokens)
             # The words and bytes of a sentence count in the window of its last token.
             window_of = (np.cumsum(store.lengths[its] - 1) - 1) // options.tokens
-            counts = [np.bincount(window_of, n[its], len(windows)).astype(int) for n in (store.words, store.bytes)]
-            writer.append(np.concatenate(windows), list(map(len, windows)), *counts, [number] * len(windows))
+            words, size = (np.bincount(window_of, n[its], len(windows)).astype(int) for n in (store.words, store.bytes))
+            writer.append(np.concatenate(windows), list(map(len, windows)), words, size, [number] * len(windows))
         writer.finish(sentence_rule=f"windows of {options.tokens} tokens")
 
 
 @in_float32
-def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> np.ndarray:
-    """Returns -log p of the predicted tokens of all documents in nats, (E, T), for each weight of the counts."""
+def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns -log p of the predicted tokens in nats, (E, T), for each weight of the counts, and p_cache, (T,)."""
     compute, store = run.config.compute, run.training_store()
     assert store is not None, "the run of a study was trained here"
     model = run.model.for_device(compute)
     stream, params = model.stream(compute, None), model.readout_arrays(run.model.params)
     probabilities = jax.jit(lambda params, rows: jax.nn.softmax(linear.logits(params, rows, compute.precision)))
     longest = run.longest if "windows" in store.manifest["sentence_rule"] else None
-    counts = unigram_counts(store, run.tokenizer) + 1.0
-    unigram = jnp.array(counts / counts.sum(), jnp.float32)
+    seen = unigram_counts(store, run.tokenizer) + 1.0
+    unigram = jnp.array(seen / seen.sum(), jnp.float32)
     found = []
     for sentences in texts:
         document = end_to_end(sentences)
@@ -101,39 +101,36 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> np.ndarray:
             pieces = sentences if longest is None else cut(document, longest)
             buffer, by_piece = stream.read([piece[:-1] for piece in pieces])
             rows = np.concatenate(by_piece)
-        ratio = jnp.ones_like(unigram)
+        counts = jnp.zeros_like(unigram)
         for first in range(0, len(rows), ROWS):
             t = np.resize(np.arange(first, min(first + ROWS, len(rows))), ROWS)
             p = probabilities(params, buffer[rows[t]])
-            ratio, nats = with_counts(p, document[t], document[t + 1], ratio, unigram)
-            found.append(np.asarray(nats, np.float64)[: len(rows) - first])
-    return np.concatenate(found).T
+            counts, *of_block = with_counts(p, document[t], document[t + 1], counts, unigram)
+            found.append([np.asarray(each, np.float64)[: len(rows) - first] for each in of_block])
+    nats, counted_so_far = map(np.concatenate, zip(*found, strict=True))
+    return nats.T, counted_so_far
 
 
 @jax.jit
 def with_counts(
-    p: jax.Array, tokens: jax.Array, following: jax.Array, ratio: jax.Array, unigram: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Returns 1 + c / (PRIOR p_1), (V,), after the tokens (T,), and -log p of those that follow, (T, E), for p (T, V)."""
+    p: jax.Array, tokens: jax.Array, following: jax.Array, counts: jax.Array, unigram: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the counts (V,) after the tokens (T,), and of those that follow -log p, (T, E), for p (T, V), and p_cache, (T,)."""
 
-    def step(carried: tuple, now: tuple) -> tuple[tuple, jax.Array]:
-        ratio, factors = carried
+    def step(carried: tuple, now: tuple) -> tuple[tuple, tuple]:
+        counts, factors = carried
         p, token, target = now
-        ratio = ratio.at[token].add(1 / (PRIOR * unigram[token]))
-        factors = factors.at[:, token].set(ratio[token] ** COUNT_WEIGHTS)  # (E, V)
-        return (ratio, factors), jnp.log(factors @ p) - jnp.log(factors[:, target] * p[target])
+        counts = counts.at[token].add(1)
+        factors = factors.at[:, token].set(factor(counts[token], unigram[token]))  # (E, V)
+        nats = jnp.log(factors @ p) - jnp.log(factors[:, target] * p[target])
+        return (counts, factors), (nats, counts[target] / counts.sum())
 
-    (ratio, _), nats = jax.lax.scan(step, (ratio, ratio ** COUNT_WEIGHTS[:, None]), (p, tokens, following))
-    return ratio, nats
+    def factor(count: jax.Array, p_1: jax.Array) -> jax.Array:
+        return (1 + count / (PRIOR * p_1)) ** COUNT_WEIGHTS
 
-
-def cache(document: np.ndarray) -> np.ndarray:
-    """Returns the share of each token after the first among the tokens before it, (T - 1,)."""
-    seen, found = Counter[int](), np.empty(len(document) - 1)
-    for t, (token, following) in enumerate(pairwise(document.tolist())):
-        seen[token] += 1
-        found[t] = seen[following] / (t + 1)
-    return found
+    factors = jax.vmap(factor, out_axes=1)(counts, unigram)
+    (counts, _), (nats, shares) = jax.lax.scan(step, (counts, factors), (p, tokens, following))
+    return counts, nats, shares
 
 
 def mixtures(nats: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -154,12 +151,9 @@ def fitted(nats: np.ndarray, distance: np.ndarray, half: np.ndarray) -> np.ndarr
 def measure(options: argparse.Namespace) -> None:
     store = open_store(options.store)
     texts = read(store)
-    whole = [end_to_end(sentences) for sentences in texts]
-    shares = np.concatenate([cache(document) for document in whole])
-    at = np.concatenate([np.arange(len(document) - 1) for document in whole])
-    distance = np.searchsorted(EDGES, at, side="right") - 1
-    reached = distance.max() + 1  # ranges that some document reaches
-    half = np.repeat(np.arange(len(whole)) % 2, [len(document) - 1 for document in whole])
+    sizes = [len(end_to_end(sentences)) - 1 for sentences in texts]
+    distance = np.searchsorted(EDGES, np.concatenate([np.arange(size) for size in sizes]), side="right") - 1
+    half = np.repeat(np.arange(len(sizes)) % 2, sizes)
     path = options.out.with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else {}
@@ -172,15 +166,12 @@ def measure(options: argparse.Namespace) -> None:
         if name in known and known[name]["of"] == made_from:
             continue
         store.require_tokenizer(run.tokenizer)
-        nats = surprisals(run, texts)
+        nats, shares = surprisals(run, texts)
         if not np.isfinite(nats).all():
             print(f"{name}: left out, as it diverged or a sentence is too long for it", flush=True)
             continue
-        losses = {
-            "nll": nats[0],
-            "cached": fitted(mixtures(nats[0], shares), distance, half),
-            "counted": fitted(nats, distance, half),
-        }
+        given = nats[:1], mixtures(nats[0], shares), nats
+        losses = {of: fitted(each, distance, half) for of, each in zip(LOSSES, given, strict=True)}
         known[name] = {
             "of": made_from,  # the sha256 of the text, and of the run's configuration
             "model": name.split(",")[0],
@@ -188,8 +179,10 @@ def measure(options: argparse.Namespace) -> None:
             "seed": run.config.seed,
             "trained": run.model.counts().trainable,
             "seconds": result["seconds"],
-            **{of: values.mean() for of, values in losses.items()},
-            "by_distance": {of: [x[distance == k].mean() for k in range(reached)] for of, x in losses.items()},
+            # Overall, then by the ranges that some document reaches.
+            **{
+                of: [x.mean(), *(x[distance == k].mean() for k in range(max(distance) + 1))] for of, x in losses.items()
+            },
         }
         write_json(path, known)
         print(f"{name}: " + ", ".join(f"{of} {values.mean():.4f}" for of, values in losses.items()), flush=True)
@@ -206,23 +199,17 @@ def compare(options: argparse.Namespace) -> None:
         raise InputError(f"{options.results}: not the JSON file of `table`") from None
     if unknown := [model for model in options.models if model not in best]:
         raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
-    losses = [
-        {
-            of: {r["seed"]: np.array([r[of], *r["by_distance"][of]]) for r in best[model]}
-            for of in ("nll", "cached", "counted")
-        }
-        for model in options.models
-    ]
-    one, other = losses
-    pairs = [(of, one[of], other[of]) for of in one]
-    for model, its in zip(options.models, losses, strict=True):
-        pairs += [(f"{model}, nll less {of}", its["nll"], its[of]) for of in ("cached", "counted")]
-    for name, first, second in pairs:
-        if not (seeds := sorted(first.keys() & second.keys())):
-            raise InputError(f"{options.results}: {' and '.join(options.models)} have no seed in common")
-        for where, values in zip(["all", *NAMES], np.array([first[s] - second[s] for s in seeds]).T, strict=False):
+    one, other = options.models
+    pairs = [(of, (one, of), (other, of)) for of in LOSSES]
+    pairs += [(f"{model}, nll less {of}", (model, "nll"), (model, of)) for model in (one, other) for of in LOSSES[1:]]
+    for name, *both in pairs:
+        first, second = ({record["seed"]: np.array(record[of]) for record in best[model]} for model, of in both)
+        if not (differences := [first[seed] - second[seed] for seed in first if seed in second]):
+            raise InputError(f"{options.results}: {one} and {other} have no seed in common")
+        for where, values in zip(["all", *NAMES], zip(*differences, strict=True), strict=False):
             low, high = seed_interval(values) or (np.nan, np.nan)
-            print(f"{name}, {where}: {values.mean():.4f} ({low:.4f} to {high:.4f}), {counted(len(seeds), 'seed')}")
+            told = f"{np.mean(values):.4f} ({low:.4f} to {high:.4f}), {counted(len(values), 'seed')}"
+            print(f"{name}, {where}: {told}")
 
 
 def at_best_rates(known: dict) -> dict[str, list[dict]]:
@@ -231,21 +218,21 @@ def at_best_rates(known: dict) -> dict[str, list[dict]]:
     for record in sorted(known.values(), key=lambda record: (record["seed"], record["nll"])):
         if record["rate"] == rate.setdefault(record["model"], record["rate"]):
             found.setdefault(record["model"], []).append(record)
-    return dict(sorted(found.items(), key=lambda item: _mean(item[1], "nll")))
+    return dict(sorted(found.items(), key=lambda item: _mean(item[1], "nll")[0]))
 
 
 def table(best: dict[str, list[dict]]) -> str:
     """Returns the table of the page: means over seeds, 95 % intervals from three seeds on, minutes of the fastest run."""
     rows = []
     for model, records in best.items():
-        interval = seed_interval([record["nll"] for record in records])
+        interval = seed_interval([record["nll"][0] for record in records])
         spread = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
         minutes = min(record["seconds"] for record in records) / 60
-        figures = [f"{minutes:.1f}", f"{_mean(records, 'nll'):.3f}{spread}"]
-        figures += [f"{x:.2f}" for x in _by_distance(records)]
-        figures += [f"{_mean(records, of):.3f}" for of in ("cached", "counted")]
+        nll, *by_distance = _mean(records, "nll")
+        figures = [f"{minutes:.1f}", f"{nll:.3f}{spread}", *(f"{x:.2f}" for x in by_distance)]
+        figures += [f"{_mean(records, of)[0]:.3f}" for of in LOSSES[1:]]
         rows.append([model, f"{records[0]['rate']:g}", len(records), *figures])
-    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES[: len(rows[0]) - 7], "with the cache", "with counts"]
+    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES[: len(by_distance)], "with the cache", "with counts"]
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
@@ -261,7 +248,7 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
         of_family[family] += 1
         colour = plots.COLOURS[list(of_family).index(family) % len(plots.COLOURS)]
         for axes, of in zip(panels, ("nll", "counted"), strict=True):
-            nll = _by_distance(records, of)
+            nll = _mean(records, of)[1:]
             axes.plot(NAMES[: len(nll)], nll, style, color=colour, markersize=4, label=model)
     for axes, title in zip(panels, ("the model alone", "with the counts of the document's tokens"), strict=True):
         axes.set(title=title, xlabel="tokens since the document's beginning")
@@ -270,12 +257,8 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
     plots.save(figure, path)
 
 
-def _mean(records: list[dict], of: str) -> float:
-    return float(np.mean([record[of] for record in records]))
-
-
-def _by_distance(records: list[dict], of: str = "nll") -> np.ndarray:
-    return np.mean([record["by_distance"][of] for record in records], axis=0)
+def _mean(records: list[dict], of: str) -> np.ndarray:
+    return np.mean([record[of] for record in records], axis=0)
 
 
 def main() -> None:

@@ -17,10 +17,6 @@ def test_windows_predict_every_token_once():
     assert (unigram_counts(store, Namespace(vocab_size=40)) == np.bincount(document[1:], minlength=40)).all()
 
 
-def test_the_cache_counts_the_tokens_before():
-    assert documents.cache(np.array([7, 3, 3, 7, 3])).tolist() == [0, 1 / 2, 1 / 3, 2 / 4]
-
-
 def test_a_mixture_is_fitted_on_the_other_half():
     """Where the cache knows what the model does not, it gets the largest weight; where it knows nothing, none."""
     nats, half = np.full(40, np.log(100.0)), np.arange(40) % 2
@@ -30,28 +26,29 @@ def test_a_mixture_is_fitted_on_the_other_half():
     np.testing.assert_allclose(found[20:], nats[20:])
 
 
-def test_the_counts_of_a_document_change_the_logits():
+def test_the_counts_of_a_document_are_the_cache_and_change_the_logits():
     rng = np.random.default_rng(0)
     document, unigram, logits = rng.integers(0, 4, 10), np.array([0.1, 0.2, 0.3, 0.4]), rng.normal(size=(9, 4))
-    expected = []
+    expected, shares = [], []
     for t, o in enumerate(logits):
         counts = np.bincount(document[: t + 1], minlength=4)
         boosts = np.log(1 + counts / (documents.PRIOR * unigram))
         scores = np.exp(o + documents.COUNT_WEIGHTS[:, None] * boosts)  # (E, 4)
         expected.append(np.log(scores.sum(axis=1) / scores[:, document[t + 1]]))
+        shares.append(counts[document[t + 1]] / (t + 1))
     p = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
-    unigram = unigram.astype(np.float32)
-    ratio, begin = documents.with_counts(p[:5], document[:5], document[1:6], np.ones(4, np.float32), unigram)
-    _, rest = documents.with_counts(p[5:], document[5:9], document[6:], ratio, unigram)
-    np.testing.assert_allclose(np.concatenate([begin, rest]), expected, rtol=0, atol=16 * np.finfo(np.float32).eps)
+    unigram, none = unigram.astype(np.float32), np.zeros(4, np.float32)
+    counts, *begin = documents.with_counts(p[:5], document[:5], document[1:6], none, unigram)
+    _, *rest = documents.with_counts(p[5:], document[5:9], document[6:], counts, unigram)
+    for found, exact in zip(map(np.concatenate, zip(begin, rest, strict=True)), (expected, shares), strict=True):
+        np.testing.assert_allclose(found, exact, rtol=0, atol=16 * np.finfo(np.float32).eps)
 
 
 def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed(tmp_path, capsys):
     losses = {("a", 1): [5, 0, 0], ("a", 2): [3, 4, 5], ("b", 1): [2, 2, 2, 9]}  # by model and rate, of each seed
     found = [(*of, seed, nll) for of, its in losses.items() for seed, nll in enumerate(its)]
-    keys = ("model", "rate", "seed", "nll", "cached", "counted", "by_distance")
-    by_distance = dict.fromkeys(keys[3:6], [1, 2, 3, 4, 5])
-    records = {str(each): dict(zip(keys, [*each, 1, 1, by_distance], strict=True)) for each in found}
+    keys = ("model", "rate", "seed", "nll", "cached", "counted")
+    records = {str(each): dict(zip(keys, [*each[:3], [each[3]], [1], [1]], strict=True)) for each in found}
     (tmp_path / "table.json").write_text(json.dumps(records))
     documents.compare(Namespace(results=tmp_path / "table.json", models=["a", "b"]))
     assert capsys.readouterr().out.startswith(
