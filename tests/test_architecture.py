@@ -86,8 +86,8 @@ ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn
 # Nothing here imports them: `esnlm export` puts copies beside the weights, where transformers runs them without esnlm.
 SHIPPED = {f"esnlm.interchange.huggingface.modeling_{name}" for name in ("esnlm", "deep_readout")}
 
-# Most physical lines of Python in the package, blank ones and comments included. Lower it whenever the package shrinks.
-BUDGET = 25_000
+# Most statements in the package. Lines are no measure: a limit of lines makes people squeeze them.
+MOST_STATEMENTS = 16_500
 
 
 def read(package: Path) -> dict[str, ast.Module]:
@@ -173,7 +173,8 @@ def trees():
 
 
 def test_the_package_keeps_to_its_budget():
-    assert sum(len(file.read_bytes().splitlines()) for file in PACKAGE.rglob("*.py")) <= BUDGET
+    statements = (node for tree in read(PACKAGE).values() for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    assert sum(1 for _ in statements) <= MOST_STATEMENTS
 
 
 def test_every_module_is_in_a_room(trees):
