@@ -46,11 +46,22 @@ def choose_folder() -> Path | None:
         return None
 
 
+def available_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def machine() -> str:
     """Returns a hash of all machine properties that affect XLA's code: processor, cores, jaxlib."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = [os.environ.get(name) for name in ("NPROC", "PJRT_NPROC")]  # XLA splits loops among this many.
-    facts = (_processor(), platform.machine(), platform.system(), cores, threads, importlib.metadata.version("jaxlib"))
+    facts = (
+        _processor(),
+        platform.machine(),
+        platform.system(),
+        available_cores(),
+        threads,
+        importlib.metadata.version("jaxlib"),
+    )
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 

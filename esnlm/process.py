@@ -13,6 +13,7 @@ from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.io.console import end_status
+from esnlm.parallel.host_threads import set_threads
 
 # System errors that the user can fix, wherever they come from. Others are bugs.
 MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
@@ -26,6 +27,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
     """
     keep_freed_memory()
     warnings.formatwarning = _spell_warning
+    set_threads()  # before the cache, which is by number of threads
     compilation_cache.use()
     status = _flushed(_run(main))
     if group.count() > 1:  # It ends without the others; JAX's own end would wait for them.

@@ -5,7 +5,6 @@ depend on the number of workers, and memory does not grow with the corpus.
 """
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.allocator import give_back_freed_memory
+from esnlm.compilation_cache import available_cores
 from esnlm.data.encode import Encoded, encode_in_order
 from esnlm.data.inputs import TextInput, find_inputs
 from esnlm.data.oddities import Oddities
@@ -100,8 +100,7 @@ def prepare(
                 bar.show(done // 1000, f"{_megabytes(done)} of {_megabytes(size)}")
                 yield i, text
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = workers or min(cores, math.ceil(size / WORTH_A_WORKER))
+    workers = workers or min(available_cores(), math.ceil(size / WORTH_A_WORKER))
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
         encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
         document, previous = 0, 0  # the number of the document at hand, and the source read before

@@ -14,6 +14,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.errors import InputError
+from esnlm.parallel.host_threads import check_threads
 
 DATA, VOCABULARY = AXES = ("data", "vocabulary")
 ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) shards an axis of an array over all devices
@@ -31,7 +32,10 @@ def make_mesh(setting: Mapping[Any, int] | None, devices: Sequence[Any] | None =
     if count > len(found) or (count < len(found) and processes > 1):
         there = f"there are {len(found)}" if processes == 1 else f"{processes} processes need all {len(found)}"
         raise InputError(f"compute.mesh: data {data} x vocabulary {vocabulary} devices, but {there}; null takes all")
-    return None if count == 1 else Mesh(np.array(found[:count]).reshape(data, vocabulary), AXES)
+    if count == 1:
+        return None
+    check_threads(found[:count])
+    return Mesh(np.array(found[:count]).reshape(data, vocabulary), AXES)
 
 
 def require_one_process(why: str) -> None:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+from esnlm.compilation_cache import available_cores
 from esnlm.errors import InputError
 from esnlm.io.console import clock, end_status, say, status, tell
 
@@ -107,5 +108,4 @@ def find_slots(jobs: str | None) -> list[Slot]:
     gpus = visible or sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": name} for name in (gpus if jobs == "auto" else gpus[: int(jobs)])]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [{}] * (max(1, cores // 2) if jobs == "auto" else int(jobs))
+    return [{}] * (max(1, available_cores() // 2) if jobs == "auto" else int(jobs))

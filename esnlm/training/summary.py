@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-import os
 import platform
 from typing import Any
 
 import jax
 
+from esnlm.compilation_cache import available_cores
 from esnlm.config import Experiment, ResolvedExperiment, TrainingConfig, hash_settings
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.data.store import TokenStore
@@ -113,6 +113,6 @@ def versions() -> dict[str, str]:
 def describe_device() -> dict[str, str | int]:
     """Returns the device of the computation; the cores are those that JAX may use."""
     device = jax.devices()[0]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    here = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}
+    here = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
+    here["cores"] = available_cores()
     return here if group.count() == 1 else here | {"processes": group.count()}

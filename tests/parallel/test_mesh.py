@@ -1,5 +1,6 @@
 """The devices of a run as a mesh."""
 
+import os
 from dataclasses import dataclass
 
 import jax
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.parallel import mesh
+from esnlm.parallel import host_threads, mesh
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Device:
     id: int
     process_index: int = 0
     device_kind: str = "unknown"
+    platform: str = "tpu"
 
 
 EIGHT = [Device(i) for i in range(8)]
@@ -48,3 +50,35 @@ def test_a_tree_comes_back_as_it_was():
     found = mesh.fetch(tree)
     np.testing.assert_array_equal(found["a"], np.arange(6.0).reshape(2, 3))
     assert isinstance(found["a"], np.ndarray) and found["steps"] == 3
+
+
+def test_devices_of_a_cpu_need_two_threads_each(monkeypatch):
+    """Else the launch of a program may take the thread of the last device in a collective operation, for good."""
+    cpu = [Device(i, platform="cpu") for i in range(4)]
+    monkeypatch.setenv("PJRT_NPROC", "7")
+    with pytest.raises(InputError, match="^4 CPU devices need 8 threads of XLA, which has 7: set PJRT_NPROC=8 "):
+        mesh.make_mesh(None, cpu)
+    monkeypatch.setenv("PJRT_NPROC", "8")
+    assert mesh.make_mesh(None, cpu) is not None
+    two_processes = [Device(i, process_index=i, platform="cpu") for i in range(4)]
+    monkeypatch.setenv("PJRT_NPROC", "1")
+    assert mesh.make_mesh(None, two_processes) is not None, "one device of each process"
+
+
+@pytest.mark.parametrize(
+    "environment, threads",
+    [
+        ({"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=64"}, "128"),
+        ({"JAX_NUM_CPU_DEVICES": "64"}, "128"),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=64", "PJRT_NPROC": "3"}, "3"),
+        ({"XLA_FLAGS": "--a=1"}, None),
+    ],
+)
+def test_commands_ask_for_threads_unless_the_user_has(monkeypatch, environment, threads):
+    for name in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "PJRT_NPROC", "NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    host_threads.set_threads()
+    assert os.environ.get("PJRT_NPROC") == threads
+    monkeypatch.delenv("PJRT_NPROC", raising=False)
