@@ -60,4 +60,4 @@ def official_checksums() -> np.ndarray:
 
 def checksum(pair: Pair) -> int:
     """Returns the CRC-32 of a pair."""
-    return zlib.crc32(f"{pair.good}\n{pair.bad}".encode())
+    return zlib.crc32(f"{pair.good}\n{pair.bad}".encode(errors="surrogatepass"))
