@@ -11,6 +11,7 @@ Example:
     network.score(u[2000:], y[2000:])                      # R^2, without the first 100 steps: 0.91
 """
 
+import zlib
 from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, Self
@@ -18,11 +19,12 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import softmax
 
-from esnlm.api.reservoir import Reservoir
+from esnlm.api.reservoir import Reservoir, input_scales
 from esnlm.errors import InputError
 from esnlm.regression.base import BLOCK
 from esnlm.regression.ridge import Ridge
 from esnlm.regression.solvers import RidgeSums, folds
+from esnlm.warning import warn_caller
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -41,6 +43,7 @@ class _ReservoirEstimator(BaseEstimator):
     _sums: RidgeSums
     _end: Any  # with carry_state: the final state of the last sequence
     _rng: np.random.Generator
+    _fit_checksum: int | None = None  # with carry_state: of the inputs of `fit`
     partial_fit: Callable[..., Self]
 
     def __init__(
@@ -51,7 +54,7 @@ class _ReservoirEstimator(BaseEstimator):
         leak: float | tuple[float, float] = 1.0,
         mean_degree: float | None = 10.0,
         topology: Any = "erdos_renyi",
-        input_scale: float = 0.5,
+        input_scale: Any = 0.5,
         bias_scale: float = 0.2,
         activation: str | Callable = "tanh",
         update_rule: str | Callable = "leaky_output",
@@ -98,8 +101,8 @@ class _ReservoirEstimator(BaseEstimator):
         if self._of_steps:
             for u, target in zip(sequences, targets, strict=True):
                 check_consistent_length(u, target)
-            if self.washout >= (longest := max(map(len, sequences))):
-                raise InputError(f"washout is {self.washout}: it must leave some of the {longest} steps")
+            if not (again and self.carry_state):
+                self._check_washout(sequences)
         if not again:
             self._draw(sequences[0].shape[1], targets[0].shape[1])
         washout = self.washout if self._end is None else 0
@@ -130,9 +133,10 @@ class _ReservoirEstimator(BaseEstimator):
         if self.mean_degree is not None:
             density["mean_degree"] = min(self.mean_degree, self.state_size)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        drawn = Reservoir.draw(
+        self.reservoir_ = Reservoir.draw(
             self.state_size,
             inputs=inputs + 1,  # the last input is a constant 1
+            input_scale=np.append(input_scales(self.input_scale, inputs), self.bias_scale),
             spectral_radius=self.spectral_radius,
             leak=self.leak,
             topology=self.topology,
@@ -141,7 +145,6 @@ class _ReservoirEstimator(BaseEstimator):
             seed=seed,
             **density,
         )
-        self.reservoir_ = drawn.replace(w_in=drawn.w_in * np.append(np.full(inputs, self.input_scale), self.bias_scale))
         self._end, self._sums, self._rng = None, RidgeSums(outputs), np.random.default_rng(seed)
 
     def _outputs(self, X: Any) -> Any:
@@ -175,31 +178,62 @@ class _ReservoirEstimator(BaseEstimator):
 
     def _counted(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Returns targets, predictions and weights of all steps that count in a score, without the washout."""
-        found = self.predict(X)
-        several, skipped = isinstance(found, list), 0 if self.carry_state else self.washout
+        predictions = self.predict(X)
+        several = isinstance(predictions, list)
+        washout = 0 if self.carry_state else self.washout
+        if washout:
+            self._check_washout(predictions if several else [predictions])
 
-        def cut(given: Any) -> np.ndarray:
-            return np.concatenate([np.asarray(each)[skipped:] for each in (_by_row(given) if several else [given])])
+        def cut(values: Any) -> np.ndarray:
+            sequences = _by_row(values) if several else [values]
+            return np.concatenate([np.asarray(sequence)[washout:] for sequence in sequences])
 
-        return cut(y), cut(found), None if sample_weight is None else cut(sample_weight)
+        return cut(y), cut(predictions), None if sample_weight is None else cut(sample_weight)
+
+    def _check_washout(self, sequences: list[np.ndarray]) -> None:
+        """Raises InputError if the washout leaves no step of a sequence."""
+        for i, sequence in enumerate(sequences):
+            if self.washout >= len(sequence):
+                name = f"sequence {i}" if len(sequences) > 1 else "the sequence"
+                advice = "lower washout or leave the sequence out"
+                raise InputError(f"washout is {self.washout}, but {name} has only {len(sequence)} steps: {advice}")
 
     def _read(self, X: Any, reset: bool = False, y: Any = None, **checks: Any) -> tuple[list[np.ndarray], bool, Any]:
-        """Returns the sequences (T, D) of X, whether X has several, and y; a fit sets `reset`, for checks."""
-        if self._is_several(X):
-            sequences = [check_array(each, dtype=np.float64) for each in X]
-            if reset:
+        """Returns the sequences (T, D) of X, whether X has several, and y, which only predictions do not have.
+
+        `reset`, for the first data of a fit, records the columns of X. Otherwise X must have the same columns.
+        """
+        fits = reset or y is not None
+        several = self._is_several(X)
+        if several:
+            sequences = []
+            for i, table in enumerate(X):
+                _check_index(table)
+                sequences.append(validate_data(self, table, reset=reset and i == 0, dtype=np.float64))
+            if fits:
                 check_consistent_length(sequences, y)
-                self.n_features_in_ = sequences[0].shape[1]
-                self.__dict__.pop("feature_names_in_", None)  # from an earlier fit to a table with named columns
-            for each in sequences:
-                if each.shape[1] != self.n_features_in_:
-                    raise InputError(f"X has {each.shape[1]} features per step, but the fit has {self.n_features_in_}")
-            return sequences, True, _by_row(y)
-        if reset:
-            X, y = validate_data(self, X, y, dtype=np.float64, **checks)
+                y = _by_row(y)
         else:
-            X = validate_data(self, X, reset=False, dtype=np.float64)
-        return [X] if self._of_steps else [row[:, None] for row in X], False, y
+            if self._of_steps:
+                _check_index(X)
+            if fits:
+                X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **checks)
+            else:
+                X = validate_data(self, X, reset=False, dtype=np.float64)
+            sequences = [X] if self._of_steps else [row[:, None] for row in X]
+        if self.carry_state:
+            self._compare_with_fit(sequences, reset, fits)
+        return sequences, several, y
+
+    def _compare_with_fit(self, sequences: list[np.ndarray], reset: bool, fits: bool) -> None:
+        """Warns if the inputs of the fit are read again for predictions."""
+        checksum = 0
+        for u in sequences:
+            checksum = zlib.crc32(np.ascontiguousarray(u).data, checksum)
+        if fits:
+            self._fit_checksum = checksum if reset else None  # not of further parts: a short one may come again
+        elif checksum == self._fit_checksum:
+            warn_caller("X has the inputs of the fit: with carry_state, predictions continue after the fit's last step")
 
     def _is_several(self, X: Any) -> bool:
         """Returns whether X is several sequences of vectors instead of one array with two axes."""
@@ -207,7 +241,7 @@ class _ReservoirEstimator(BaseEstimator):
             X = list(X)
         if not isinstance(X, list | tuple) or not X:
             return isinstance(X, np.ndarray) and X.ndim == 3
-        if self._of_steps and isinstance(X[0], np.ndarray) and X[0].ndim == 1:
+        if self._of_steps and getattr(X[0], "ndim", None) == 1:
             raise InputError("X is a list of arrays with one axis: give each sequence as (T, 1)")
         return np.ndim(X[0]) == 2
 
@@ -222,19 +256,21 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         mean_degree: mean nonzeros per row of an erdos_renyi W_rec; None: 32. Other topologies have other settings, as
             in {"kind": "fixed_in_degree", "degree": 10}.
         topology, activation, update_rule: as in `esnlm.Reservoir.draw`. Pickling needs registered functions.
-        input_scale: standard deviation of W_in. Scale the inputs to a size near 1 first (StandardScaler).
+        input_scale: standard deviation of W_in, one number or one for each input, (D,). Scale the inputs to a size near
+            1 first (StandardScaler).
         bias_scale: standard deviation of the weights of a constant input 1.
         ridge: penalty, relative to the mean eigenvalue of the covariance of the readout's inputs; None: the best of
             1e-9, 1e-8, .., 1 by 4-fold cross-validation over whole sequences, or over the quarters of a single one.
             Sums are kept in float64 and lose a penalty below 1e-14 times the number of inputs, which is raised to it.
-        washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`.
-            `predict` returns all steps.
+        washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`;
+            sequences must be longer. `predict` returns all steps.
         predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence of n time steps.
             "sequences": each sequence has a target, predicted from its last and its mean state. X (n, T) is n
             sequences of T steps of one number. In both cases y is (n,) or (n, L). X may also be (n, T, D) or a list of
-            n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
+            n arrays or tables (T, D) with the same columns; for "steps" y is then a list of n arrays (T,) or (T, L).
         carry_state: for "steps", whether predictions continue from the final state of the last sequence in the fit, as
-            when a series is cut into a training and a test part; otherwise each sequence begins with the state 0.
+            when a series is cut into a training and a test part right after it; otherwise each sequence begins with the
+            state 0. Only `fit` and `partial_fit` move this state: after `predict(a)`, `predict(b)` starts from it, too.
         random_state: seed of the reservoir; an int gives the same reservoir each time.
 
     Attributes:
@@ -346,6 +382,19 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         """Returns the accuracy, counted as in `ReservoirRegressor.score`."""
         y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
+
+
+def _check_index(table: Any) -> None:
+    """Raises InputError if the rows of a pandas table belong to several series, such as by a MultiIndex (id, time)."""
+    index: Any = getattr(table, "index", None)
+    if getattr(index, "nlevels", 1) == 1:
+        return
+    sizes = index.remove_unused_levels().levshape
+    if sum(size > 1 for size in sizes) > 1:
+        levels = ", ".join(map(str, index.names))
+        split = "[part for _, part in X.groupby(level=0)]"
+        one = "X.reset_index(drop=True) if it is one series"
+        raise InputError(f"X has a MultiIndex ({levels}): give several series as a list, {split}, or {one}")
 
 
 def _by_row(y: Any) -> Any:

@@ -188,8 +188,11 @@ def test_every_setting_of_the_reservoir_reaches_it():
     # Of 100 weights the standard deviation is that to within a tenth or so; the same random_state draws the same ones.
     assert plain.w_in.std(axis=0) == pytest.approx([0.5, 0.2], rel=0.3)
 
-    scaled = reservoir(input_scale=1.5, bias_scale=0.1).w_in
-    np.testing.assert_allclose(scaled, plain.w_in * [3, 0.5], rtol=1e-6)
+    for of_one_input in (1.5, [1.5]):
+        scaled = reservoir(input_scale=of_one_input, bias_scale=0.1).w_in
+        np.testing.assert_allclose(scaled, plain.w_in * [3, 0.5], rtol=1e-6)
+    with pytest.raises(ValueError, match="one for each of the 1 inputs"):
+        reservoir(input_scale=[1.5, 1.0])
     assert reservoir(spectral_radius=0.4).measured_radius() == pytest.approx(0.4, rel=1e-5)
     assert nonzeros(reservoir(mean_degree=5)) == pytest.approx(500, rel=0.2)
     assert reservoir(activation="relu").settings.activation == "relu"
@@ -211,3 +214,75 @@ def test_targets_and_sequences_may_be_tables():
     classes = ReservoirClassifier(20, predicts="steps", random_state=0)
     expected = classes.fit(cut[:, :6], rising).predict(cut[:, :6])
     np.testing.assert_array_equal(classes.fit(cut[:, :6], pd.DataFrame(rising)).predict(cut[:, :6]), expected)
+
+
+def test_columns_of_tables_in_a_list_have_names():
+    """The last value of column a tells the classes apart, and b is noise; scikit-learn finds a table in another order."""
+    pd = pytest.importorskip("pandas")
+    rng, classes = np.random.default_rng(0), np.arange(40) % 2
+    tables = [pd.DataFrame({"a": rng.normal(size=9) + 5 * c, "b": rng.normal(size=9)}) for c in classes]
+    swapped = [table[["b", "a"]] for table in tables]
+    network = ReservoirClassifier(20, random_state=0).fit(tables, classes)
+    assert network.score(tables, classes) == 1 and network.feature_names_in_.tolist() == ["a", "b"]
+    calls = (
+        lambda: network.predict(swapped),
+        lambda: network.predict(tables[:3] + swapped[3:]),
+        lambda: network.partial_fit(swapped, classes),
+        lambda: clone(network).fit(tables[:3] + swapped[3:], classes),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="Feature names must be in the same order"):
+            call()
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        network.predict([table.to_numpy() for table in tables])
+
+
+def test_a_table_of_several_series_is_not_one_series():
+    pd = pytest.importorskip("pandas")
+    index = pd.MultiIndex.from_product([range(10), range(30)], names=["id", "time"])
+    table = pd.DataFrame(U[:300], index, ["u"])
+    network = ReservoirRegressor(10, random_state=0)
+    with pytest.raises(ValueError, match=r"MultiIndex \(id, time\).*groupby\(level=0\).*reset_index"):
+        network.fit(table, Y[:300])
+    parts = [part for _, part in table.groupby(level=0)]
+    targets = list(Y[:300].reshape(10, 30))
+    of_parts = network.fit(parts, targets).predict(parts)
+    of_arrays = clone(network).fit(U[:300].reshape(10, 30, 1), targets).predict(U[:300].reshape(10, 30, 1))
+    np.testing.assert_array_equal(of_parts, of_arrays)
+    assert len(network.predict(parts[0])) == 30
+
+
+def test_a_sequence_shorter_than_the_washout_is_named():
+    cut, targets = [U[:100], U[100:130]], [Y[:100, 0], Y[100:130, 0]]
+    network = ReservoirRegressor(10, washout=30, random_state=0)
+    with pytest.raises(ValueError, match="washout is 30, but sequence 1 has only 30 steps"):
+        network.fit(cut, targets)
+    network.fit(cut[0], targets[0])
+    for X, y, name in ((cut, targets, "sequence 1"), (cut[1], targets[1], "the sequence")):
+        with pytest.raises(ValueError, match=f"washout is 30, but {name} has only 30 steps"):
+            network.score(X, y)
+    with pytest.raises(ValueError, match="washout is 30, but sequence 1"):
+        network.partial_fit(cut, targets)
+
+
+def test_reading_the_fit_again_with_carry_state_warns():
+    """These predictions continue after the fit, which is not where its steps were."""
+    network = ReservoirRegressor(10, washout=10, carry_state=True, random_state=0).fit(U[:100], Y[:100])
+    for call in (network.predict, network.states, lambda u: network.score(u, Y[:100])):
+        with pytest.warns(UserWarning, match="X has the inputs of the fit") as caught:
+            call(U[:100])
+        assert caught[0].filename == __file__
+    network.predict(U[100:200])
+
+
+def test_further_data_are_checked_as_the_first():
+    X, y = np.random.default_rng(0).normal(size=(6, 9, 2)), np.arange(6) % 2
+    network = ReservoirClassifier(10, random_state=0).partial_fit(X, y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        network.partial_fit(X[:5], y)
+    for call in (network.predict, lambda wide: network.partial_fit(wide, y)):
+        with pytest.raises(ValueError, match="X has 3 features, but ReservoirClassifier is expecting 2"):
+            call(np.zeros((6, 9, 3)))
+    of_rows = ReservoirClassifier(10, random_state=0).partial_fit(X[:, :, 0], y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        of_rows.partial_fit(X[:5, :, 0], y)

@@ -1,7 +1,7 @@
 """A readout on any states: fit, predict and score, for token ids or classes, and for real numbers.
 
-    targets (n,) int             log-probabilities of o = W h + b, as in a language model
-    targets (n,) or (n, L) float y = W h + b, by least squares
+    ids (n,) int, with `classes`  log-probabilities of o = W h + b, as in a language model
+    numbers (n,) or (n, L) float  y = W h + b, by least squares
 
 Example:
     reservoir = esnlm.Reservoir.draw(400, inputs=1, spectral_radius=0.9)
@@ -31,15 +31,15 @@ class Readout:
     Args:
         kind: "ridge", "rls" or "lms".
         rank: r, for ids with ridge; None: full rank.
-        classes: V, the number of ids; None: one more than the largest id given to `fit`. If set, `fit` rejects real
-            numbers as targets.
+        classes: V, if the targets are ids 0 .. V-1; None: they are numbers, and `fit` rejects integers, which may be
+            either.
         seed: seed of the choice of held-out rows or sequences.
         settings: settings of the rule, as in the section `training`: regularizations=(1e-6,), forgetting=0.99, ...
 
     Unusable settings, states or targets raise an InputError that names them.
 
     Example:
-        esnlm.Readout("ridge", rank=32)
+        esnlm.Readout("ridge", classes=8192, rank=32)
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Readout:
 
         Args:
             states: features (n, F), or a list of sequences (T, F).
-            targets: int ids (n,), or float numbers (n,) or (n, L); a list of these if states are a list.
+            targets: int ids (n,) if `classes` is set, otherwise float numbers (n,) or (n, L); a list of these if states
+                are a list.
 
         Raises:
             InputError: states or targets are not usable, or the fit diverged.
@@ -84,11 +85,14 @@ class Readout:
         h, y, lengths = _rows(states, targets)
         of_ids = y.dtype.kind in "iu"
         if of_ids:
-            classes = int(y.max()) + 1 if self.classes is None else self.classes
-            _require_ids(y, classes)
+            if self.classes is None:
+                largest = int(y.max())
+                advice = f"set classes={largest + 1} if they are ids, or give targets.astype(float) for numbers"
+                raise InputError(f"targets are integers up to {largest}: {advice}")
+            _require_ids(y, self.classes)
             if self.rule.kind == "ridge" and self.rank is not None and self.rank > h.shape[1]:
                 raise InputError(f"rank is {self.rank}: it must be at most the {h.shape[1]} features")
-            fitted = readout_fits.fit_ids(self.rule, h, y.astype(np.int32), lengths, classes, self.rank, self.seed)
+            fitted = readout_fits.fit_ids(self.rule, h, y.astype(np.int32), lengths, self.classes, self.rank, self.seed)
         elif self.classes is not None or self.rank is not None:
             line = f"targets are {y.dtype}: classes and rank are for ids, whole numbers; y.astype(int) makes them"
             raise InputError(line)

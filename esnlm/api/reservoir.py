@@ -62,6 +62,7 @@ class Reservoir:
         vocabulary: int | Tokenizer | None = None,
         inputs: int | None = None,
         leak: float | tuple[float, float] = (0.0, 1.0),
+        input_scale: float | Sequence[float] | np.ndarray = 1.0,
         topology: str | Topology | dict | Callable = "erdos_renyi",
         activation: str | Callable = "tanh",
         update_rule: str | Callable = "leaky_output",
@@ -75,11 +76,12 @@ class Reservoir:
             vocabulary: V, the number of token ids, or a tokenizer. Give this or `inputs`.
             inputs: D, the number of real inputs per time step.
             leak: a of every unit, or the bounds of the interval to draw it from.
+            input_scale: standard deviation of W_in's nonzeros; for `inputs` and one layer also one of each input, (D,).
             topology: topology of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, or a function
                 (state_size, rng) -> (N, N), see `esnlm.topology`.
             activation, update_rule: f and the equation of a time step: names such as "relu" and "leaky_membrane", or
                 functions, see `esnlm.activation` and `esnlm.update_rule`.
-            settings: any other setting of `model.reservoir` (docs/settings.md): spectral_radius=0.99, input_scale, layers, ...
+            settings: any other setting of `model.reservoir` (docs/settings.md): spectral_radius=0.99, layers=2, ...
                 By default, mean_degree is at most N, and input_connectivity for numbers is 1.
 
         Example:
@@ -96,14 +98,19 @@ class Reservoir:
         low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[arg-type]
         tree: dict[str, Any] = {"state_size": state_size, "leak_min": low, "leak_max": high}
         tree |= {"mean_degree": float(min(32, max(1, state_size))), **settings, "topology": _topology(topology)}
+        per_input = None
         if inputs is not None:
             tree.setdefault("input_connectivity", 1.0)
+            if np.ndim(input_scale) and tree.get("layers", 1) == 1:
+                per_input, input_scale = input_scales(input_scale, inputs), 1.0
+        tree["input_scale"] = input_scale
         config = build(ReservoirConfig, tree | _named(activation, update_rule), "reservoir.")
         cell = weights.initialize_reservoir(config, size, seed).reservoir
         if functions.is_anonymous(config.topology.kind):  # other processes could not draw it
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
             config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
-        return cls(config, cell, inputs is None)
+        reservoir = cls(config, cell, inputs is None)
+        return reservoir if per_input is None else reservoir.replace(w_in=reservoir.w_in * per_input)
 
     @classmethod
     def from_matrices(
@@ -418,6 +425,16 @@ class Reservoir:
         if not isinstance(self.cell, cells.Reservoir):
             raise InputError(f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]")
         return self.cell
+
+
+def input_scales(scale: Any, inputs: int) -> np.ndarray:
+    """Returns the scale of each input, (D,), for one number or (D,). Raises InputError if it is neither."""
+    array = np.asarray(scale, np.float64)
+    if array.shape not in ((), (inputs,)) or not (np.isfinite(array) & (array >= 0)).all():
+        raise InputError(
+            f"input_scale is {scale!r}: give one number, or one for each of the {inputs} inputs, at least 0"
+        )
+    return np.broadcast_to(array, inputs)
 
 
 def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def test_rls_of_numbers_weighs_the_last_rows_most():
 
 @pytest.mark.parametrize("kind, settings", [("ridge", {}), ("rls", {}), ("lms", {"learning_rate": 0.5, "epochs": 5})])
 def test_regressions_learn_ids(kind, settings):
-    readout = esnlm.Readout(kind, **settings).fit(H, IDS)
+    readout = esnlm.Readout(kind, classes=4, **settings).fit(H, IDS)
     assert (readout.predict(H) == IDS).mean() > 0.75
     assert readout.score(H, IDS) > -0.75 > -np.log(4)
     np.testing.assert_allclose(np.exp(readout.log_probs(H)).sum(axis=1), 1)
@@ -49,7 +49,7 @@ def test_whole_sequences_are_held_out():
     """Rows of the same sequences would say that what the fit has by heart is known: it would be sure, and wrong."""
     least = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(*alike(45, [-1.0, 1.0], 0))
     assert np.abs(least.arrays["w"]).max() < 1e-2  # the largest penalty
-    unsure = esnlm.Readout("ridge").fit(*alike(45, [0, 1], 0))
+    unsure = esnlm.Readout("ridge", classes=2).fit(*alike(45, [0, 1], 0))
     assert unsure.score(*alike(100, [0, 1], 10)) > -0.8  # by chance -0.69
 
 
@@ -67,5 +67,12 @@ def test_what_is_held_out_is_a_tenth_of_whole_sequences():
     assert readout_fits._held_out([100], 4096, 0).sum() == readout_fits._held_out([1] * 100, 4096, 0).sum() == 10
 
 
-def fitted(targets):
-    return esnlm.Readout(regularizations=(1.0,)).fit(H, targets)
+def test_integers_are_ids_only_if_classes_says_so():
+    """Counts are integers, too: as classes they would be wrong, however many there are."""
+    counts = np.random.default_rng(0).poisson(np.exp(H @ TRUE[0] / 4 + 4))
+    with pytest.raises(esnlm.InputError, match=rf"up to {counts.max()}: set classes={counts.max() + 1} if .*astype"):
+        esnlm.Readout().fit(H, counts)
+    numbers = esnlm.Readout(regularizations=(1e-9,)).fit(H, counts.astype(float))
+    by_least_squares = np.linalg.lstsq(np.hstack([H, np.ones((200, 1))]), counts, rcond=None)[0]
+    np.testing.assert_allclose(numbers.arrays["w"][0], by_least_squares[:-1], rtol=1e-6)
+    assert esnlm.Readout(classes=9).fit(H, IDS).log_probs(H).shape == (200, 9)

@@ -110,6 +110,22 @@ def test_parts_are_replaced_and_the_settings_say_so(series):
     assert dense(series.w_rec).any() and series.settings.topology.kind == "erdos_renyi"  # the first one is as it was
 
 
+@pytest.mark.parametrize("connectivity", [1.0, 0.1])  # W_in is dense, and sparse
+def test_each_input_may_have_its_own_scale(connectivity):
+    """W_in with columns times s reads u as W_in reads s times u."""
+    settings = {"inputs": 3, "input_connectivity": connectivity, "mean_degree": 6, "seed": 2}
+    scales = np.array([2.0, 0.5, 0.0])
+    expected = esnlm.Reservoir.draw(60, **settings).states(U * scales)
+    scaled = esnlm.Reservoir.draw(60, **settings, input_scale=scales)
+    np.testing.assert_allclose(scaled.states(U), expected, rtol=1e-12)
+    weights = dense(scaled.w_in)
+    weights = weights[weights != 0]
+    assert scaled.settings.input_scale == pytest.approx(np.sqrt(np.mean(weights**2)))
+    for wrong in ([1.0, 2.0], [1.0, 2.0, -1.0]):
+        with pytest.raises(InputError, match="one number, or one for each of the 3 inputs"):
+            esnlm.Reservoir.draw(60, **settings, input_scale=wrong)
+
+
 @pytest.mark.parametrize("layers, input_connectivity", [(1, 0.3), (2, 0.3), (1, 1.0)])
 def test_the_reservoir_of_an_esn_plus_i_is_frozen_as_it_was_trained(layers, input_connectivity):
     settings = ReservoirConfig(state_size=12, mean_degree=4, layers=layers, input_connectivity=input_connectivity)

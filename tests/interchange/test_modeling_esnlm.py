@@ -125,6 +125,17 @@ def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
             np.testing.assert_allclose(row[mask].numpy(), own, atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["one layer", "ESN+i, half of W_in", "LSTM", "deep readout", "GPT-2"])
+def test_ids_outside_the_vocabulary_raise(name, exported):
+    """A negative index of a tensor counts from its end, so -1 would read as the last token."""
+    import torch
+
+    _, _, model, _ = exported(name)
+    for wrong in (-1, -100, model.config.vocab_size):
+        with pytest.raises(IndexError):
+            model(torch.tensor([[0, wrong]]))
+
+
 @pytest.mark.parametrize("name", ["two layers", "LSTM", "deep readout", "GPT-2"])
 def test_generate_is_greedy_as_esnlm_is(name, exported):
     run, _, model, fast = exported(name)

@@ -431,8 +431,12 @@ class EsnlmForTokenClassification(EsnlmForSequenceClassification):
 
 
 def rows(table: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of tokens (...) in float32 or higher; padding, which is never read, has the first row."""
-    return in_float32(table[tokens.masked_fill(tokens == len(table), 0)])
+    """Returns the rows of tokens (...) in float32 or higher; padding, which is never read, has the first row.
+
+    As in nn.Embedding, an id outside the vocabulary is an error, on a GPU a failed assertion. Indexing with [] would
+    count negative ids from the end.
+    """
+    return in_float32(functional.embedding(tokens.masked_fill(tokens == len(table), 0), table))
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
