@@ -8,6 +8,7 @@ last device may find none, and XLA aborts the process after 40 seconds. GPUs lau
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from esnlm.compilation_cache import available_cores
@@ -26,7 +27,7 @@ def set_threads() -> None:
         os.environ.setdefault(VARIABLE, str(PER_DEVICE * devices))
 
 
-def check_threads(devices: list[Any]) -> None:
+def check_threads(devices: Sequence[Any]) -> None:
     """Raises InputError if the devices of a mesh are of this CPU, and XLA has too few threads for them."""
     local = sum(device.platform == "cpu" and device.process_index == devices[0].process_index for device in devices)
     if local > 1 and _pool_size(local) < PER_DEVICE * local:
