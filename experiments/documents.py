@@ -29,7 +29,7 @@ from esnlm.compute import in_float32
 from esnlm.data.corpus import unigram_counts
 from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.errors import InputError
-from esnlm.evaluation.statistics import seed_interval
+from esnlm.evaluation.statistics import runs_by_seed, seed_interval
 from esnlm.features.lanes import documents_of
 from esnlm.io.atomic import write_file
 from esnlm.io.console import counted
@@ -194,9 +194,10 @@ def measure(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     try:
-        best = at_best_rates(json.loads(options.results.read_text()))
+        known = json.loads(options.results.read_text())
     except (OSError, ValueError):
         raise InputError(f"{options.results}: not the JSON file of `table`") from None
+    best = at_best_rates(known)
     if unknown := [model for model in options.models if model not in best]:
         raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
     one, other = options.models
@@ -218,6 +219,8 @@ def at_best_rates(known: dict) -> dict[str, list[dict]]:
     for record in sorted(known.values(), key=lambda record: (record["seed"], record["nll"])):
         if record["rate"] == rate.setdefault(record["model"], record["rate"]):
             found.setdefault(record["model"], []).append(record)
+    for model, records in found.items():
+        runs_by_seed(records, f"{model} at a rate of {records[0]['rate']:g}")  # raises if a seed occurs twice
     return dict(sorted(found.items(), key=lambda item: _mean(item[1], "nll")[0]))
 
 

@@ -8,9 +8,10 @@ from esnlm.commands.base import SEVERAL
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    inputs = "text files (also .gz, .bz2, .xz, .zst, .jsonl, .parquet), folders, patterns, or hf:NAME"
+    inputs = "text files (also .gz, .bz2, .xz, .zst, .jsonl, .parquet, .csv), folders, patterns, or hf:NAME"
     add("--input", dest="inputs", **SEVERAL, required=True, metavar="PATH", help=inputs)
-    add("--field", default="text", help="field with the text in JSON lines or Parquet (default: %(default)s)")
+    add("--field", default="text", help="field or column with the text in records (default: %(default)s)")
+    add("--skip-missing", action="store_true", help="leave out records whose text is null, and count them")
     add("--out", type=Path, required=True, metavar="DIR", help="token store to create")
     add("--tokenizer", default="gpt2", help="gpt2, a folder or tokenizer.json, or train:8192 (default: %(default)s)")
     rule = "punkt splits each line into sentences, line keeps lines, file ignores line ends (default: %(default)s)"

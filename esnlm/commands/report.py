@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> None:
     from esnlm.io.remote import run_copy
     from esnlm.reporting import plots
     from esnlm.reporting.loss_plot import plot_losses
+    from esnlm.reporting.run_groups import distinct_runs
     from esnlm.reporting.run_table import SUFFIXES, report
     from esnlm.runs.directory import RunDirectory
 
@@ -41,10 +42,10 @@ def run(options: argparse.Namespace) -> None:
     if options.html is not None:
         from esnlm.reporting.html.page import write_page
 
-        runs = [run_copy(run) for run in options.runs]
+        runs = distinct_runs(run_copy(run) for run in options.runs)
         print(write_page(runs, options.html, options.seeds, options.scoring, options.command))
         return
-    runs = [run_copy(run, untrained=True) for run in options.runs]
+    runs = distinct_runs(run_copy(run, untrained=True) for run in options.runs)
     drawn = options.plot and plot_losses(runs, options.plot, options.seeds)
     finished = [run for run in runs if options.plot is None or RunDirectory(run).read_summary() is not None]
     if finished:

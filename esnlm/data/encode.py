@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from esnlm.data.inputs import read_text
 from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore, token_dtype
-from esnlm.data.text_files import read_chunks
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.data.tokenizer_json import well_formed
 from esnlm.errors import InputError
@@ -129,7 +129,7 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     length.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    encoded = encode("".join(read_chunks(file)))
+    encoded = encode("".join(read_text(file)))
     if not len(encoded.lengths):
         raise InputError(f"{file}: no sentence: the file is empty or all white space")
     return _store(file, tokenizer, encoded)

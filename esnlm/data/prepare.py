@@ -43,16 +43,17 @@ def prepare(
     max_length: int = 512,
     max_words: int | None = None,
     field: str = FIELD,
+    skip_missing: bool = False,
     workers: int | None = None,
     overwrite: bool = False,
 ) -> TokenStore:
     """Makes the token store `out` from raw text in UTF-8. A sentence never crosses the end of a document.
 
-    Documents are records of JSON lines, Parquet and datasets, and the parts of plain text between empty lines.
+    Documents are records of JSON lines, Parquet, tables and datasets, and the parts of plain text between empty lines.
 
     Args:
         inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes identify compressed
-            files, JSON lines and Parquet (see text_files.py).
+            files, JSON lines, Parquet and tables (see text_files.py).
         out: the folder of the store.
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
         sentences: "punkt" splits each line with NLTK's Punkt [ours]; "line" takes each line as a sentence; "file" lets
@@ -65,7 +66,8 @@ def prepare(
         max_words: keep about this many words, the same share of each file, from its beginning. A file stops at the
             sentence that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model
             trained on the input is also trained on this share of each file.
-        field: the field with the text in JSON lines, Parquet and datasets.
+        field: the field with the text in JSON lines, Parquet, tables and datasets.
+        skip_missing: leave out records whose text is null; the output and the manifest count those of the whole input.
         workers: number of processes; default: one per core, fewer for little text. The store does not depend on it.
         overwrite: replace an existing token store.
 
@@ -76,9 +78,9 @@ def prepare(
     if max_words is not None and max_words < 1:
         raise InputError(f"max_words {max_words}: give at least 1")
     refuse_target(Path(out), overwrite)
-    sources = find_inputs(inputs, field)
+    sources = find_inputs(inputs, field, skip_missing)
     for source in sources:
-        if source.has_documents and sentences == "file":
+        if source.records is not None and sentences == "file":
             raise InputError(f"{source.name}: holds documents, but sentences 'file' is for plain text; give 'punkt'")
     oddities = Oddities()
     dropped = cut = left_out = 0
@@ -123,6 +125,7 @@ def prepare(
         used = {"tiktoken": not by_library, "nltk": sentences != "line", "tokenizers": by_library or trained}
         store = writer.finish(
             dropped_short=dropped,
+            skipped_missing=sum(source.count_missing() for source in sources) if skip_missing else 0,
             cut_long=cut,
             filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
             sentence_rule=rule,
@@ -203,12 +206,15 @@ def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> No
     kinds = Counter(Path(source.name).suffix or "without a suffix" for source in sources)
     manifest, counts, filters = store.manifest, store.manifest["counts"], store.manifest["filters"]
     share = left_out / (counts["tokens"] + left_out)
+    missing = manifest["skipped_missing"]
+    skipped = f"  skipped    {counted(missing, 'record')} without text\n" if missing else ""
     beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
     say(
         f"{store.folder}: {counts['sentences']:,} sentences in {counted(len(np.unique(store.documents)), 'document')},"
         f" {counts['tokens']:,} tokens with BOS and EOS\n"
         f"  input      {len(sources):,}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}\n"
         f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}\n"
+        f"{skipped}"
         f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"
         f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens{beyond}\n"
         f"  sentences  {manifest['sentence_rule']}\n"

@@ -1,10 +1,12 @@
 """Reads and checks text files, a megabyte at a time: plain text, JSON lines and Parquet, compressed or not.
 
 Suffixes give the format. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. Of the remaining names, `.jsonl`, `.ndjson`
-and `.parquet` hold documents, each in a field of a record. All others are plain text.
+and `.parquet` hold documents, each in a field of a record; `.csv` and `.tsv` are tables (tables.py); those of NOT_TEXT
+are rejected. All others are plain text.
 """
 
 import bz2
+import codecs
 import gzip
 import importlib
 import json
@@ -20,24 +22,31 @@ from esnlm.errors import InputError
 CHUNK = 1 << 20  # bytes
 COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
+TABLES = {".csv", ".tsv"}
+# Suffixes of files whose characters are not all running text, and how to make text of them.
+NOT_TEXT = {".json": "write plain text or JSON Lines (.jsonl)"}
+NOT_TEXT |= dict.fromkeys((".conllu", ".conll"), "write its sentences as plain text, one per line")
+NOT_TEXT |= dict.fromkeys((".html", ".htm", ".xml", ".rtf", ".pdf", ".docx"), "write its text to a plain text file")
+NOT_TEXT |= dict.fromkeys((".zip", ".tar"), "unpack it")
+NOT_TEXT |= dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".svg"), "leave it out")
 FIELD = "text"  # default field of a record with the text
 STANDARD_INPUT = Path("-")  # can be read only once
 EMPTY_LINES = re.compile(r"\n\s*\n")  # within a document, where they only separate paragraphs
 
 
-def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
-    r"""Yields the text of a file in pieces of whole lines, about a megabyte each.
+def read_chunks(path: Path) -> Iterator[str]:
+    r"""Yields the decompressed content of a text file in pieces of whole lines, about a megabyte each.
 
-    Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark. Empty lines separate the documents of JSON
-    lines and Parquet, whose records have the text in `field`.
+    Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark.
     """
-    kind = kind_of(path)
-    if kind == ".json":
-        raise InputError(f"{path}: JSON, whose keys would be read as words; write plain text or .jsonl")
-    if kind == ".parquet":
-        return join_documents(_parquet_documents(path, field))
-    text = _decode(_read_blocks(path), str(path))
-    return join_documents(_json_documents(text, path, field)) if kind in RECORDS else text
+    if (advice := NOT_TEXT.get(kind_of(path))) is not None:
+        raise InputError(f"{path}: not plain text; {advice}")
+    return _decode(_read_blocks(path), str(path))
+
+
+def read_records(path: Path, field: str = FIELD) -> Iterator[tuple[str, object]]:
+    """Yields the location and the value of `field` of each record of JSON lines or Parquet."""
+    return _parquet_records(path, field) if kind_of(path) == ".parquet" else _json_records(path, field)
 
 
 def read_text(path: Path) -> str:
@@ -54,6 +63,8 @@ def read_lines(path: Path) -> list[str]:
     """Returns all lines of a text file, including blank ones, without white space at either end."""
     if holds_documents(path):
         raise InputError(f"{path}: holds documents; give one sentence per line, or a table (.tsv, .csv)")
+    if kind_of(path) in TABLES:
+        raise InputError(f"{path}: a table; give one sentence per line, or esnlm score --tokens --column NAME")
     text = "".join(read_chunks(path))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
@@ -73,10 +84,19 @@ def holds_documents(path: Path) -> bool:
     return kind_of(path) in RECORDS
 
 
-def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """Joins documents, pairs (location, text), to chunks of about a megabyte, with empty lines between documents."""
+def join_documents(records: Iterable[tuple[str, object]], skip_missing: bool = False) -> Iterator[str]:
+    """Joins documents, pairs (location, text), to chunks of about a megabyte, with empty lines between documents.
+
+    Rejects a text of None, or leaves it out with `skip_missing`.
+    """
     group, size = [], 0
-    for where, text in documents:
+    for where, text in records:
+        if text is None and skip_missing:
+            continue
+        if text is None:
+            raise InputError(
+                f"{where}: its text is null; name another --field, or leave such records out: --skip-missing"
+            )
         if not isinstance(text, str):
             raise InputError(f"{where}: its text is a {type(text).__name__}, not a string; name another --field")
         try:
@@ -92,8 +112,8 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
         yield "\n\n".join([*group, ""])
 
 
-def _json_documents(chunks: Iterable[str], path: Path, field: str) -> Iterator[tuple[str, object]]:
-    lines = (line for chunk in chunks for line in chunk.removesuffix("\n").split("\n"))
+def _json_records(path: Path, field: str) -> Iterator[tuple[str, object]]:
+    lines = (line for chunk in read_chunks(path) for line in chunk.removesuffix("\n").split("\n"))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -105,7 +125,7 @@ def _json_documents(chunks: Iterable[str], path: Path, field: str) -> Iterator[t
             raise InputError(f"{path}:{number}: no field {field!r}: name another one with --field") from None
 
 
-def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
+def _parquet_records(path: Path, field: str) -> Iterator[tuple[str, object]]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -116,8 +136,11 @@ def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
             names = file.schema_arrow.names
             if field not in names:
                 raise InputError(f"{path}: no field {field!r}, only {', '.join(names)}; name one with --field")
+            rows = 0
             for batch in file.iter_batches(batch_size=1000, columns=[field]):
-                yield from ((str(path), text) for text in batch.column(0).to_pylist())
+                for row, text in enumerate(batch.column(0).to_pylist(), start=rows + 1):
+                    yield f"{path}: row {row}", text
+                rows += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: damaged, or not a Parquet file ({error}); copy it again") from None
 
@@ -166,6 +189,8 @@ def _decoded(data: bytes, encoding: str, name: str) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # bytes that UTF-8 never has
+            raise InputError(f"{name}: not UTF-8 but UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8") from None
         raise InputError(f"{name}: not UTF-8 text ({error}); give plain text in UTF-8") from None
     if "\0" in text:
         raise InputError(f"{name}: not text (it has a byte 0); give plain text in UTF-8")

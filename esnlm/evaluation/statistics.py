@@ -9,10 +9,13 @@ a percentile bootstrap interval, stratified by paradigm: pairs are resampled wit
 the choice of sentences from the same templates, not the seed of the run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import bdtr, ndtri, stdtrit
+
+from esnlm.errors import InputError
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -172,6 +175,21 @@ def wilson(accuracy: float, n: int) -> list[float]:
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
     return [float(100 * max(low, 0.0)), float(100 * min(high, 1.0))]
+
+
+def runs_by_seed(runs: Iterable[Mapping[str, Any]], name: str) -> dict[int, Mapping[str, Any]]:
+    """Returns the runs of the row `name` by their `seed`.
+
+    Raises InputError if two runs have the same seed, which a mean over seeds would count twice.
+    """
+    run_of: dict[int, Mapping[str, Any]] = {}
+    for run in runs:
+        if run["seed"] in run_of:
+            raise InputError(
+                f"{name}: two runs have seed {run['seed']}, which means would count twice; keep one of them"
+            )
+        run_of[run["seed"]] = run
+    return run_of
 
 
 def seed_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
         "parent_step": experiment.parent.step,
         "summary": ended or directory.read_summary(),
     }
+
+
+def distinct_runs(runs: Iterable[Path]) -> list[Path]:
+    """Returns each run once, however often and by whichever paths it is named."""
+    return list({run.resolve(): run for run in runs}.values())
 
 
 def tell_apart(rows: Sequence[dict], runs: Sequence[Path]) -> None:

@@ -1,7 +1,6 @@
 """A study of kind `grid`: each case at each point of a grid, for each seed."""
 
 import itertools
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,17 @@ import yaml
 
 from esnlm.errors import InputError
 from esnlm.studies.measures import Run
-from esnlm.studies.study_file import GridFile, find_base, read_experiment, require_free, short_names
+from esnlm.studies.study_file import (
+    Axis,
+    GridFile,
+    Seeds,
+    find_base,
+    read_experiment,
+    read_list,
+    require_free,
+    short_names,
+    spell,
+)
 
 
 class Cell(NamedTuple):
@@ -33,11 +42,11 @@ def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
         if not text.startswith("[") or not (axes or key == "seed"):
             others.append(word)
             continue
-        values: list[Any] = yaml.safe_load(text)
+        values = yaml.safe_load(text)
         if key == "seed":
-            grid.seeds = values
+            grid.seeds = read_list(Seeds, key, values)
         for axis in axes:
-            axis[key] = values
+            axis[key] = read_list(Axis, key, values)
     return others
 
 
@@ -69,8 +78,3 @@ def make_runs(grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = 
             experiment = read_experiment(file, cell.name, cell.base, [*settings, *own])
             runs.append(Run(cell.name, experiment, cell.base, settings))
     return runs
-
-
-def spell(value: Any) -> str:
-    """Returns a value as written on the command line."""
-    return value if isinstance(value, str) else json.dumps(value)

@@ -19,10 +19,17 @@ from esnlm.io.atomic import write_file
 from esnlm.io.console import tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
-from esnlm.studies.grid import spell
 from esnlm.studies.measures import Run, read_run
 from esnlm.studies.pool import Pool, Slot, find_slots
-from esnlm.studies.study_file import Place, SearchFile, find_base, read_experiment, require_free, short_names
+from esnlm.studies.study_file import (
+    Place,
+    SearchFile,
+    find_base,
+    read_experiment,
+    require_free,
+    short_names,
+    spell,
+)
 from esnlm.training import plan
 
 if TYPE_CHECKING:

@@ -1,16 +1,47 @@
 """Defines the keys of study files and reads them. Errors name the file and the key in one line."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from esnlm import config_io
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.io.yaml_file import read_tree
 from esnlm.studies.measures import MEASURES
+
+
+def spell(value: Any) -> str:
+    """Returns a value as written on the command line."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def require_distinct(values: list[Any]) -> list[Any]:
+    """Raises ValueError if two values are the same setting, such as 1, 1.0 and "1e0". Returns the values."""
+    text_of: dict[float | str, str] = {}
+    for value in values:
+        text = spell(value)
+        try:
+            setting: float | str = float(text)
+        except ValueError:
+            setting = text
+        if setting in text_of:
+            raise ValueError(f"{text_of[setting]} and {text} are the same value, whose runs would count twice")
+        text_of[setting] = text
+    return values
 
 
 class Section(BaseModel):
@@ -29,6 +60,8 @@ class StudyFile(Section):
     blimp: Path | None = None
 
 
+Axis = Annotated[list[Any], Field(min_length=1), AfterValidator(require_distinct)]
+Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(require_distinct)]
 Measure = Annotated[str, Field(pattern=f"^({'|'.join(MEASURES)})$")]
 Several = BeforeValidator(lambda given: given if isinstance(given, list) else [given])
 # Mean, or mean and standard error
@@ -43,7 +76,7 @@ class Block(Section):
 
     base: str | None = None
     cases: Annotated[dict[str, dict[str, Any]], Field(min_length=1)] = {"": {}}
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    grid: dict[str, Axis] = {}
 
 
 class Reference(Section):
@@ -57,7 +90,7 @@ class GridFile(StudyFile):
     """A study file of kind `grid`."""
 
     runs: Annotated[list[Block], Several]
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
+    seeds: Seeds = [0]
     reference: Reference = Reference()
     columns: list[Measure] = list(MEASURES)
 
@@ -68,7 +101,9 @@ class Place(Section):
     low: int | FiniteFloat | None = None
     high: int | FiniteFloat | None = None
     log: bool = False
-    choices: Annotated[list[str | int | float | bool | None], Field(min_length=2)] | None = None
+    choices: (
+        Annotated[list[str | int | float | bool | None], Field(min_length=2), AfterValidator(require_distinct)] | None
+    ) = None
 
     @model_validator(mode="after")
     def _check(self) -> "Place":
@@ -100,9 +135,22 @@ def read_study(file: Path) -> GridFile | SearchFile:
     try:
         return GridFile(**tree) if kind == "grid" else SearchFile(**tree)
     except ValidationError as error:
-        first = error.errors()[0]
+        raise InputError(f"{file}: {_first_line(error)}") from None
+
+
+def read_list(kind: Any, key: str, values: Any) -> list[Any]:
+    """Returns a list of `kind` (Axis or Seeds) from the command line. Raises InputError if a study file may not have it."""
+    try:
+        return TypeAdapter(dict[str, kind]).validate_python({key: values})[key]
+    except ValidationError as error:
+        raise InputError(f"command line: --{_first_line(error)}") from None
+
+
+def _first_line(error: ValidationError) -> str:
+    """Formats the first error with its key."""
+    first = error.errors()[0]
     key, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-    raise InputError(f"{file}: {key}: {message[:1].lower()}{message[1:]}")
+    return f"{key}: {message[:1].lower()}{message[1:]}"
 
 
 def find_base(file: Path, base: str | None) -> Path:

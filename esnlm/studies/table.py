@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.errors import InputError
-from esnlm.evaluation.statistics import seed_interval
+from esnlm.evaluation.statistics import runs_by_seed, seed_interval
 from esnlm.io.atomic import write_files
 from esnlm.io.json_file import json_text
 from esnlm.reporting.tables import markdown_table
@@ -28,10 +28,14 @@ Tree = dict[str, Any]  # table.json
 
 
 def row(name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: str, **more: Any) -> Tree:
-    """Returns a grid cell's entry: its runs, and {mean, se, interval, n} of each measure, None if n is too small."""
+    """Returns a grid cell's entry: its runs, and {mean, se, interval, n} of each measure, None if n is too small.
+
+    Raises InputError if two runs have the same seed.
+    """
+    distinct = runs_by_seed(runs, name).values()
     means = {}
     for measure in MEASURES:
-        its = [run[measure] for run in runs if run[measure] is not None]
+        its = [run[measure] for run in distinct if run[measure] is not None]
         with np.errstate(invalid="ignore", over="ignore"):  # numbers of a diverged run may be infinite
             mean = float(np.mean(its)) if its else None
             error = float(np.std(its, ddof=1) / np.sqrt(len(its))) if len(its) > 1 else None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from esnlm.evaluation.statistics import FEWEST_SEEDS, LEVEL, seed_interval
+from esnlm.evaluation.statistics import FEWEST_SEEDS, LEVEL, runs_by_seed, seed_interval
 from esnlm.io.console import counted
 from esnlm.studies.measures import MEASURES
 
@@ -74,7 +74,8 @@ def combine(verdicts: Sequence[str]) -> str:
 
 def measured(cell: Tree, measure: str) -> dict[int, float]:
     """Returns {seed: value} for the runs that have a measure. A collapsed model has no accuracy."""
-    return {run["seed"]: float(run[measure]) for run in cell["runs"] if run.get(measure) is not None}
+    run_of = runs_by_seed(cell["runs"], cell["cell"])
+    return {seed: float(run[measure]) for seed, run in run_of.items() if run.get(measure) is not None}
 
 
 def digits_of(measure: str) -> int:

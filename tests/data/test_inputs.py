@@ -1,7 +1,9 @@
 """What `prepare` can be given, each kind beside the same text in a plain file."""
 
+import csv
 import gzip
 import json
+import os
 
 import pytest
 
@@ -40,6 +42,37 @@ def test_a_file_is_read_once(folder):
             find_inputs(given)
 
 
+def test_a_folder_with_files_that_are_no_text_lists_them_before_reading_any(folder):
+    for name in ("RTS_README", "deep/tree.conllu", "page.html.gz", "photo.png"):
+        (folder / "corpus" / name).write_bytes(b"\x89not read")
+    with pytest.raises(InputError) as error:
+        find_inputs("corpus")
+    first = "corpus/RTS_README (leave it out)"
+    second = "corpus/deep/tree.conllu (write its sentences as plain text, one per line)"
+    third = "corpus/page.html.gz (write its text to a plain text file)"
+    assert str(error.value) == f"not running text: {first}, {second}, {third} and 1 other file"
+    assert list(texts("corpus/**/*.txt")) == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+def test_what_macos_adds_to_an_archive_is_not_read(folder):
+    (folder / "corpus" / "__MACOSX").mkdir()
+    for name in ("._a.txt", "a.txt"):
+        (folder / "corpus" / "__MACOSX" / name).write_bytes(b"\0\5\26\7")
+    assert list(texts("corpus")) == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+def test_what_can_be_read_only_once_is_refused(folder):
+    os.mkfifo("fifo")
+    reading, writing = os.pipe()
+    for item in ("fifo", "-", f"/dev/fd/{reading}"):
+        with pytest.raises(
+            InputError, match=f"^{item}: can be read only once, and prepare needs to read it again; write"
+        ):
+            find_inputs(item)
+    os.close(reading)
+    os.close(writing)
+
+
 def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     datasets = pytest.importorskip("datasets")
     records = datasets.Dataset.from_dict({"story": LINES, "id": [1, 2, 3]})
@@ -59,10 +92,13 @@ def test_a_store_is_the_same_however_the_text_is_packed(folder, max_words):
     (folder / "plain.txt").write_text(text)
     (folder / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
     (folder / "records.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES * 20))
+    for name, delimiter in (("table.csv", ","), ("table.tsv", "\t")):
+        with open(folder / name, "w", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([["id", "text"], *enumerate(LINES * 20)])
     options = {"tokenizer": "tokenizer", "sentences": "line", "min_length": 3, "max_words": max_words}
-    stores = [prepare([name], f"{name}.store", **options) for name in ("plain.txt", "packed.txt.gz", "records.jsonl")]
-    tokens = [(store.folder / "tokens.bin").read_bytes() for store in stores]
-    assert tokens[0] == tokens[1] == tokens[2]
+    names = ("plain.txt", "packed.txt.gz", "records.jsonl", "table.csv", "table.tsv")
+    stores = [prepare([name], f"{name}.store", **options) for name in names]
+    assert len({(store.folder / "tokens.bin").read_bytes() for store in stores}) == 1
     [source] = stores[1].manifest["sources"]
     assert source["bytes"] == (folder / "packed.txt.gz").stat().st_size
 
@@ -75,3 +111,24 @@ def test_a_vocabulary_and_punkt_are_trained_on_the_text_itself_not_on_its_packed
     options = {"tokenizer": "train:270", "sentences": "line", "max_words": 3000}
     plain, packed = (prepare([name], f"{name}.store", **options) for name in ("plain.txt", "packed.txt.gz"))
     assert plain.manifest["tokenizer"]["sha256"] == packed.manifest["tokenizer"]["sha256"]
+
+
+def test_a_table_is_read_by_its_column(folder):
+    rows = [["book", "story"], ["1", 'He said "yes",\nand left.'], ["2", "The end."]]
+    with open(folder / "table.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    assert texts("table.csv", text_field="story") == {"table.csv": 'He said "yes",\nand left.\n\nThe end.'}
+    with pytest.raises(
+        InputError,
+        match="^table.csv: no column 'text', only book, story; name one with --field, or leave the file out$",
+    ):
+        find_inputs("table.csv")
+
+
+def test_records_without_text_are_counted_when_they_are_left_out(folder, capsys):
+    records = [{"text": text} for text in [LINES[0], None, LINES[1], None, None]]
+    (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    options = {"tokenizer": "tokenizer", "sentences": "line", "min_length": 3}
+    store = prepare(["records.jsonl"], "store", skip_missing=True, **options)
+    assert len(store) == 2 and store.manifest["skipped_missing"] == 3
+    assert "\n  skipped    3 records without text\n" in "".join(capsys.readouterr())

@@ -4,15 +4,18 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import random
 import re
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from esnlm.data import text_files
-from esnlm.data.text_files import read_chunks, read_lines, split_lines
+from esnlm.data.inputs import read_text
+from esnlm.data.text_files import join_documents, read_chunks, read_lines, read_records, split_lines
 from esnlm.errors import InputError
 
 
@@ -24,7 +27,7 @@ def write(path, data: bytes):
 def refused(path, **options):
     """Returns the line with which a file is refused, without its path."""
     with pytest.raises(InputError) as error:
-        list(read_chunks(path, **options))
+        list(read_text(path, **options))
     return str(error.value).removeprefix(str(path))
 
 
@@ -55,6 +58,12 @@ def test_what_is_no_text_is_refused(tmp_path, data):
     assert "No such file" in refused(tmp_path / "none.txt")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_called_so(tmp_path, encoding):
+    path = write(tmp_path / "a.txt", "\ufeffThe cats sleep.\r\nA dog barks.\r\n".encode(encoding))
+    assert refused(path) == ": not UTF-8 but UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"
+
+
 def test_read_lines_keeps_the_numbering(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", b"one\n\n two \r\nthree")
     assert read_lines(path) == ["one", "", "two", "three"]
@@ -62,6 +71,21 @@ def test_read_lines_keeps_the_numbering(tmp_path, monkeypatch):
     with open(path) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         assert read_lines(Path("-")) == ["one", "", "two", "three"]
+
+
+def test_read_lines_rejects_files_that_do_not_hold_one_sentence_per_line(tmp_path):
+    content = b"text,words\nThe cats sleep.,3\n"
+    for name, reason in {"a.csv.gz": "a table", "a.jsonl": "holds documents", "a.html": "not plain text"}.items():
+        with pytest.raises(InputError, match=f"{name}: {reason}; "):
+            read_lines(write(tmp_path / name, content))
+
+
+def test_a_fifo_is_read_once(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    writer = threading.Thread(target=(tmp_path / "fifo").write_text, args=["one\ntwo\n"])
+    writer.start()
+    assert read_lines(tmp_path / "fifo") == ["one", "two"]
+    writer.join()
 
 
 # ---- compressed text ----
@@ -103,11 +127,11 @@ def test_a_damaged_compressed_text_is_refused(tmp_path, name):
 def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
     records = [{"text": "One.\nTwo."}, {"id": 7, "text": "Thr\u00e9e \u4e2d."}]
     path = write(tmp_path / "a.jsonl", "\n\n".join(map(json.dumps, records)).encode())
-    assert "".join(read_chunks(path)) == "One.\nTwo.\n\nThrée 中.\n\n"
+    assert "".join(read_text(path)) == "One.\nTwo.\n\nThrée 中.\n\n"
     packed = write(tmp_path / "a.jsonl.gz", gzip.compress(path.read_bytes()))
-    assert list(read_chunks(packed)) == list(read_chunks(path))
+    assert list(read_text(packed)) == list(read_text(path))
     other = write(tmp_path / "b.ndjson", b'{"story": "Four."}\r\n')
-    assert list(read_chunks(other, field="story")) == ["Four.\n\n"]
+    assert list(read_text(other, "story")) == ["Four.\n\n"]
 
 
 def test_parquet(tmp_path, monkeypatch):
@@ -115,9 +139,24 @@ def test_parquet(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": ["One.\nTwo.", "Three."], "id": [1, 2]}), path)
-    assert list(read_chunks(path)) == ["One.\nTwo.\n\nThree.\n\n"]
-    assert refused(path, field="body") == ": no field 'body', only text, id; name one with --field"
+    assert list(read_text(path)) == ["One.\nTwo.\n\nThree.\n\n"]
+    assert refused(path, text_field="body") == ": no field 'body', only text, id; name one with --field"
     line = refused(write(tmp_path / "b.parquet", path.read_bytes()[:-10]))
     assert re.match(r": damaged, or not a Parquet file \(.*\); copy it again", line)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refused(path) == ": reading Parquet needs pyarrow: pip install 'esnlm[parquet]'"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_record_without_text_has_its_place_named_and_can_be_left_out(tmp_path, name):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"text": ["One.", None, "Three.", None]})
+    if name == "a.jsonl":
+        frame.to_json(tmp_path / name, orient="records", lines=True)
+    else:
+        frame.to_parquet(tmp_path / name, row_group_size=1)
+    place = ":2" if name == "a.jsonl" else ": row 2"
+    advice = "name another --field, or leave such records out: --skip-missing"
+    assert refused(tmp_path / name) == f"{place}: its text is null; {advice}"
+    assert "".join(join_documents(read_records(tmp_path / name), skip_missing=True)) == "One.\n\nThree.\n\n"

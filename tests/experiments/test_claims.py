@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from esnlm.errors import InputError
 from esnlm.studies.grid import make_cells
 from esnlm.studies.study import read_study
 from experiments.claims import __main__ as page
@@ -60,6 +61,13 @@ def test_a_difference_is_paired_by_seed():
     assert found.differences[0][1] == pytest.approx([-0.1] * 3)
     study["cells"][1]["runs"][2]["seed"] = 7
     assert examine(FALLS, study).reason == "two cells share 2 seeds only"
+
+
+def test_a_seed_that_a_cell_has_twice_is_refused():
+    study = sizes(*FALLING)
+    study["cells"][1]["runs"].append(study["cells"][1]["runs"][0])
+    with pytest.raises(InputError, match="^state_size=1024: two runs have seed 0, which means would count twice"):
+        examine(FALLS, study)
 
 
 def test_cells_are_compared_with_one_of_another_family_and_cases_keep_apart():

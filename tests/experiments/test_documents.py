@@ -4,8 +4,10 @@ import json
 from argparse import Namespace
 
 import numpy as np
+import pytest
 
 from esnlm.data.corpus import unigram_counts
+from esnlm.errors import InputError
 from experiments import documents
 
 
@@ -54,3 +56,9 @@ def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed
     assert capsys.readouterr().out.startswith(
         "nll, all: 2.0000 (-0.4841 to 4.4841), 3 seeds\n"
     )  # 2 +- 4.3027 / sqrt(3)
+
+
+def test_two_runs_of_a_model_with_one_seed_are_refused():
+    record = {"model": "a", "rate": 0.5, "seed": 3, "nll": [2.0]}
+    with pytest.raises(InputError, match="^a at a rate of 0.5: two runs have seed 3, which means would count twice"):
+        documents.at_best_rates({"a-seed3": record, "copy": record})

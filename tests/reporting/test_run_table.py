@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from esnlm import commands
 from esnlm.io.json_file import seal
 from esnlm.reporting import run_table
 
@@ -34,6 +35,18 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, 
     assert [(row["run"], row["seed"]) for row in seeds] == [("esn-seed0", "0"), ("esn-seed1", "1"), ("esn-seed2", "2")]
     assert [float(row["val NLL"]) for row in seeds] == [5.0, 5.1, 5.2] and other["blimp-paper"] == "100.0"
     assert [run["seed"] for run in json.loads((tmp_path / "table.json").read_text())] == [0, 1, 2, 0]
+
+
+def test_a_run_that_is_named_twice_counts_once(make_run, tmp_path, capsys):
+    losses = [5.0, 5.1, 5.4]
+    runs = [make_run(f"esn-seed{seed}", seed=seed, val_nll=nll) for seed, nll in enumerate(losses)]
+    (tmp_path / "link").symlink_to(runs[1])
+    names = [*runs, f"{runs[0]}/", tmp_path / "link", tmp_path / "esn-seed1" / ".." / "esn-seed2"]
+    assert commands.main(["report", *map(str, names), "--seeds", "--out", str(tmp_path / "table.csv")]) == 0
+    rows = capsys.readouterr().out.partition("\n\n")[0].splitlines()[2:]
+    assert len(rows) == 1 and rows[0].startswith("| esn (3 seeds) |")
+    assert f"| {np.mean(losses):.3f} ± {np.std(losses, ddof=1):.3f} |" in rows[0]
+    assert [row["seed"] for row in csv.DictReader((tmp_path / "table.csv").read_text().splitlines())] == ["0", "1", "2"]
 
 
 def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):

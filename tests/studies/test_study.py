@@ -131,6 +131,30 @@ def test_settings_and_lists_of_the_command_line(write):
         make_runs(study, file, Path("out"), ["--model.reservoir.spectral_radius=1"])
 
 
+@pytest.mark.parametrize(
+    "axis, values, repeated",
+    [
+        ("seeds", "[0, 1, 0, 1]", "0 and 0"),
+        ("model.reservoir.spectral_radius", "[0.5, 0.9, 0.5]", "0.5 and 0.5"),
+        ("model.reservoir.spectral_radius", "[1, 1.0]", "1 and 1.0"),
+        ("training.learning_rate", "[1e-3, 0.001]", "1e-3 and 0.001"),
+        ("model.reservoir.topology.kind", "[ring, random, ring]", "ring and ring"),
+    ],
+)
+def test_a_value_that_an_axis_has_twice_is_refused_in_the_file_and_on_the_command_line(write, axis, values, repeated):
+    rule = f"{repeated} are the same value, whose runs would count twice"
+    text = f"seeds: {values}" if axis == "seeds" else f"runs: {{grid: {{{axis}: {values}}}}}"
+    default = "" if axis != "seeds" else "runs: {}\n"
+    with pytest.raises(
+        InputError, match=re.escape(f"radius.yaml: {'' if axis == 'seeds' else 'runs.0.grid.'}{axis}: {rule}")
+    ):
+        read_study(write(f"kind: grid\nbase: base.yaml\n{default}{text}\n"))
+    key = "seed" if axis == "seeds" else axis
+    study = read_study(write(f"kind: grid\nbase: base.yaml\nruns: {{grid: {{{axis}: [0.1]}}}}\n"))
+    with pytest.raises(InputError, match=re.escape(f"command line: --{key}: {rule}")):
+        take_lists(study, [f"--{key}={values}"])
+
+
 def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(write, tmp_path):
     (tmp_path / "lstm.yaml").write_text("{data: {sentences: 100}, model: {family: lstm, width: 8}}")
     file = write(

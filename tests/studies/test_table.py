@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from esnlm.errors import InputError
 from esnlm.studies import table
 from esnlm.studies.measures import MEASURES
 from esnlm.studies.plot import plot_grid
@@ -47,6 +48,17 @@ def test_diverged_runs_count_and_a_collapsed_one_has_no_accuracy(tmp_path):
 def test_two_seeds_have_no_interval(tmp_path):
     found = row({"radius": 0.5}, [("finished", {"val_nll": 5.0}), ("finished", {"val_nll": 5.2})])["means"]["val_nll"]
     assert found == {"mean": pytest.approx(5.1), "se": pytest.approx(0.1), "interval": None, "n": 2}
+
+
+def test_the_interval_is_over_distinct_seeds():
+    from scipy import stats
+
+    losses = [5.0, 5.2, 5.1]
+    found = row({"radius": 0.5}, [("finished", {"val_nll": nll}) for nll in losses])
+    expected = stats.t.interval(0.95, df=2, loc=5.1, scale=stats.sem(losses))
+    assert found["means"]["val_nll"]["interval"] == pytest.approx(expected)
+    with pytest.raises(InputError, match="^radius=0.5: two runs have seed 0, which means would count twice; keep one"):
+        table.row("radius=0.5", [*found["runs"], found["runs"][0]], {"radius": 0.5}, "4")
 
 
 @pytest.mark.parametrize("cases", [1, 12])

@@ -14,7 +14,7 @@ from esnlm.io.console import say
 from esnlm.reporting.html import several
 from esnlm.reporting.html.blocks import Section
 from esnlm.reporting.html.sections import SECTIONS, RunFiles
-from esnlm.reporting.run_groups import tell_apart
+from esnlm.reporting.run_groups import distinct_runs, tell_apart
 
 MOST_LOADED = 4  # maximum number of runs whose models the page loads, for samples
 
@@ -31,7 +31,7 @@ def write_page(
     """
     studies = {folder: study for folder in paths if (study := several.read_study(folder)) is not None}
     found = [run for path in paths for run in (studies[path].runs if path in studies else [path])]
-    folders = list({folder.resolve(): folder for folder in found}.values())  # each once
+    folders = distinct_runs(found)
     if not folders:
         raise InputError(f"{paths[0]}: a study without a finished run: continue it with its command first")
     runs = [RunFiles(folder, scoring, may_load=len(folders) <= MOST_LOADED) for folder in folders]
