@@ -49,7 +49,7 @@ def read_records(path: Path, field: str = FIELD) -> Iterator[tuple[str, object]]
     return _parquet_records(path, field) if kind_of(path) == ".parquet" else _json_records(path, field)
 
 
-def read_text(path: Path) -> str:
+def read_whole_text(path: Path) -> str:
     """Returns the whole text of a file of any kind, decompressed, with line ends as in `read_chunks`."""
     return "".join(_decode(_read_blocks(path), str(path)))
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.data.tables import read_table
-from esnlm.data.text_files import kind_of, read_text, without_compression
+from esnlm.data.text_files import kind_of, read_whole_text, without_compression
 from esnlm.errors import InputError
 
 # A folder's files of one kind are read: the first of these that it contains.
@@ -154,7 +154,7 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
                 table.texts(_spelled(name, table.rows[0]), several_lines=True)  # raises if the table lacks this column
         rows: Iterator[tuple[int, dict]] = zip(table.lines, table.rows, strict=True)
     else:
-        text = read_text(file)
+        text = read_whole_text(file)
         lines = text.split("\n")  # str.splitlines would also split at other separators
         if kind == ".txt" and not text.lstrip().startswith('{"'):
             yield from _pairs_of_lines(file, lines)
