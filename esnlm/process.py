@@ -12,7 +12,7 @@ from esnlm import compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.console import end_status
+from esnlm.io.console import end_status, escape_unencodable
 
 # System errors that the user can fix, wherever they come from. Others are bugs.
 MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
@@ -26,6 +26,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
     """
     keep_freed_memory()
     warnings.formatwarning = _spell_warning
+    escape_unencodable()
     compilation_cache.use()
     status = _flushed(_run(main))
     if group.count() > 1:  # It ends without the others; JAX's own end would wait for them.
