@@ -3,12 +3,13 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from esnlm.data.text_files import holds_documents, kind_of, read_chunks
 from esnlm.errors import InputError
+from esnlm.io.console import counted, warn
 
 QUOTES = "if quotation marks are part of the text, double them, or give esnlm score --no-quotes"
 
@@ -20,6 +21,9 @@ class Table:
     name: str  # of the file
     rows: list[dict[str, str]]  # at least one
     lines: list[int]  # of the file, from 1, where each row ends
+    raw_cells: dict[int, list[str]] = field(
+        default_factory=dict
+    )  # by line, with their quotation marks, if there are any
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if it is missing."""
@@ -35,13 +39,40 @@ class Table:
         """Returns the cells of a column of texts.
 
         Rejects cells with a line end or a tab: they probably join several rows, because a quotation mark of the text
-        was read as the beginning of a quoted cell.
+        was read as the beginning of a quoted cell. Warns if quotation marks were removed that may be part of the text.
         """
         cells = self.column(name)
         for line, cell in zip(self.lines, cells, strict=True):
             if any(mark in cell for mark in "\n\r\t"):
                 raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {QUOTES}")
+        if removed := self._needless_quotes(name):
+            line, cell = removed[0]
+            count = counted(len(removed), "cell")
+            warn(
+                f"{self.name}:{line}: quotation marks around {cell!r}, one of {count} so quoted, are left out: {QUOTES}"
+            )
         return cells
+
+    def _needless_quotes(self, name: str) -> list[tuple[int, str]]:
+        """Returns the line and the text of each cell of a column that is in quotation marks without need.
+
+        None if a program quotes the whole column: its name as well, or all cells with text.
+        """
+        number = list(self.rows[0]).index(name)
+        header = next(iter(self.raw_cells.values()), [])
+        needless: list[tuple[int, str]] = []
+        is_quoted_throughout = True
+        for line, row in zip(self.lines, self.rows, strict=True):
+            raw_row = self.raw_cells.get(line, [])
+            if len(raw_row) != len(row):  # a cell of the row has a separator or a line end
+                continue
+            cell, raw = row[name], raw_row[number]
+            is_quoted_throughout &= raw[:1] in ("", '"')
+            # Excel quotes cells with a comma or a semicolon also in TSV.
+            if cell and raw == f'"{cell}"' and not any(mark in cell for mark in ",;"):
+                needless.append((line, cell))
+        is_style = is_quoted_throughout or header[number : number + 1] == [f'"{name}"']
+        return [] if is_style else needless
 
 
 def read_table(path: Path, quotes: bool = True) -> Table:
@@ -55,9 +86,9 @@ def read_table(path: Path, quotes: bool = True) -> Table:
         raise InputError(f"{path}: holds documents, but this must be a table; write it as .tsv or .csv")
     separator = "," if kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(1 << 22)
-    text = io.StringIO("".join(read_chunks(path)), newline="")
+    text = "".join(read_chunks(path))
     marks: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
-    reader = csv.DictReader(text, delimiter=separator, strict=True, **marks)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True, **marks)
     try:
         found = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
@@ -70,4 +101,9 @@ def read_table(path: Path, quotes: bool = True) -> Table:
     for line, row in found:
         if None in row or None in row.values():
             raise InputError(f"{path}:{line}: not {len(columns)} cells, one per column; {QUOTES}")
-    return Table(str(path), [row for _, row in found], [line for line, _ in found])
+    raw_cells: dict[int, list[str]] = {}
+    if quotes and '"' in text:
+        raw_reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=csv.QUOTE_NONE)
+        for raw_row in raw_reader:
+            raw_cells[raw_reader.line_num] = raw_row
+    return Table(str(path), [row for _, row in found], [line for line, _ in found], raw_cells)

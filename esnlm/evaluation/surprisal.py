@@ -177,7 +177,7 @@ def join_sentences(
 ) -> list[JoinedSentence]:
     """Joins the words of each sentence that is not a text; `Run.surprisal` describes the arguments.
 
-    Warns if a space precedes words that belong to the word before, such as "n't", unless `separator` or `spaces` says so.
+    Warns if a space precedes words that belong to the word before, such as "n't", unless `separator` is given.
     """
     if isinstance(sentences, str):
         raise InputError("sentences is one text: give a list of texts")
@@ -193,15 +193,17 @@ def join_sentences(
             continue
         words = _list_words(sentence, i)
         between = " " if separator is None else separator
-        if spaces is not None and len(spaces[i]) != len(words):
-            raise InputError(f"sentence {i} has {counted(len(words), 'word')}, but {len(spaces[i])} values in spaces")
-        if spaces is None and separator is None:
+        if separator is None and spaces is None:
             between = separator_of(words)
             tight += not between
-            later = enumerate(words[1:], start=1) if between else []
-            attached += [f"{word!r} (sentence {i}, word {j})" for j, word in later if ATTACHED.fullmatch(word)]
         has_space = [True] * len(words) if spaces is None else spaces[i]
-        joined.append(join(words, [between if follows else "" for follows in has_space]))
+        if len(has_space) != len(words):
+            raise InputError(f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in spaces")
+        separators = [between if follows else "" for follows in has_space]
+        joined.append(join(words, separators))
+        if separator is None:
+            after_space = [j for j in range(1, len(words)) if separators[j - 1]]
+            attached += [f"{words[j]!r} (sentence {i}, word {j})" for j in after_space if ATTACHED.fullmatch(words[j])]
     if tight:
         what = "in a script without spaces: its words" if tight == 1 else "in scripts without spaces: their words"
         say(f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds spaces")

@@ -234,6 +234,10 @@ def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
     ):
         rows = run.surprisal(words, unit="nats")
     assert run.surprisal(words, unit="nats", separator=" ") == rows
+    with pytest.warns(
+        UserWarning, match="^1 word such as '.' "
+    ):  # a treebank may know no space between "cat" and "n't"
+        run.surprisal(words, spaces=[[True, True, False, True, True, False], [True, True]])
 
 
 def test_a_context_that_the_model_was_not_trained_on_is_warned_of(run, document_run):
