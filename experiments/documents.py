@@ -156,12 +156,12 @@ def measure(options: argparse.Namespace) -> None:
     half = np.repeat(np.arange(len(sizes)) % 2, sizes)
     path = options.out.with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    known = json.loads(path.read_text()) if path.exists() else {}
     known = {name: record for name, record in known.items() if record["of"][0] == store.tokens_sha256}
     if not (summaries := sorted(options.runs.glob("*/summary.json"))):
         raise InputError(f"{options.runs}: no finished run; name the folder `runs` of the study")
     for summary in summaries:
-        name, run, result = summary.parent.name, esnlm.load(summary.parent), json.loads(summary.read_text("utf-8"))
+        name, run, result = summary.parent.name, esnlm.load(summary.parent), json.loads(summary.read_text())
         made_from = [store.tokens_sha256, result["config_sha256"]]
         if name in known and known[name]["of"] == made_from:
             continue
@@ -194,7 +194,7 @@ def measure(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     try:
-        best = at_best_rates(json.loads(options.results.read_text("utf-8")))
+        best = at_best_rates(json.loads(options.results.read_text()))
     except (OSError, ValueError):
         raise InputError(f"{options.results}: not the JSON file of `table`") from None
     if unknown := [model for model in options.models if model not in best]:
