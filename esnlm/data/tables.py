@@ -21,9 +21,7 @@ class Table:
     name: str  # of the file
     rows: list[dict[str, str]]  # at least one
     lines: list[int]  # of the file, from 1, where each row ends
-    raw_cells: dict[int, list[str]] = field(
-        default_factory=dict
-    )  # by line, with their quotation marks, if there are any
+    raw_cells: dict[int, list[str]] = field(default_factory=dict)  # of each line, with quotation marks; {} if none
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if it is missing."""
@@ -56,7 +54,8 @@ class Table:
     def _needless_quotes(self, name: str) -> list[tuple[int, str]]:
         """Returns the line and the text of each cell of a column that is in quotation marks without need.
 
-        None if a program quotes the whole column: its name as well, or all cells with text.
+        Returns nothing if a program quotes the whole column, as R or pandas with QUOTE_ALL do: its name, too, or all
+        cells with text.
         """
         number = list(self.rows[0]).index(name)
         header = next(iter(self.raw_cells.values()), [])
