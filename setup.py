@@ -8,7 +8,7 @@ setup(
     package_data={
         "esnlm": ["py.typed"],
         "esnlm.configs": ["**/*.yaml"],
-        "esnlm.evaluation": ["anchors.csv"],
+        "esnlm.evaluation": ["anchors.csv", "blimp_pairs.npy"],
         "esnlm.reporting.html": ["page.css", "page.js", "page.html"],
     },
 )

@@ -1,6 +1,7 @@
 """Scores minimal pairs (BLiMP) with a trained run.
 
---data reads JSON lines, tables, Zorro's files and sets of sentences; docs/minimal_pairs.md describes them.
+--data reads JSON lines, tables, Zorro's files and sets of sentences, compressed or not; docs/minimal_pairs.md describes
+them.
 """
 
 import argparse
@@ -16,10 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", **SEVERAL, metavar="PATH", help=data)
     add("--good", metavar="COLUMN", help="column or field of the grammatical sentence (default: sentence_good)")
     add("--bad", **SEVERAL, metavar="COLUMN", help="column(s) of the ungrammatical sentence (default: sentence_bad)")
-    add("--group", "--paradigm", metavar="COLUMN", help="column of the paradigm (default: UID, or the file's name)")
+    add(
+        "--group",
+        "--paradigm",
+        metavar="COLUMN",
+        help="column of the paradigm (default: UID or paradigm, or the file's name)",
+    )
     add("--phenomenon", metavar="COLUMN", help="column of the phenomenon (default: linguistics_term or phenomenon)")
     add("--label", metavar="COLUMN", help="column of grammaticality, in a table with one sentence per row (in --good)")
-    add("--pair", metavar="COLUMN", help="column of the pair's number or name, in such a table")
+    add("--pair", metavar="COLUMN", help="column of the pair's number or name in its paradigm, in such a table")
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="scoring convention (default: %(default)s)")
     normalize = "also report the accuracy by log p per token or per byte (default: %(default)s)"
     add("--normalize", default="none", choices=NORMALIZATIONS, help=normalize)

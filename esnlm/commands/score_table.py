@@ -119,7 +119,7 @@ def _read_sentences(asked: argparse.Namespace) -> InputText:
     if asked.column is None:
         lines = read_lines(asked.input)
         return InputText(lines, list(accumulate(not line for line in lines)), [{} for _ in lines] or [{}])
-    table = read_table(asked.input, asked.quotes)
+    table = read_table(asked.input, asked.quotes, "--no-quotes")
     cells = table.texts(asked.column)
     if len(cells) > 1 and separator_of(cells) and all(len(cell.split()) < 2 for cell in cells):
         warn(f"{table.name}: each row has one word, scored as a sentence; give --word if rows are words of sentences")
@@ -129,7 +129,7 @@ def _read_sentences(asked: argparse.Namespace) -> InputText:
 
 def _read_words(asked: argparse.Namespace) -> InputText:
     """Reads a table with one word per row."""
-    table = read_table(asked.input, asked.quotes)
+    table = read_table(asked.input, asked.quotes, "--no-quotes")
     words = [cell.strip() for cell in table.texts(asked.word)]
     if "" in words:
         line = table.lines[words.index("")]
@@ -178,7 +178,7 @@ def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[l
     known = {name.lower(): name for name in table.rows[0] if name not in columns}
     name = asked or next((known[each] for each in POSITIONS if each in known), "none")
     try:
-        position = [int(float(cell)) for cell in table.column(name)] if name != "none" else range(len(keys))
+        position = list(map(int, table.numbers(name))) if name != "none" else range(len(keys))
     except ValueError as error:
         if asked:
             raise InputError(f"{table.name}: column {name!r} does not hold positions of words: {error}") from None

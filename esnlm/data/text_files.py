@@ -40,6 +40,11 @@ def read_chunks(path: Path, field: str = FIELD) -> Iterator[str]:
     return join_documents(_json_documents(text, path, field)) if kind in RECORDS else text
 
 
+def read_text(path: Path) -> str:
+    """Returns the whole text of a file of any kind, decompressed, with line ends as in `read_chunks`."""
+    return "".join(_decode(_read_blocks(path), str(path)))
+
+
 def split_lines(text: str) -> list[str]:
     """Returns the non-blank lines of a chunk, without white space at either end."""
     return [line for line in map(str.strip, text.split("\n")) if line]
@@ -55,7 +60,12 @@ def read_lines(path: Path) -> list[str]:
 
 def kind_of(path: Path) -> str:
     """Returns the suffix of the decompressed file: .jsonl for a.jsonl.gz."""
-    return (Path(path.stem).suffix if path.suffix.lower() in COMPRESSED else path.suffix).lower()
+    return without_compression(path).suffix.lower()
+
+
+def without_compression(path: Path) -> Path:
+    """Returns the path of the decompressed file: a.jsonl for a.jsonl.gz."""
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
 
 
 def holds_documents(path: Path) -> bool:

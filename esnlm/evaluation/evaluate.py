@@ -132,7 +132,7 @@ def evaluate(
         "intervals": statistics.INTERVALS,
         **accuracies,
         "baselines": {name: baseline(its) for name, its in guesses.items()},
-        "anchors": anchors(phenomenon_of),
+        "anchors": anchors(pairs),
     }
     if normalize != "none" and status != "collapsed":
         lengths = tokens - 1 if normalize == "tokens" else np.array([len(sentence.encode()) for sentence in sentences])

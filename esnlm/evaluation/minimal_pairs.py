@@ -2,14 +2,14 @@
 
 BLiMP (Warstadt et al. 2020) has 67 files of 1,000 pairs, one JSON object per line: `sentence_good`, `sentence_bad` and
 `UID`, the name of the paradigm. docs/minimal_pairs.md describes the other formats: tables, sets of more than two
-sentences, text files with a label before each sentence, and Zorro's text files.
+sentences, text files with a label before each sentence, and Zorro's text files. All may be compressed.
 """
 
 import hashlib
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,25 +17,31 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.data.tables import read_table
+from esnlm.data.text_files import kind_of, read_text, without_compression
 from esnlm.errors import InputError
 
 # A folder's files of one kind are read: the first of these that it contains.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
 
 # Labels of sentences, in lower case.
-LABELS = dict.fromkeys(("true", "1", "good", "grammatical", "acceptable", "yes"), True)
-LABELS |= dict.fromkeys(("false", "0", "bad", "ungrammatical", "unacceptable", "no"), False)
-LABELS_ARE = "labels are true and false, 1 and 0, good and bad, (un)grammatical or (un)acceptable"
+GOOD_LABELS = ("true", "1", "1.0", "1,0", "good", "correct", "right", "ok", "grammatical", "acceptable", "yes")
+BAD_LABELS = ("false", "0", "0.0", "0,0", "bad", "incorrect", "wrong", "*", "ungrammatical", "unacceptable", "no")
+LABELS = dict.fromkeys(GOOD_LABELS, True) | dict.fromkeys(BAD_LABELS, False)
+LABELS_ARE = (
+    "labels are true and false, 1 and 0, good and bad, right and wrong, ok and *, "
+    "(in)correct, (un)grammatical or (un)acceptable"
+)
 
 
 class Columns(NamedTuple):
-    """The columns of a table, or fields of a JSON object, that form a pair."""
+    """The columns of a table, or fields of a JSON object, that form a pair, in any capitalization."""
 
     good: str = "sentence_good"
     bad: tuple[str, ...] = ("sentence_bad",)  # several columns, or a list in one: a set of more than two sentences
-    group: str | None = None  # the paradigm; None: "UID", or the file's name if there is none
+    group: str | None = None  # the paradigm; None: "UID", "paradigm", or the file's name if there is neither
     phenomenon: str | None = None  # None: "linguistics_term", or "phenomenon" if there is none
-    # For tables with one sentence per row, in the column `good`: its grammaticality, and its pair's number or name.
+    # For tables with one sentence per row, in the column `good`: its grammaticality, and its pair's number or name in
+    # the paradigm.
     label: str | None = None
     pair: str | None = None
 
@@ -55,13 +61,14 @@ class Pair(NamedTuple):
 def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None) -> list[Pair]:
     """Reads pairs and sets, sorted by paradigm, and in file order within a paradigm.
 
-    `UID` defaults to the file's stem; a missing or empty `linguistics_term` (the phenomenon) or `field` is "unknown".
+    The paradigm defaults to the file's stem; a missing or empty `linguistics_term` (the phenomenon) or `field` is
+    "unknown".
 
     Args:
         data: files, folders, and FOLDER/NAME for one paradigm, phenomenon (as BLiMP names it) or field in a folder. The
             suffix of a file gives its format: .tsv and .csv are tables; .txt has pairs of lines, with a label and a tab
             before each sentence or in Zorro's order; all others are JSON lines. A .txt file whose first line is a JSON
-            object also holds JSON lines.
+            object also holds JSON lines. Each format may be compressed (.jsonl.gz).
         columns: the names of columns and JSON fields; None: those of BLiMP.
 
     Raises:
@@ -127,32 +134,29 @@ def _files(path: Path) -> tuple[list[Path], str | None]:
     if path.is_file():
         return [path], None
     # A bare NAME is a missing file, not a selection from the files of the working directory.
-    is_name = not path.is_dir() and path.suffix not in SUFFIXES and path.name != str(path)
+    is_name = not path.is_dir() and kind_of(path) not in SUFFIXES and path.name != str(path)
     folder = path.parent if is_name else path
     for suffix in SUFFIXES if folder.is_dir() else ():
-        found = (file for file in folder.iterdir() if file.suffix.lower() == suffix and not file.name.startswith("."))
-        if files := sorted(found):
+        files = sorted(file for file in folder.iterdir() if kind_of(file) == suffix and not file.name.startswith("."))
+        if files:
             return files, path.name if is_name else None
     raise InputError(f"{path}: no such file or folder of minimal pairs ({', '.join(SUFFIXES)})")
 
 
 def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
     """Yields "file:line" and each pair of a file, not yet numbered."""
-    suffix = file.suffix.lower()
-    if suffix in (".tsv", ".csv"):
+    kind = kind_of(file)
+    if kind in (".tsv", ".csv"):
         table = read_table(file)
         bad = columns.bad if columns.label is None else (columns.label, columns.pair)
         for name in (columns.good, *bad, columns.group, columns.phenomenon):
             if name is not None:
-                table.texts(name)  # raises if the table lacks this column
+                table.texts(_spelled(name, table.rows[0]), several_lines=True)  # raises if the table lacks this column
         rows: Iterator[tuple[int, dict]] = zip(table.lines, table.rows, strict=True)
     else:
-        try:
-            text = file.read_text("utf-8-sig")
-        except ValueError as error:
-            raise InputError(f"{file}: not text in UTF-8 ({error})") from None
+        text = read_text(file)
         lines = text.split("\n")  # str.splitlines would also split at other separators
-        if suffix == ".txt" and not text.lstrip().startswith('{"'):
+        if kind == ".txt" and not text.lstrip().startswith('{"'):
             yield from _pairs_of_lines(file, lines)
             return
         rows = _json_lines(file, lines)
@@ -166,22 +170,29 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
 def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Columns) -> Iterator[tuple[str, Pair]]:
     """Yields the pairs and sets of a table with one sentence per row."""
     label, pair = columns.label or "", columns.pair or ""
-    by_pair: dict[str, list[tuple[str, bool, dict]]] = {}
+    # By paradigm, phenomenon and pair: the rows, each as "file:line", whether it is grammatical, and its cells.
+    rows_of_pair: dict[tuple[str, str, str], list[tuple[str, bool, dict]]] = {}
     for line, record in rows:
         where = f"{file}:{line}"
-        is_good = _is_good(record.get(label))
+        is_good = _is_good(_value(record, label))
         if is_good is None:
-            raise InputError(f"{where}: {label} is {record.get(label)!r}: {LABELS_ARE}")
-        by_pair.setdefault(str(record.get(pair)), []).append((where, is_good, record))
-    for name, its in by_pair.items():
-        good = [(where, record) for where, is_good, record in its if is_good]
-        bad = [record.get(columns.good) for _, is_good, record in its if not is_good]
+            raise InputError(f"{where}: {label} is {_value(record, label)!r}: {LABELS_ARE}")
+        pair_id = _value(record, pair)
+        if pair_id is None or not str(pair_id).strip():
+            raise InputError(f"{where}: {pair} is empty: give the pair's number or name")
+        key = (_uid(record, where, file, columns), _phenomenon(record, columns), str(pair_id))
+        rows_of_pair.setdefault(key, []).append((where, is_good, record))
+    for (_, _, pair_id), members in rows_of_pair.items():
+        good = [(where, record) for where, is_good, record in members if is_good]
+        bad = [_value(record, columns.good) for _, is_good, record in members if not is_good]
         if len(good) != 1 or not bad:
+            restart = "" if columns.group else f"; if {pair} starts again in each paradigm, give --group"
             raise InputError(
-                f"{its[0][0]}: {pair} {name} has {len(good)} good and {len(bad)} bad: give one good, one or more bad"
+                f"{members[0][0]}: {pair} {pair_id} has {len(good)} good and {len(bad)} bad: give one good, one or more"
+                f" bad{restart}"
             )
         ((where, record),) = good
-        yield where, _pair(record | {"bad": bad, "pairID": name}, where, file, columns._replace(bad=("bad",)))
+        yield where, _pair(record | {"bad": bad, "pairID": pair_id}, where, file, columns._replace(bad=("bad",)))
 
 
 def _json_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict]]:
@@ -202,25 +213,61 @@ def _json_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict]]:
 
 def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
     """Returns the pair of a JSON object or of a row of a table."""
-    group = columns.group or "UID"
-    uid = _text(record.get(group, None if columns.group else file.stem), group, where)
-    good = _text(record.get(columns.good), columns.good, where)
+    uid = _uid(record, where, file, columns)
+    good = _text(_value(record, columns.good), columns.good, where)
     bad: list[str] = []
     for name in columns.bad:
-        value = record.get(name)
+        value = _value(record, name)
         listed = value if isinstance(value, list) and value else [value]
         bad += [_text(each, name, where) for each in listed]
     bad = list(dict.fromkeys(bad))  # A table may repeat a sentence to fill its columns.
     for sentence in bad:
         _require_alike(sentence, good, where)
-    named = record.get("linguistics_term") or record.get("phenomenon")
-    phenomenon = str((record.get(columns.phenomenon) if columns.phenomenon else named) or "").strip() or "unknown"
-    if phenomenon == "s-selection":  # in two official files; Warstadt et al. 2020 count them here
-        phenomenon = "argument_structure"
-    field = str(record.get("field") or "").strip() or "unknown"
+    field = str(_value(record, "field") or "").strip() or "unknown"
     field = field.replace("syntax_semantics", "syntax/semantics")
-    pair_id = "" if record.get("pairID") is None else str(record["pairID"])
-    return Pair(uid, 0, good, bad[0] if len(bad) == 1 else tuple(bad), phenomenon, field, pair_id)
+    pair_id = _value(record, "pairID")
+    return Pair(
+        uid,
+        number=0,
+        good=good,
+        bad=bad[0] if len(bad) == 1 else tuple(bad),
+        phenomenon=_phenomenon(record, columns),
+        field=field,
+        pair_id="" if pair_id is None else str(pair_id),
+    )
+
+
+def _uid(record: dict, where: str, file: Path, columns: Columns) -> str:
+    """Returns the paradigm of a JSON object or of a row of a table."""
+    names = ("UID", "paradigm") if columns.group is None else (columns.group,)
+    name = next((name for name in names if _spelled(name, record) in record), columns.group)
+    if name is None:
+        return without_compression(file).stem
+    uid = _value(record, name)
+    return _text(str(uid) if isinstance(uid, int) else uid, name, where)
+
+
+def _phenomenon(record: dict, columns: Columns) -> str:
+    """Returns the phenomenon of a JSON object or of a row of a table."""
+    if columns.phenomenon is not None:
+        value = _value(record, columns.phenomenon)
+    else:
+        value = _value(record, "linguistics_term") or _value(record, "phenomenon")
+    phenomenon = str(value or "").strip() or "unknown"
+    # In two official files; Warstadt et al. 2020 count them here.
+    return "argument_structure" if phenomenon == "s-selection" else phenomenon
+
+
+def _value(record: dict, name: str) -> object:
+    """Returns a field in any capitalization; None if it is missing."""
+    return record.get(_spelled(name, record))
+
+
+def _spelled(name: str, names: Collection[str]) -> str:
+    """Returns a name with the capitals that it has among `names`."""
+    if name in names:
+        return name
+    return next((other for other in names if other.lower() == name.lower()), name)
 
 
 def _text(value: object, field: str, where: str) -> str:
@@ -252,7 +299,8 @@ def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pai
     lines = "\n".join(line.strip() for line in lines).rstrip("\n").split("\n")
     if len(lines) % 2 or not all(lines):
         raise InputError(f"{file}: give two lines per pair, the ungrammatical sentence first, without blank lines")
-    phenomenon = file.stem.rpartition("-")[0] or "unknown"
+    uid = without_compression(file).stem
+    phenomenon = uid.rpartition("-")[0] or "unknown"
     for number, (bad, good) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
         where = f"{file}:{2 * number + 1}"
         if "\t" in bad or "\t" in good:
@@ -262,4 +310,4 @@ def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pai
                 raise InputError(f"{where}: {first!r} and {second!r} are before the tabs: {LABELS_ARE}")
             bad, good = (good, bad) if labels[0] else (bad, good)
         _require_alike(bad, good, where)
-        yield where, Pair(file.stem, 0, good, bad, phenomenon, "unknown", "")
+        yield where, Pair(uid, 0, good, bad, phenomenon, "unknown", "")

@@ -110,6 +110,19 @@ def test_rows_are_scored_in_the_order_of_their_positions(here, capsys, small, ta
     assert line in capsys.readouterr().err
 
 
+def test_semicolons_and_decimal_commas_are_read_as_commas_and_points(here, capsys):
+    (here / "commas.csv").write_text(FALLS)
+    header, *rows = [line.split(",") for line in FALLS.splitlines()]
+    lines = [";".join(header), *(f'{item};{zone},0;"{word}"' for item, zone, word in rows)]
+    (here / "semicolons.csv").write_text("\n".join(lines) + "\n")
+    options = ["--word", "word", "--sentence", "item", "--position", "zone"]
+    expected, actual = (
+        [(row["word"], row["surprisal_bits"]) for row in score(capsys, "--input", name, *options)]
+        for name in ("commas.csv", "semicolons.csv")
+    )
+    assert actual == expected
+
+
 def test_positions_that_stand_twice_are_refused_unless_they_are_none(here, capsys):
     (here / "words.csv").write_text(TWICE)
     words = ["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word", "--sentence", "item"]

@@ -25,6 +25,28 @@ def test_tsv_and_csv(tmp_path):
     assert read_table(tmp_path / "a.csv.gz").texts("sentence") == ["The cats sleep."]
 
 
+@pytest.mark.parametrize(
+    "name, text, cell",
+    [
+        ("a.csv", "item;text\n1;He left, she stayed.\n", "He left, she stayed."),
+        ("a.csv", '"item, no.";"text"\n1;"He left; she stayed."\n', "He left; she stayed."),
+        ("a.csv", "item,text\n1,He left; she stayed.\n", "He left; she stayed."),
+        ("a.csv", "item\ttext\n1\tHe left, she stayed.\n", "He left, she stayed."),
+        ("a.csv", "text\nHe left; she stayed.\n", "He left; she stayed."),
+    ],
+)
+def test_the_header_shows_the_separator(tmp_path, name, text, cell):
+    assert read_table(save(tmp_path, text, name)).texts("text") == [cell]
+
+
+def test_a_row_of_another_length_names_the_separator_and_the_option_of_the_command(tmp_path):
+    path = save(tmp_path, "item,text;b\n1;He left.;x\n", "a.csv")
+    with pytest.raises(InputError, match="a.csv:2: not 2 cells, .* separated by a comma; if .*, double them$"):
+        read_table(path)
+    with pytest.raises(InputError, match="double them, or give --no-quotes$"):
+        read_table(path, quotes_option="--no-quotes")
+
+
 REAL = [("The", "The"), ('"yes"', "yes"), ('"no, no"', "no, no"), ('"say ""so"""', 'say "so"'), ('"well"', "well")]
 
 

@@ -1,6 +1,8 @@
 """Reading pairs: what is accepted, in which order, and what is refused, with BLiMP's own traps."""
 
+import gzip
 import json
+import lzma
 
 import pytest
 
@@ -125,10 +127,92 @@ def test_a_table_may_have_a_row_for_each_sentence(tmp_path):
         ("case", 0, "He left.", "Him left.", "case", "unknown", "1"),
         ("number", 0, "They sleep.", ("They sleeps.", "They is sleep."), "number", "unknown", "2"),
     ]
-    for rows, wrong in (("1,1,a,x\n1,1,b,x\n", "item 1 has 2 good and 0 bad"), ("1,maybe,a,x\n", "ok is 'maybe'")):
+    for rows, wrong in (
+        ("1,1,a,x\n1,1,b,x\n", "item 1 has 2 good and 0 bad"),
+        ("1,maybe,a,x\n", "ok is 'maybe'"),
+        (",1,a,x\n,0,b,x\n", "item is empty"),
+    ):
         (tmp_path / "long.csv").write_text("item,ok,sentence,phenomenon\n" + rows)
         with pytest.raises(InputError, match=f"long.csv:2: {wrong}"):
             minimal_pairs.load(tmp_path / "long.csv", columns)
+
+
+@pytest.mark.parametrize("paradigm", ["kind", "Paradigm"])
+def test_items_may_start_again_in_each_paradigm(tmp_path, paradigm):
+    rows = ["case,1,1,He left.", "case,1,0,Him left.", "number,1,1,They sleep.", "number,1,0,They sleeps."]
+    header = f"{paradigm},item,ok,sentence"
+    columns = minimal_pairs.Columns("sentence", group="kind" if paradigm == "kind" else None, label="ok", pair="item")
+    path = tmp_path / "long.csv"
+    path.write_text("\n".join([header, *rows]))
+    assert [(pair.uid, pair.good, pair.bad) for pair in minimal_pairs.load(path, columns)] == [
+        ("case", "He left.", "Him left."),
+        ("number", "They sleep.", "They sleeps."),
+    ]
+    # What is left of two pairs is not a pair.
+    path.write_text("\n".join([header, rows[0], rows[3]]))
+    with pytest.raises(InputError, match="long.csv:2: item 1 has 1 good and 0 bad"):
+        minimal_pairs.load(path, columns)
+    # Without the column of the paradigm, the message names its option.
+    path.write_text("\n".join(["kind,item,ok,sentence", *rows]))
+    with pytest.raises(
+        InputError, match="item 1 has 2 good and 2 bad: .* item starts again in each paradigm, give --g"
+    ):
+        minimal_pairs.load(path, columns._replace(group=None))
+
+
+@pytest.mark.parametrize("good, bad", [("1.0", "0.0"), ("Correct", "incorrect"), ("ok", "*"), ("right", "wrong")])
+def test_labels_of_other_programs_are_known(tmp_path, good, bad):
+    (tmp_path / "long.csv").write_text(f"item,label,sentence\n1,{bad},Him left.\n1,{good},He left.\n")
+    [pair] = minimal_pairs.load(tmp_path / "long.csv", minimal_pairs.Columns("sentence", label="label", pair="item"))
+    assert (pair.good, pair.bad) == ("He left.", "Him left.")
+
+
+def test_names_of_fields_may_have_other_capitals(tmp_path):
+    record = {"Sentence_Good": "He left.", "Sentence_Bad": "Him left.", "uid": "case", "Phenomenon": "binding"}
+    write(tmp_path / "a.jsonl", record | {"Field": "syntax", "PairID": 7})
+    expected = [("case", 0, "He left.", "Him left.", "binding", "syntax", "7")]
+    assert minimal_pairs.load(tmp_path / "a.jsonl") == expected
+    (tmp_path / "b.csv").write_text(
+        "Sentence_Good,SENTENCE_BAD,Paradigm,Phenomenon,Field,PairID\nHe left.,Him left.,case,binding,syntax,7\n"
+    )
+    assert minimal_pairs.load(tmp_path / "b.csv") == expected
+
+
+def test_compressed_files_are_read_as_the_files_in_them(tmp_path):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "packed").mkdir()
+    record = {"sentence_good": "He left.", "sentence_bad": "Him left."}
+    for name, text in {
+        "a.jsonl": json.dumps(record) + "\n",
+        "b.csv": "sentence_good,sentence_bad\nHe left.,Him left.\n",
+        "c.txt": "ok\tHe left.\n*\tHim left.\n",
+    }.items():
+        (tmp_path / "plain" / name).write_text(text)
+        (tmp_path / "packed" / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        (tmp_path / "packed" / f"{name}.xz").write_bytes(lzma.compress(text.encode()))
+        plain = minimal_pairs.load(tmp_path / "plain" / name)
+        assert [pair.uid for pair in plain] == [name[0]]
+        for suffix in (".gz", ".xz"):
+            assert minimal_pairs.load(tmp_path / "packed" / f"{name}{suffix}") == plain
+    (tmp_path / "packed" / "a.jsonl.xz").unlink()
+    for folder in (tmp_path / "packed", tmp_path / "packed" / "a"):
+        assert minimal_pairs.load(folder) == minimal_pairs.load(tmp_path / "plain")
+    (tmp_path / "packed" / "a.jsonl.gz").write_bytes(b"\x1f\x8b not gzip")
+    with pytest.raises(InputError, match="a.jsonl.gz: damaged"):
+        minimal_pairs.load(tmp_path / "packed")
+
+
+def test_line_ends_in_quoted_cells_are_read_as_in_json_lines(tmp_path):
+    """As in BLiMP's supplement, whose sentences are dialogues."""
+    record = {"sentence_good": "A: Who?\nB: He, I think.", "sentence_bad": "A: Who?\nB: Here, I think.", "UID": "qa"}
+    write(tmp_path / "a.jsonl", record)
+    header, cells = ",".join(record), ",".join(f'"{cell}"' for cell in record.values())
+    (tmp_path / "a.csv").write_text(f"{header}\n{cells}\n")
+    assert minimal_pairs.load(tmp_path / "a.csv") == minimal_pairs.load(tmp_path / "a.jsonl")
+    # A quotation mark of the text, which joins rows of a TSV file; `esnlm blimp` has no --no-quotes.
+    (tmp_path / "a.tsv").write_text('sentence_good\tsentence_bad\n"He left.\tHim left.\nI am."\tI is.\n')
+    with pytest.raises(InputError, match="a.tsv:3: a line end or a tab in .* double them$"):
+        minimal_pairs.load(tmp_path / "a.tsv")
 
 
 def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):

@@ -74,6 +74,15 @@ def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
     assert "sha256 " + "1" * 64 in text
 
 
+def test_published_figures_are_shown_with_pairs_of_blimp_only(tmp_path, blimp_dir):
+    official = minimal_pairs.load(blimp_dir / "transitive.jsonl")[:3]
+    own = [pair._replace(good=f"{pair.good}!", bad=f"{pair.bad}!") for pair in official]
+    run = fake_run(tmp_path, lambda sequences: [-1.0 * ids[1:] for ids in sequences])
+    text = blimp_text.markdown(evaluate(run, official).result)
+    assert "GPT-2 86.0, human 99.0" in text
+    assert "GPT-2" not in blimp_text.markdown(evaluate(run, own).result)
+
+
 def test_a_report_with_another_figure_is_refused(tmp_path):
     path = tmp_path / "a.json"
     blimp_report.write(evaluation(tmp_path, [WIN, LOSE]), path)
