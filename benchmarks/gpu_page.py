@@ -24,9 +24,9 @@ def main() -> None:
         parser.error(f"{args.measured}: no such folder")
     files = {name: args.measured / f"{name}.json" for name in EXPECTED}
     absent = '{"failures": ["the part did not begin"]}'
-    found = {name: json.loads(file.read_text() if file.exists() else absent) for name, file in files.items()}
+    found = {name: json.loads(file.read_text("utf-8") if file.exists() else absent) for name, file in files.items()}
     log = args.measured / "log.txt"
-    ends = re.findall(r"^(\w+): status (\d+), (\d+) of (\d+) s$", log.read_text() if log.exists() else "", re.M)
+    ends = re.findall(r"^(\w+): status (\d+), (\d+) of (\d+) s$", log.read_text("utf-8") if log.exists() else "", re.M)
     for name, status, seconds, share in ends:
         found[name]["seconds"] = int(seconds)
         if status != "0":

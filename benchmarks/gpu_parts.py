@@ -83,7 +83,7 @@ class Part:
     def save(self) -> None:
         self.found["seconds"] = round(time.monotonic() - self.began, 1)
         new = self.file.with_suffix(".new")
-        new.write_text(json.dumps(self.found, indent=1) + "\n")
+        new.write_text(json.dumps(self.found, indent=1) + "\n", "utf-8")
         new.replace(self.file)
 
 
@@ -151,7 +151,7 @@ def train(part: Part, name: str, size: int, seconds: float, text: str = "gpt2", 
 def progress(run: Path) -> dict:
     """Returns the progress and speed of a run, from its metrics and its summary."""
     file = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     lines = [line for line in lines if "tokens_per_second" in line]
     times = [line["tokens"] / line["tokens_per_second"] for line in lines]
     found: dict = {"first_line_s": times[0] if times else None}  # after the run was ready to train: most of it compiles
@@ -161,7 +161,7 @@ def progress(run: Path) -> dict:
         found["tokens_per_s"] = (lines[-1]["tokens"] - lines[0]["tokens"]) / (times[-1] - times[0])
     file = run / "summary.json"
     kept = ("status", "step", "val_nll", "seconds", "peak_memory_bytes", "device", "versions")
-    summary = json.loads(file.read_text()) if file.exists() else {}
+    summary = json.loads(file.read_text("utf-8")) if file.exists() else {}
     return found | {"summary": {key: summary[key] for key in kept if key in summary}}
 
 
@@ -177,7 +177,7 @@ def score(part: Part) -> dict:
     pairs, report = part.work / "blimp", part.work / "blimp.json"
     given = ["--run", part.work / "runs" / "warm", "--data", pairs, "--out", report]
     found = esnlm_command(part, "blimp", *given, seconds=max(part.left() - 5, 1))
-    whole = json.loads(report.read_text()) if report.exists() else {}
+    whole = json.loads(report.read_text("utf-8")) if report.exists() else {}
     short = {key: value for key, value in whole.items() if isinstance(value, int | float | str)}  # all but tables
     return found | {"files": len(list(pairs.glob("*.jsonl"))), "report": short}
 

@@ -27,7 +27,7 @@ sys.modules["esnlm"] = None
 import torch, transformers
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 transformers.utils.logging.disable_progress_bar()
-folder, texts, trust = sys.argv[1], json.load(open(sys.argv[2])), {"trust_remote_code": True}
+folder, texts, trust = sys.argv[1], json.load(open(sys.argv[2], encoding="utf-8")), {"trust_remote_code": True}
 model, tokenizer = AutoModelForCausalLM.from_pretrained(folder, **trust).eval(), AutoTokenizer.from_pretrained(folder)
 ids = [tokenizer(text, return_tensors="pt").input_ids for text in texts]
 batch = tokenizer(texts[:32], return_tensors="pt", padding=True)
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> dict:
     record, run = measure.begin() | {"rows": []}, esnlm.load(args.run)
     others = dict(each.split("=", 1) for each in args.python)
     files = measure.spread(sorted(args.data.glob("*.jsonl")), args.pairs)
-    lines = [json.loads(file.read_text().splitlines()[0]) for file in files]
+    lines = [json.loads(file.read_text("utf-8").splitlines()[0]) for file in files]
     texts = [line[side] for line in lines for side in ("sentence_good", "sentence_bad")]
     own = {"tokens": [its[:-1] for its in run.token_log_probs(texts)]}  # without EOS
     own |= {"texts": [[its.sum()] for its in own["tokens"]], "states": [its[:-1].mean(0) for its in run.states(texts)]}
@@ -120,11 +120,11 @@ def main(arguments: list[str] | None = None) -> dict:
             command = [others.get(package, sys.executable), "-c", START + program + end, f"{folder}/hf"]
             began = time.perf_counter()
             file = Path(folder, "texts.json")
-            file.write_text(json.dumps(texts))
+            file.write_text(json.dumps(texts), "utf-8")
             done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
             row = {"tool": package, "compared": compared, "largest difference": " ".join(done.stderr.split())[-80:]}
             if done.returncode == 0:
-                row["version"], found, expected = json.loads(file.read_text())
+                row["version"], found, expected = json.loads(file.read_text("utf-8"))
                 pairs = list(zip(found, own[known] if known else expected, strict=True))
                 row["largest difference"] = max(float(np.abs(np.subtract(*pair)).max()) for pair in pairs)
                 if known in ("tokens", "texts"):  # of minimal pairs

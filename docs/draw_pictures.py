@@ -77,7 +77,7 @@ def draw_model() -> Figure:
 
 def column(page: str, heading: str) -> dict[int, float]:
     """Returns a column of a table by words of text, from a page of results/."""
-    rows = [line.strip("| ").split(" | ") for line in (HERE.parent / "results" / page).read_text().splitlines()]
+    rows = [line.strip("| ").split(" | ") for line in (HERE.parent / "results" / page).read_text("utf-8").splitlines()]
     first = next(number for number, row in enumerate(rows) if row[0] == "words" and heading in row)
     place, found = rows[first].index(heading), {}
     for row in rows[first + 2 :]:
@@ -180,7 +180,7 @@ def trained() -> esnlm.Run:
     """Trains a small model for the picture of a sentence."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "small.yaml")
-        file.write_text(f"run: {folder}/run\n{SMALL}")
+        file.write_text(f"run: {folder}/run\n{SMALL}", "utf-8")
         assert train_run(config_io.read(file)) == 0
         return esnlm.load(Path(folder, "run"))
 

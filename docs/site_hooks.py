@@ -27,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     for path in sorted((ROOT / "docs").rglob("*.ipynb")):
         name = path.relative_to(ROOT / "docs").with_suffix("").as_posix()
-        for page, content in notebook_page(name, json.loads(path.read_text())).items():
+        for page, content in notebook_page(name, json.loads(path.read_text("utf-8"))).items():
             files.append(File.generated(config, page, content=content))
     return files
 

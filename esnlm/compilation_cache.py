@@ -68,7 +68,7 @@ def machine() -> str:
 def _processor() -> str:
     """Returns the first processor's lines of /proc/cpuinfo, with its instruction sets; elsewhere the machine's name."""
     try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        first = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
     except OSError:
         return f"{platform.processor()} {platform.node()}"
     # The clock speed and others change between readings.

@@ -22,9 +22,9 @@ from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
-from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
+from esnlm.evaluation.sequences import describe_unscored, encode, is_blank, list_texts, sum_log_probs
 from esnlm.features.stream import SentenceFeatures
-from esnlm.io.console import Progress, Shown
+from esnlm.io.console import Progress, Shown, counted
 from esnlm.io.remote import is_url, run_copy
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import placement_of, resolve_compute
@@ -68,19 +68,23 @@ class Run:
 
     @in_float32
     def log_probs(self, sentences: list[str], scoring: str = "paper", progress: Shown = False) -> np.ndarray:
-        """Returns log p(s) of each sentence, (n,) float64 in nats.
+        """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text, which is no sentence.
 
         Args:
             sentences: n texts.
             scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval", "babylm" or "without-bos"; see evaluation/conventions.
             progress: whether to show progress on stderr.
         """
-        sequences = encode(sentences, self.tokenizer, scoring)
+        texts = list_texts(sentences)
+        sequences = encode(texts, self.tokenizer, scoring)
+        scored = [i for i, text in enumerate(texts) if not is_blank(text)]
+        sequences = [sequences[i] for i in scored]
         if (line := describe_unscored(sequences, scoring)) is not None:
             warn_caller(line)
-        found = sum_log_probs(self.token_log_probs_of(sequences, progress))
-        self._warn_of_undefined(found)
-        return found
+        log_probs = np.full(len(texts), np.nan)
+        log_probs[scored] = sum_log_probs(self.token_log_probs_of(sequences, progress))
+        self._warn_of_undefined(log_probs[scored])
+        return log_probs
 
     @in_float32
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
@@ -88,7 +92,7 @@ class Run:
 
         The result is one float32 array (T - 1,) per sentence; its last value belongs to EOS.
         """
-        found = self.token_log_probs_of(encode(sentences, self.tokenizer, "paper"))
+        found = self.token_log_probs_of(encode(list_texts(sentences), self.tokenizer, "paper"))
         self._warn_of_undefined([np.sum(each) for each in found])
         return found
 
@@ -122,13 +126,17 @@ class Run:
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
         """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
-        `text` is a token store or its folder, or a list of sentences. A run with data.context document carries its
-        state over the sentences of a document; a list is one document. Raises InputError if a store is missing, is
-        damaged or has another tokenizer.
+        `text` is a token store or its folder, or a list of sentences; blank ones are left out. A run with data.context
+        document carries its state over the sentences of a document; a list is one document. Raises InputError if a
+        store is missing, is damaged or has another tokenizer.
         """
         if isinstance(text, str | Path):
             text = open_store(text)
-        store = text if isinstance(text, TokenStore) else encode_sentences(list_texts(text), self.tokenizer)
+        if isinstance(text, TokenStore):
+            store = text
+        else:
+            sentences = [sentence for sentence in list_texts(text) if not is_blank(sentence)]
+            store = encode_sentences(sentences, self.tokenizer)
         self.require_store(store)
         bar = Progress(int(store.offsets[-1]) - len(store))
 
@@ -160,6 +168,7 @@ class Run:
         punctuation: str = "attached",
         whitespace: str = "leading",
         separator: str | None = None,
+        spaces: Sequence[Sequence[bool]] | None = None,
         eos: bool = True,
         scoring: str = "paper",
         progress: Shown = False,
@@ -168,7 +177,8 @@ class Run:
 
         A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or `token`, `start`
         and `end` (sentence[start:end] is the word), and `surprisal_bits` or `surprisal_nats`. The rows of a sentence
-        sum to its -log p. docs/surprisal.md describes the treatment of white space, punctuation and documents.
+        sum to its -log p; a blank text has none. docs/surprisal.md describes the treatment of white space, punctuation
+        and documents.
 
         Args:
             sentences: n texts, or lists of words. The words of a list are joined, and each has a row. If words share a
@@ -182,6 +192,7 @@ class Run:
             punctuation: "attached" leaves punctuation in the word that it touches, "separate" makes it a word.
             whitespace: "leading" counts a space with the word after it, "trailing" with the word before it.
             separator: text between the words of a list; None: a space, or nothing in a script without spaces.
+            spaces: for n lists of words, whether the separator (by default a space) follows each word.
             eos: whether the end of each sentence has its own row, `<|endoftext|>`.
             scoring: the convention: "paper", "no-eos" or "lm-eval".
 
@@ -189,13 +200,16 @@ class Run:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
             rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these words
         """
-        if isinstance(sentences, str):
-            raise InputError("sentences is one text: give a list of texts")
-        sentences = list(sentences)
-        groups = _documents(sentences, context, documents)
-        options = surprisal.Options(by, unit, punctuation, whitespace, separator, eos, scoring)
-        rows = surprisal.surprisals(self, groups, options, progress)
-        sums = [0.0] * len(sentences)
+        joined = surprisal.join_sentences(sentences, separator, spaces)
+        groups = _documents(len(joined), context, documents)
+        if context == "document" and self.config.data.has_corpus and self.config.data.document_piece is None:
+            warn_caller(
+                "context is document, but this model was trained on single sentences (data.context sentence), so it has not"
+                " learned to read on after one: choose context sentence, or a model trained on whole documents"
+            )
+        options = surprisal.Options(by, unit, punctuation, whitespace, eos, scoring)
+        rows = surprisal.surprisals(self, joined, groups, options, progress)
+        sums = [0.0] * len(joined)
         for row in rows:
             sums[row["sentence"]] -= row[f"surprisal_{unit}"] or 0.0
         self._warn_of_undefined(sums)
@@ -208,7 +222,7 @@ class Run:
         They are the input features of the readout, without dropout, one float32 array (T, F) per sentence;
         docs/states.md lists them for each family.
         """
-        sequences = encode(sentences, self.tokenizer, "paper")
+        sequences = encode(list_texts(sentences), self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
         # Half a window leaves room in a buffer of the usual size for the last sequence, which may exceed it.
@@ -417,18 +431,18 @@ def _best_step(directory: RunDirectory) -> int:
     return step
 
 
-def _documents(
-    sentences: Sequence[str | Sequence[str]], context: str, documents: Sequence | None
-) -> list[list[str | Sequence[str]]]:
-    """Returns the sentences in groups that share a state; see `Run.surprisal`."""
+def _documents(count: int, context: str, documents: Sequence | None) -> list[list[int]]:
+    """Returns the numbers of the sentences in groups that share a state; see `Run.surprisal`."""
     if context not in ("sentence", "document"):
         raise InputError(f"context is {context!r}: choose sentence or document")
     if context == "sentence" and documents is not None:
         raise InputError("documents need context='document', which carries the state between sentences")
     if documents is None:
-        documents = range(len(sentences)) if context == "sentence" else [None] * len(sentences)
-    named = zip(sentences, documents, strict=True)
-    return [[sentence for sentence, _ in group] for _, group in groupby(named, itemgetter(1))]
+        documents = range(count) if context == "sentence" else [None] * count
+    if len(documents) != count:
+        raise InputError(f"documents has {len(documents)} values for {counted(count, 'sentence')}: give one for each")
+    named = enumerate(documents)
+    return [[number for number, _ in group] for _, group in groupby(named, itemgetter(1))]
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:

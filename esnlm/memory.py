@@ -53,9 +53,9 @@ def _cgroup_limits() -> list[int]:
     """Returns the memory limits, in bytes, of the control groups (version 2) around this process, such as a SLURM job's."""
     found = []
     with contextlib.suppress(OSError):
-        path = Path("/proc/self/cgroup").read_text().strip().rpartition("0::/")[2]
+        path = Path("/proc/self/cgroup").read_text("utf-8").strip().rpartition("0::/")[2]
         folder = Path("/sys/fs/cgroup", path)
         for each in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                found.append(int((each / "memory.max").read_text()))
+                found.append(int((each / "memory.max").read_text("utf-8")))
     return found

@@ -12,7 +12,7 @@ from esnlm import compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.io.console import end_status
+from esnlm.io.console import end_status, escape_unencodable
 from esnlm.parallel.host_threads import set_threads
 
 # System errors that the user can fix, wherever they come from. Others are bugs.
@@ -27,6 +27,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
     """
     keep_freed_memory()
     warnings.formatwarning = _spell_warning
+    escape_unencodable()
     set_threads()  # before the cache, which is by number of threads
     compilation_cache.use()
     status = _flushed(_run(main))

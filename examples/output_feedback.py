@@ -198,7 +198,7 @@ def main() -> None:
             f"# Real-valued sequences\n\nJaeger's network beside published errors, {args.seeds} seeds, in float64.\n\n"
         )
         command = f"\n\nCommand: `python -m examples.output_feedback --seeds {args.seeds} --out {args.out}`\n"
-        args.out.write_text(page + "\n".join(lines) + command)
+        args.out.write_text(page + "\n".join(lines) + command, "utf-8")
 
 
 if __name__ == "__main__":

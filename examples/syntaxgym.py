@@ -135,7 +135,7 @@ def score(run: Any, file: Path, scoring: str = "paper") -> list[dict[str, Any]]:
     formulas, items = read_suite(file)
     conditions = [(i, name, regions) for i, item in enumerate(items) for name, regions in item.items()]
     words = [[text for text in regions.values() if text] for _, _, regions in conditions]
-    rows = run.surprisal(words, eos=False, scoring=scoring)
+    rows = run.surprisal(words, separator=" ", eos=False, scoring=scoring)
     bits = [{name: dict.fromkeys(regions, 0.0) for name, regions in item.items()} for item in items]
     for number, its_rows in groupby(rows, itemgetter("sentence")):
         i, name, regions = conditions[number]

@@ -165,6 +165,26 @@ def untyped(trees: dict[str, ast.Module]) -> set[str]:
     return found
 
 
+def without_encoding(trees: dict[str, ast.Module]) -> set[str]:
+    """Returns the calls that read or write a text file in the encoding of the machine, as module:line."""
+    arguments_with_encoding = {"read_text": 1, "write_text": 2, "open": 4}
+    calls = set()
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            is_method = isinstance(node.func, ast.Attribute)
+            name = node.func.attr if is_method else getattr(node.func, "id", "")
+            if name not in arguments_with_encoding or is_method == (name == "open"):
+                continue
+            mode = node.args[1] if name == "open" and len(node.args) > 1 else None
+            is_binary = isinstance(mode, ast.Constant) and "b" in mode.value
+            named = len(node.args) >= arguments_with_encoding[name] or "encoding" in {key.arg for key in node.keywords}
+            if not named and not is_binary:
+                calls.add(f"{module}:{node.lineno}")
+    return calls
+
+
 @pytest.fixture(scope="module")
 def trees():
     """The modules of the package, but for its face, esnlm/__init__.py, and the two lines of `python -m esnlm`."""
@@ -225,6 +245,10 @@ def test_every_function_is_annotated(trees):
     assert untyped(trees) == set()
 
 
+def test_text_files_have_the_same_encoding_on_every_machine(trees):
+    assert not without_encoding(trees)
+
+
 @pytest.mark.parametrize("config", [ModelConfig, *MODELS.values()], ids=lambda config: config.__name__)
 def test_what_a_model_family_is_fits_into_few_members(config):
     """Members besides its settings. Questions of memory, devices and the like are functions near those who ask."""
@@ -239,9 +263,10 @@ def test_these_tests_see_what_they_look_for(tmp_path):
     (package / "data").mkdir(parents=True)
     (package / "data" / "up.py").write_text("def f(x):\n    from esnlm.training import loop\n")
     (package / "data" / "one.py").write_text("from esnlm.data import two\n")
-    (package / "data" / "two.py").write_text("import esnlm\nfrom esnlm.data.one import f\n")
+    (package / "data" / "two.py").write_text("import esnlm\nfrom esnlm.data.one import f\nf.read_text()\nopen(f)\n")
     trees = read(package)
     assert climbs(trees) == {("esnlm.data.up", "esnlm.training")}
     assert circle(trees) == ["esnlm.data.one", "esnlm.data.two"]
     assert untyped(trees) == {"esnlm.data.up.f"}
+    assert without_encoding(trees) == {"esnlm.data.two:3", "esnlm.data.two:4"}
     assert "esnlm" in imports(trees["esnlm.data.two"], set(trees))

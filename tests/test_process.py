@@ -49,6 +49,12 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder):
     assert shell('$PY -c "$PRINTS" | head -1', folder, PRINTS=PRINTS) == (0, "result 0\n", "")
 
 
+def test_a_command_prints_text_in_any_encoding(folder):
+    prints = PRINTS.replace('"result", i', '"schl\\u00e4ft"').replace("9999", "2")
+    status, out, err = shell('$PY -c "$PRINTS"', folder, PRINTS=prints, PYTHONIOENCODING="ascii")
+    assert (status, out) == (0, "schl\\xe4ft\n" * 2) and err.count("warning: ") == 1
+
+
 @pytest.mark.nightly
 def test_a_training_whose_results_nobody_reads_is_finished_by_the_same_command(folder):
     command = f"$PY {ROOT / 'train.py'} --config small.yaml 2>/dev/null"

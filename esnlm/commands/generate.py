@@ -27,5 +27,4 @@ def run(options: argparse.Namespace) -> None:
     with working("generating"):
         texts = loaded.generate(options.prompt, **settings)
     for text in texts:
-        # A prompt from a shell may hold bytes that are not UTF-8, which print cannot encode.
-        print((options.prompt + text).encode(errors="replace").decode())
+        print(options.prompt + text)

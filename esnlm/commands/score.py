@@ -33,8 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--position", metavar="NAME", help=position)
     separator = "with --word: text between words (default: a space; none in scripts such as Chinese or Thai)"
     add("--separator", metavar="TEXT", help=separator)
+    space = "with --word: column with No, False or 0 (or CoNLL-U's SpaceAfter=No) if no space follows the word"
+    add("--space-after", metavar="NAME", help=space)
     add("--language", metavar="NAME", default="english", help="with --word: language of Punkt (default: %(default)s)")
-    add("--no-quotes", action="store_false", dest="quotes", help="treat quotation marks as part of the cell")
+    add("--no-quotes", action="store_false", dest="quotes", help="read and write quotation marks as part of the cell")
     context = "reset the state at each sentence or document (default: sentence)"
     add("--context", choices=("sentence", "document"), default="sentence", help=context)
     document = "columns that identify a document (default: one document; in plain text a blank line ends it)"
@@ -64,14 +66,16 @@ def run(options: argparse.Namespace) -> None:
     if options.column or options.word or options.out or options.plot or options.context != "sentence":
         raise InputError("--column, --word, --context, --out and --plot need --tokens")
     from esnlm.data.text_files import read_lines
+    from esnlm.evaluation.sequences import is_blank
     from esnlm.io.console import working
     from esnlm.loaded_run import load
 
     sentences = read_lines(options.input)
-    if not sentences:
+    if not any(sentences):
         raise InputError(f"{options.input}: no sentence to score; give one per line")
     with working(f"loading {options.run}"):
         loaded = load(options.run, options.step)
     log_probs = loaded.log_probs(sentences, options.scoring, progress="brief")
     for sentence, log_prob in zip(sentences, log_probs, strict=True):
-        print(f"{log_prob:.6f}\t{sentence}")
+        value = "" if is_blank(sentence) else f"{log_prob:.6f}"
+        print(f"{value}\t{sentence}")

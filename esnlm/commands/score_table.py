@@ -5,6 +5,7 @@ import dataclasses
 import json
 from bisect import bisect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from esnlm.data.sentences import load_punkt, punkt_splitter
 from esnlm.data.tables import Table, read_table
 from esnlm.data.text_files import read_lines
 from esnlm.errors import InputError
-from esnlm.evaluation.surprisal import Options, separator_of
+from esnlm.evaluation.sequences import is_blank
+from esnlm.evaluation.surprisal import JoinedSentence, Options, join, separator_of
 from esnlm.io.atomic import require_writable, write_files
 from esnlm.io.console import counted, say, tell, warn, working
 from esnlm.io.json_file import spell_nonfinite
@@ -24,12 +26,26 @@ from esnlm.reporting.tables import csv_table
 SEPARATORS = {"tsv": "\t", "csv": ","}
 POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case
 DECIMALS = 6
+NO_SPACE = ("no", "false", "0", "0.0")  # in lower case
+
+
+@dataclass(frozen=True)
+class InputText:
+    """The sentences to score, and what the output copies of the input."""
+
+    sentences: list[Any]  # texts, or lists of words
+    documents: list[Any]  # of each sentence
+    cells: list[dict[str, str]]  # copied to the output: of each sentence or, with `rows`, of each row of the table
+    rows: list[list[int]] | None = None  # of each sentence in a table with one word per row
+    spaces: list[list[bool]] | None = None  # whether a space follows each word
 
 
 def tabulate(asked: argparse.Namespace) -> None:
     """Scores the words of a text and prints or writes their table. Checks all input before it scores."""
-    if asked.word is None and (asked.sentence or asked.position or asked.separator is not None):
-        raise InputError("--sentence, --position and --separator are for tables with one word per row: give --word")
+    if asked.word is None and (asked.sentence or asked.position or asked.space_after or asked.separator is not None):
+        raise InputError(
+            "--sentence, --position, --separator and --space-after are for tables with one word per row: give --word"
+        )
     kind = asked.format or ("tsv" if asked.out is None else asked.out.suffix.lower().removeprefix("."))
     if kind not in (*SEPARATORS, "jsonl"):
         raise InputError(f"{asked.out}: end the name in .tsv, .csv or .jsonl, or give --format")
@@ -41,37 +57,40 @@ def tabulate(asked: argparse.Namespace) -> None:
     value = f"surprisal_{options.unit}"
     if asked.word is not None:  # one row per row of the input table
         options = dataclasses.replace(options, by="word", punctuation="attached", eos=False)
-        found, sentences, documents, repeated = _read_words(asked)
-        own = [value]
+        text = _read_words(asked)
+        columns = [value]
     else:
-        sentences, documents, repeated = _read_sentences(asked)
-        own = options.columns()
-    numbers = [number for number, sentence in enumerate(sentences) if asked.word or sentence.strip()]
-    if not numbers:
+        text = _read_sentences(asked)
+        columns = options.columns()
+    if text.rows is None and all(map(is_blank, text.sentences)):
         raise InputError(f"{asked.input}: no sentence to score: the text is all white space")
-    if twice := [name for name in own if name in repeated[0]]:
+    if twice := [name for name in columns if name in text.cells[0]]:
         raise InputError(f"{asked.input}: column {twice[0]!r} would appear twice in the table: rename it")
+    if not asked.quotes and kind in SEPARATORS:
+        _check_unquoted(text, asked.input, kind)
 
     with working(f"loading {asked.run}"):
         loaded = loaded_run.load(asked.run, asked.step)
     rows = loaded.surprisal(
-        [sentences[number] for number in numbers],
+        text.sentences,
         context=asked.context,
-        documents=[documents[number] for number in numbers] if asked.context == "document" else None,
+        documents=text.documents if asked.context == "document" else None,
+        separator=asked.separator,
+        spaces=text.spaces,
         progress="brief",
         **dataclasses.asdict(options),
     )
-    if asked.word is not None:
-        value_of = {number: row[value] for number, row in zip(chain(*found), rows, strict=True)}
-        table = [cells | {value: value_of[number]} for number, cells in enumerate(repeated)]
+    if text.rows is not None:
+        value_of = {number: row[value] for number, row in zip(chain(*text.rows), rows, strict=True)}
+        table = [cells | {value: value_of[number]} for number, cells in enumerate(text.cells)]
         if shared := sum(each is None for each in value_of.values()):
             say(
                 f"{counted(shared, 'empty cell')}: the word shares a token with the one before, which has both surprisals"
             )
     else:
-        table = [row | {"sentence": numbers[row["sentence"]]} | repeated[numbers[row["sentence"]]] for row in rows]
-    text, note = table_text(table, kind), None
-    contents: dict[Path, str | bytes] = {} if asked.out is None else {asked.out: text}
+        table = [row | text.cells[row["sentence"]] for row in rows]
+    content, note = table_text(table, kind, asked.quotes), None
+    contents: dict[Path, str | bytes] = {} if asked.out is None else {asked.out: content}
     if asked.plot is not None:
         title = f"{loaded.name}, step {loaded.step}: surprisal in {options.unit}"
         picture, note = surprisal_plot.plot(rows, title, asked.plot.suffix)
@@ -82,42 +101,74 @@ def tabulate(asked: argparse.Namespace) -> None:
     if note:
         tell(note)  # also with --quiet
     if asked.out is None:
-        print(text, end="")
+        print(content, end="")
 
 
-def _read_sentences(asked: argparse.Namespace) -> tuple[list[str], list[Any], list[dict[str, str]]]:
-    """Returns the sentences, the document of each, and the cells copied from its row."""
+def _check_unquoted(text: InputText, file: Path, kind: str) -> None:
+    """Raises InputError if a cell has the separator of the table, which is to be written without quotation marks."""
+    separator = SEPARATORS[kind]
+    copied = chain.from_iterable(cells.values() for cells in text.cells)
+    for cell in chain(text.cells[0], copied, text.sentences if text.rows is None else []):
+        if separator in cell:
+            raise InputError(
+                f"{file}: {cell!r} has the separator of {kind}, which --no-quotes cannot write: choose another --format"
+            )
+
+
+def _read_sentences(asked: argparse.Namespace) -> InputText:
     if asked.column is None:
         lines = read_lines(asked.input)
-        return lines, list(accumulate(not line for line in lines)), [{} for _ in lines] or [{}]
+        return InputText(lines, list(accumulate(not line for line in lines)), [{} for _ in lines] or [{}])
     table = read_table(asked.input, asked.quotes, "--no-quotes")
     cells = table.texts(asked.column)
     if len(cells) > 1 and separator_of(cells) and all(len(cell.split()) < 2 for cell in cells):
         warn(f"{table.name}: each row has one word, scored as a sentence; give --word if rows are words of sentences")
     others = [{name: cell for name, cell in row.items() if name != asked.column} for row in table.rows]
-    return cells, table.keys(asked.document), others
+    return InputText(cells, table.keys(asked.document), others)
 
 
-def _read_words(asked: argparse.Namespace) -> tuple[list[list[int]], list[Any], list[Any], list[dict[str, str]]]:
-    """Returns the sentences of a table with one word per row, as rows and as words; their documents; and all cells."""
+def _read_words(asked: argparse.Namespace) -> InputText:
+    """Reads a table with one word per row."""
     table = read_table(asked.input, asked.quotes, "--no-quotes")
     words = [cell.strip() for cell in table.texts(asked.word)]
     if "" in words:
         line = table.lines[words.index("")]
         raise InputError(f"{table.name}:{line}: no word in column {asked.word!r}: leave the row out")
+    spaces = None if asked.space_after is None else _spaces(table, asked.space_after)
     documents = table.keys(asked.document)
-    found = _in_order(table, [*asked.document, *asked.sentence], asked.position)
+    sentences = _in_order(table, [*asked.document, *asked.sentence], asked.position)
     if not asked.sentence:
         if not separator_of(words):
             raise InputError("Punkt finds no end of a sentence in a script without spaces: give --sentence")
         if (parameters := load_punkt(asked.language)) is None:
             raise InputError(f"no Punkt data for {asked.language}: get NLTK's punkt_tab, or give --sentence")
-        split, wholes, found = punkt_splitter(parameters), found, []
-        for rows in wholes:
-            numbers = dict(zip(rows, sentence_numbers([words[row] for row in rows], split), strict=True))
-            found += [list(its) for _, its in groupby(rows, numbers.__getitem__)]
-    say(f"{counted(len(words), 'word')} in {counted(len(found), 'sentence')}, the longest of {max(map(len, found))}")
-    return found, [[words[row] for row in rows] for rows in found], [documents[rows[0]] for rows in found], table.rows
+        split, unsplit, sentences = punkt_splitter(parameters), sentences, []
+        for rows in unsplit:
+            separators = [" " if spaces is None or spaces[row] else "" for row in rows]
+            joined = join([words[row] for row in rows], separators)
+            numbers = dict(zip(rows, sentence_numbers(joined, split), strict=True))
+            sentences += [list(part) for _, part in groupby(rows, numbers.__getitem__)]
+    longest = max(map(len, sentences))
+    say(f"{counted(len(words), 'word')} in {counted(len(sentences), 'sentence')}, the longest of {longest}")
+    return InputText(
+        sentences=[[words[row] for row in rows] for rows in sentences],
+        documents=[documents[rows[0]] for rows in sentences],
+        cells=table.rows,
+        rows=sentences,
+        spaces=None if spaces is None else [[spaces[row] for row in rows] for rows in sentences],
+    )
+
+
+def _spaces(table: Table, column: str) -> list[bool]:
+    """Returns whether a space follows the word of each row: unless the cell says No, or SpaceAfter=No among others."""
+    cells = [cell.strip().lower() for cell in table.column(column)]
+    spaces = [cell not in NO_SPACE and "spaceafter=no" not in cell.split("|") for cell in cells]
+    if all(spaces):
+        raise InputError(
+            f"{table.name}: no cell of column {column!r} says that no space follows its word: write No, False, 0 or"
+            " SpaceAfter=No there, or leave out --space-after"
+        )
+    return spaces
 
 
 def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[list[int]]:
@@ -148,20 +199,19 @@ def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[l
     return found
 
 
-def sentence_numbers(words: Sequence[str], split: Callable[[str], list[str]]) -> list[int]:
+def sentence_numbers(joined: JoinedSentence, split: Callable[[str], list[str]]) -> list[int]:
     """Returns the number of the sentence of each word (by its first character), from a function that splits text."""
-    text, ends = " ".join(words), [0]
+    text, ends = joined.text, [0]
     for sentence in split(text):
         ends.append(text.index(sentence, ends[-1]) + len(sentence))
-    begins = accumulate((len(word) + 1 for word in words[:-1]), initial=0)
-    return [bisect(ends, begin) for begin in begins]
+    return [bisect(ends, begin) for begin, _ in joined.words or []]
 
 
-def table_text(rows: Sequence[dict], kind: str) -> str:
+def table_text(rows: Sequence[dict], kind: str, quotes: bool = True) -> str:
     """Formats one or more rows with the same keys as TSV, CSV or JSON lines, with six decimals."""
     # + 0.0: no -0.000000
     rounded = [{k: round(v, DECIMALS) + 0.0 if isinstance(v, float) else v for k, v in row.items()} for row in rows]
     if kind == "jsonl":
         return "".join(json.dumps(spell_nonfinite(row), ensure_ascii=False) + "\n" for row in rounded)
     cells = [[f"{v:.{DECIMALS}f}" if isinstance(v, float) else v for v in row.values()] for row in rounded]
-    return csv_table(list(rows[0]), cells, SEPARATORS[kind])
+    return csv_table(list(rows[0]), cells, SEPARATORS[kind], quotes)

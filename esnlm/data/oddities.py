@@ -14,8 +14,10 @@ _MARK = re.compile(
     r"|^[^\S\n]*(?:</?s>|<(?:bos|eos|pad|sep|cls)>|\[(?:bos|eos|pad|sep|cls)\])(?=[^\S\n]*$)",
     re.IGNORECASE | re.MULTILINE,
 )
-# Invisible or replacement characters. Each has its own tokens, which make the words beside it improbable.
-INVISIBLE = re.compile("[\ufeff\u200b\u200e\u200f\u00ad\ufffd]")
+# Invisible or replacement characters, unpaired surrogates, and control characters except white space. Each has its own
+# tokens, which make the words beside it improbable.
+INVISIBLE = re.compile("[\ufeff\u200b\u200e\u200f\u00ad\ufffd\ud800-\udfff\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+UNNAMED = {"Cc": "CONTROL CHARACTER", "Cs": "UNPAIRED SURROGATE"}  # by Unicode category
 # [ours] Minimum share of characters that NFC would join to the letters before them; fewer may be single signs.
 FEW = 1e-4
 
@@ -51,4 +53,5 @@ class Oddities:
 
 def code_point(character: str) -> str:
     """Formats a character with its number and name, as "U+FEFF (ZERO WIDTH NO-BREAK SPACE)"."""
-    return f"U+{ord(character):04X} ({unicodedata.name(character)})"
+    name = unicodedata.name(character, UNNAMED.get(unicodedata.category(character), "UNNAMED"))
+    return f"U+{ord(character):04X} ({name})"

@@ -4,12 +4,13 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from esnlm.data.text_files import holds_documents, kind_of, read_chunks
 from esnlm.errors import InputError
+from esnlm.io.console import counted, warn
 
 SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
 
@@ -23,6 +24,7 @@ class Table:
     lines: list[int]  # of the file, from 1, where each row ends
     separator: str
     advice: str  # on quotation marks, for messages
+    raw_cells: dict[int, list[str]] = field(default_factory=dict)  # of each line, with quotation marks; {} if none
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if it is missing."""
@@ -47,14 +49,43 @@ class Table:
         """Returns the cells of a column of texts.
 
         Rejects cells with a tab or, unless texts may have several lines, a line end: they probably join several rows,
-        because a quotation mark of the text was read as the beginning of a quoted cell.
+        because a quotation mark of the text was read as the beginning of a quoted cell. Warns if quotation marks were
+        removed that may be part of the text.
         """
         cells = self.column(name)
         marks = "\t" if several_lines else "\n\r\t"
         for line, cell in zip(self.lines, cells, strict=True):
             if any(mark in cell for mark in marks):
                 raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {self.advice}")
+        if removed := self._needless_quotes(name):
+            line, cell = removed[0]
+            count = counted(len(removed), "cell")
+            warn(
+                f"{self.name}:{line}: quotation marks around {cell!r}, one of {count} so quoted, are left out: {self.advice}"
+            )
         return cells
+
+    def _needless_quotes(self, name: str) -> list[tuple[int, str]]:
+        """Returns the line and the text of each cell of a column that is in quotation marks without need.
+
+        Returns nothing if a program quotes the whole column, as R or pandas with QUOTE_ALL do: its name, too, or all
+        cells with text.
+        """
+        number = list(self.rows[0]).index(name)
+        header = next(iter(self.raw_cells.values()), [])
+        needless: list[tuple[int, str]] = []
+        is_quoted_throughout = True
+        for line, row in zip(self.lines, self.rows, strict=True):
+            raw_row = self.raw_cells.get(line, [])
+            if len(raw_row) != len(row):  # a cell of the row has a separator or a line end
+                continue
+            cell, raw = row[name], raw_row[number]
+            is_quoted_throughout &= raw[:1] in ("", '"')
+            # Excel quotes cells with a comma or a semicolon also in TSV.
+            if cell and raw == f'"{cell}"' and not any(mark in cell for mark in ",;"):
+                needless.append((line, cell))
+        is_style = is_quoted_throughout or header[number : number + 1] == [f'"{name}"']
+        return [] if is_style else needless
 
 
 def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None) -> Table:
@@ -91,7 +122,13 @@ def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None
         if None in row or None in row.values():
             expected = f"{len(columns)} cells, one per column, separated by {SEPARATORS[separator]}"
             raise InputError(f"{path}:{line}: not {expected}; {advice}")
-    return Table(str(path), [row for _, row in found], [line for line, _ in found], separator, advice)
+    raw_cells: dict[int, list[str]] = {}
+    if quotes and '"' in text:
+        raw_reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=csv.QUOTE_NONE)
+        for raw_row in raw_reader:
+            raw_cells[raw_reader.line_num] = raw_row
+    lines, rows = [line for line, _ in found], [row for _, row in found]
+    return Table(str(path), rows, lines, separator, advice, raw_cells)
 
 
 def _separator(header: str, usual: str) -> str:

@@ -13,7 +13,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
 from esnlm.evaluation.minimal_pairs import Pair, sentences_of, wrong_of
-from esnlm.evaluation.sequences import ScorableRun, describe_unscored, encode, sum_log_probs
+from esnlm.evaluation.sequences import ScorableRun, describe_unscored, encode, list_texts, sum_log_probs
 from esnlm.models.ngrams import NgramModel
 
 FORMAT = "esnlm minimal pairs"
@@ -75,7 +75,7 @@ def evaluate(
 
     # From pairs to sequences of ids: each distinct sentence is scored once.
     sentences = list(dict.fromkeys(sentence for pair in pairs for sentence in sentences_of(pair)))
-    sequences = encode(sentences, run.tokenizer, scoring)
+    sequences = encode(list_texts(sentences), run.tokenizer, scoring)
     judge = Judge(pairs, sentences)
     tokens = np.array([len(ids) for ids in sequences])
 

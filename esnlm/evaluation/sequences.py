@@ -34,6 +34,9 @@ class ScorableRun(Protocol):
     def unigram(self) -> NgramModel | None: ...
 
 
+GIVE_TEXT = "give a text (pandas keeps words such as 'NA' with dtype=str, keep_default_na=False)"
+
+
 def list_texts(sentences: Iterable[str]) -> list[str]:
     """Returns a list of texts. Warns if one ends in a line end, as lines of a file do, or holds invisible characters.
 
@@ -45,7 +48,7 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     texts = list(sentences)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"sentence {i} is {type(text).__name__}: give a text")
+            raise InputError(f"sentence {i} is {text!r}: {GIVE_TEXT}")
     ended = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
     if ended:
         warn_caller(
@@ -60,17 +63,21 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     return texts
 
 
-def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
+def is_blank(text: str) -> bool:
+    """Returns whether a text is empty or all white space. It is no sentence, so its log-probability is undefined."""
+    return not text.strip()
+
+
+def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
     """Encodes n sentences under a convention, as one int32 array (T,) each. All ids after the first are scored.
 
     Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score: an
     empty sentence under `no-eos`, and an empty sentence or one token under `without-bos`.
 
     Raises:
-        InputError: the convention is unknown, or `sentences` is not a list of texts.
+        InputError: the convention is unknown.
     """
     convention = conventions.get(scoring)
-    sentences = list_texts(sentences)
     before = [tokenizer.bos] if convention.bos else []
     after = [tokenizer.eos] if convention.eos else []
     texts = [" " + sentence for sentence in sentences] if convention.space else sentences

@@ -8,16 +8,16 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
-from esnlm.evaluation.sequences import ScorableRun, encode, sum_log_probs
+from esnlm.evaluation.sequences import GIVE_TEXT, ScorableRun, encode, is_blank, list_texts, sum_log_probs
 from esnlm.io.console import Shown, counted, say
+from esnlm.warning import warn_caller
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 END = "<|endoftext|>"  # marks the end of a sentence in the table
@@ -26,6 +26,15 @@ SPACELESS = re.compile(
     "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
 )
+# Words that no space precedes in English text: closing punctuation, and clitics as treebanks cut them off.
+ATTACHED = re.compile(r"[.,!?;:)\]…”’]|\.\.\.|''|n['’]t|['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
+
+
+class JoinedSentence(NamedTuple):
+    """A sentence as a text, and the spans of its words if it was given as words."""
+
+    text: str
+    words: list[Span] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,6 @@ class Options:
     unit: str = "bits"
     punctuation: str = "attached"
     whitespace: str = "leading"
-    separator: str | None = None
     eos: bool = True
     scoring: str = "paper"
 
@@ -59,25 +67,21 @@ class Options:
 
 def surprisals(
     run: ScorableRun,
-    documents: Sequence[Sequence[str | Sequence[str]]],
+    sentences: Sequence[JoinedSentence],
+    documents: Sequence[Sequence[int]],
     options: Options,
     progress: Shown = False,
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
-    Documents are lists of sentences, each a text or its words. The sentences of a document are read one after another.
-    Sentence numbers count across documents.
+    A document is a list of sentence numbers; its sentences are read one after another. Blank sentences are left out.
     """
     options.check()
-    given = [[_text_and_words(sentence, options.separator) for sentence in its] for its in documents if len(its)]
-    words_of = [sentence for its in documents for sentence in its if not isinstance(sentence, str)]
-    if options.separator is None and (tight := sum(not separator_of(words) for words in words_of)):
-        what = "in a script without spaces: its words" if tight == 1 else "in scripts without spaces: their words"
-        say(f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds spaces")
+    sequences = encode(list_texts(text for text, _ in sentences), run.tokenizer, options.scoring)
+    documents = [[number for number in document if not is_blank(sentences[number].text)] for document in documents]
+    documents = [document for document in documents if document]
     # A stream is the ids of a document: its sentences end to end, each with BOS and, if the convention has it, EOS.
-    encoded = iter(encode([text for document in given for text, _ in document], run.tokenizer, options.scoring))
-    framed = [[next(encoded) for _ in document] for document in given]
-    streams = [np.concatenate(document) for document in framed]
+    streams = [np.concatenate([sequences[number] for number in document]) for document in documents]
     log_probs = _over_windows(streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, progress=progress))
     log_ends = None
     if options.whitespace == "trailing":
@@ -85,10 +89,11 @@ def surprisals(
         log_ends = _over_windows(streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, group=group))
 
     rows: list[dict] = []
-    names, convention, number = options.columns(), conventions.get(options.scoring), 0
-    for stream, (document, sequences) in enumerate(zip(given, framed, strict=True)):
+    names, convention = options.columns(), conventions.get(options.scoring)
+    for stream, document in enumerate(documents):
         first = 0
-        for (text, words), sequence in zip(document, sequences, strict=True):
+        for number in document:
+            (text, words), sequence = sentences[number], sequences[number]
             here = slice(first, first + len(sequence) - 1)  # the predictions of this sentence's tokens after BOS
             first += len(sequence)
             ids = sequence[1 : len(sequence) - convention.eos]
@@ -107,7 +112,6 @@ def surprisals(
             for position, (part, span, value) in enumerate(found):
                 row = (number, position, part, *span, None if value is None else value / UNITS[options.unit])
                 rows.append(dict(zip(names, row, strict=True)))
-            number += 1
     return rows
 
 
@@ -157,16 +161,71 @@ def separator_of(words: Sequence[str]) -> str:
     return "" if lettered and 2 * sum(map(bool, map(SPACELESS.search, lettered))) >= len(lettered) else " "
 
 
-def _text_and_words(sentence: str | Sequence[str], separator: str | None) -> tuple[str, list[Span] | None]:
-    """Returns a sentence as a text, and the spans of its words if it was given as words."""
-    if isinstance(sentence, str):
-        return sentence, None
-    words = [word.strip() for word in sentence]
-    if not all(words):
-        raise InputError(f"the sentence {sentence!r} has an empty word")
-    between = separator_of(words) if separator is None else separator
-    starts = accumulate((len(word) + len(between) for word in words[:-1]), initial=0)
-    return between.join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=True)]
+def join(words: Sequence[str], separators: Sequence[str]) -> JoinedSentence:
+    """Joins words to a text in which each is followed by its separator, except the last one."""
+    text, spans = "", []
+    for word, separator in zip(words, separators, strict=True):
+        spans.append((len(text), len(text) + len(word)))
+        text += word + separator
+    return JoinedSentence(text[: spans[-1][1]] if spans else "", spans)
+
+
+def join_sentences(
+    sentences: Iterable[str | Sequence[str]],
+    separator: str | None = None,
+    spaces: Sequence[Sequence[bool]] | None = None,
+) -> list[JoinedSentence]:
+    """Joins the words of each sentence that is not a text; `Run.surprisal` describes the arguments.
+
+    Warns if a space precedes words that belong to the word before, such as "n't", unless `separator` is given.
+    """
+    if isinstance(sentences, str):
+        raise InputError("sentences is one text: give a list of texts")
+    sentences = list(sentences)
+    if spaces is not None and len(spaces) != len(sentences):
+        raise InputError(f"spaces has {len(spaces)} lists for {counted(len(sentences), 'sentence')}: give one for each")
+    joined: list[JoinedSentence] = []
+    tight = 0  # sentences joined without spaces
+    attached: list[str] = []
+    for i, sentence in enumerate(sentences):
+        if isinstance(sentence, str):
+            joined.append(JoinedSentence(sentence))
+            continue
+        words = _list_words(sentence, i)
+        between = " " if separator is None else separator
+        if separator is None and spaces is None:
+            between = separator_of(words)
+            tight += not between
+        has_space = [True] * len(words) if spaces is None else spaces[i]
+        if len(has_space) != len(words):
+            raise InputError(f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in spaces")
+        separators = [between if follows else "" for follows in has_space]
+        joined.append(join(words, separators))
+        if separator is None:
+            after_space = [j for j in range(1, len(words)) if separators[j - 1]]
+            attached += [f"{words[j]!r} (sentence {i}, word {j})" for j in after_space if ATTACHED.fullmatch(words[j])]
+    if tight:
+        what = "in a script without spaces: its words" if tight == 1 else "in scripts without spaces: their words"
+        say(f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds spaces")
+    if attached:
+        warn_caller(
+            f"{counted(len(attached), 'word')} such as {attached[0]} are scored with a space before them: say where spaces"
+            " stand (spaces, --space-after), give a separator, or join them to the word before"
+        )
+    return joined
+
+
+def _list_words(sentence: Sequence[str], number: int) -> list[str]:
+    """Returns the words of a sentence without white space at their ends. Raises InputError if one is no text or blank."""
+    if not isinstance(sentence, Iterable):
+        raise InputError(f"sentence {number} is {sentence!r}: {GIVE_TEXT}")
+    words = list(sentence)
+    for j, word in enumerate(words):
+        if not isinstance(word, str):
+            raise InputError(f"sentence {number}, word {j} is {word!r}: {GIVE_TEXT}")
+        if is_blank(word):
+            raise InputError(f"sentence {number}, word {j} is blank: leave it out")
+    return [word.strip() for word in words]
 
 
 def _parts(

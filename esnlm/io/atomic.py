@@ -53,7 +53,7 @@ class NewFolder:
 
     Example:
         with NewFolder(target) as new:
-            (new.path / "file").write_text("content")
+            (new.path / "file").write_text("content", "utf-8")
             new.commit()
     """
 

@@ -3,7 +3,9 @@
 On a terminal, the progress line is overwritten; other lines replace it. Log files and pipes only get whole lines.
 """
 
+import codecs
 import contextlib
+import io
 import os
 import shutil
 import sys
@@ -19,6 +21,7 @@ from esnlm.distributed import group
 LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = 15.0, 0.2  # between lines of progress: in a log, on a terminal
 SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
 CLEAR = "\r\033[K"  # erases the current line of a terminal
+ESCAPE = "esnlm.escape"  # name of the error handler for characters that standard output cannot encode
 
 
 class Level(IntEnum):
@@ -170,6 +173,31 @@ def stage(what: str) -> Iterator[None]:
     say(what)
     with working(what):
         yield
+
+
+def escape_unencodable() -> None:
+    """Makes standard output print characters that its encoding lacks as escapes, such as \\u4e2d, with one warning.
+
+    Standard error does so by itself.
+    """
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper) or stream.errors not in ("strict", "surrogateescape"):
+        return  # a notebook's stream takes any text; other handlers are the user's choice
+    has_warned = False
+
+    def escape(error: UnicodeError) -> tuple[str | bytes, int]:
+        nonlocal has_warned
+        if not has_warned and isinstance(error, UnicodeEncodeError):
+            has_warned = True
+            lacked = ascii(error.object[error.start])
+            warn(
+                f"standard output is in {error.encoding}, which lacks {lacked}: such characters are printed as escapes"
+                " (PYTHONIOENCODING=utf-8 prints them)"
+            )
+        return codecs.backslashreplace_errors(error)
+
+    codecs.register_error(ESCAPE, escape)
+    stream.reconfigure(errors=ESCAPE)
 
 
 def is_terminal(stream: Any) -> bool:

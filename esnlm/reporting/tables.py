@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Table: TypeAlias = tuple[list[str], list[list[str]]]  # header and rows
 
@@ -19,8 +19,14 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], alig
     return [f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:])]
 
 
-def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]], separator: str = ",") -> str:
-    """Formats a table as CSV or TSV. Numbers keep all digits, and None becomes an empty cell."""
+def csv_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], separator: str = ",", quotes: bool = True
+) -> str:
+    """Formats a table as CSV or TSV. Numbers keep all digits, and None becomes an empty cell.
+
+    Without `quotes`, cells are written as they are; none may contain the separator or a line end.
+    """
     text = io.StringIO(newline="")
-    csv.writer(text, delimiter=separator, lineterminator="\n").writerows([header, *rows])
+    style: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE, "quotechar": None}
+    csv.writer(text, delimiter=separator, lineterminator="\n", **style).writerows([header, *rows])
     return text.getvalue()

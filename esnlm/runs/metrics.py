@@ -22,9 +22,9 @@ class Metrics:
         self._file = file
         if file is None:
             return
-        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        lines = file.read_text("utf-8", errors="replace").splitlines() if file.exists() else []
         write_file(file, "".join(f"{line}\n" for line in lines if _order(line) <= (resume_step, False)))
-        self._handle = open(file, "a")  # noqa: SIM115 (`__exit__` closes it)
+        self._handle = open(file, "a", encoding="utf-8")  # noqa: SIM115 (`__exit__` closes it)
 
     def __enter__(self) -> "Metrics":
         return self

@@ -91,7 +91,7 @@ class Pool:
     def reason(self, name: str) -> str:
         """Returns the reason why a run failed: the last error in its log, or its status."""
         log = self._logs / f"{name}.log"
-        errors = [line for line in log.read_text(errors="replace").split("\n") if line.startswith("error: ")]
+        errors = [line for line in log.read_text("utf-8", errors="replace").split("\n") if line.startswith("error: ")]
         return errors[-1] if self.failed[name] == 2 and errors else f"ended with status {self.failed[name]} ({log})"
 
     def _stop(self, number: int, frame: Any) -> None:

@@ -135,7 +135,7 @@ class _Search:
         self.write()
         status = self.pool.work(find_slots(jobs), [self.try_out] * left)
         if status == 0:
-            print((self.out / "table.md").read_text(), end="")
+            print((self.out / "table.md").read_text("utf-8"), end="")
         return status
 
     def next_trial(self) -> "Trial":
@@ -174,7 +174,7 @@ class _Search:
             """Reports the run's new measurements to Optuna, and asks its pruner."""
             if self.study.pruner == "none" or not metrics.exists():
                 return False
-            lines = [json.loads(line) for line in metrics.read_text(errors="replace").split("\n")[:-1]]
+            lines = [json.loads(line) for line in metrics.read_text("utf-8", errors="replace").split("\n")[:-1]]
             name = self.study.prune_by
             found = {int(line["step"]): float(line[name]) for line in lines if name in line}
             new = sorted(found.keys() - known)

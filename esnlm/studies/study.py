@@ -97,7 +97,7 @@ def run_study(
     pool = Pool(out / "logs", len(ours) - len(left), len(ours))
     status = pool.work(find_slots(jobs), [functools.partial(train, run) for run in left])
     if status == 0:
-        print((out / "table.md").read_text(), end="")
+        print((out / "table.md").read_text("utf-8"), end="")
     return status
 
 

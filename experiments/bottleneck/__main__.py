@@ -60,7 +60,7 @@ def run(tree: dict[str, Any], out: Path, source: str, command: str = "") -> None
     else:
         one_step.measure_missing(study, record, source)
         record.finish(*report.report_one_step(study, record))
-    print(record.file.with_suffix(".md").read_text(), end="")
+    print(record.file.with_suffix(".md").read_text("utf-8"), end="")
 
 
 if __name__ == "__main__":

@@ -57,14 +57,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there, too")
     options = parser.parse_args()
     try:
-        asked = yaml.safe_load(options.claims.read_text())
+        asked = yaml.safe_load(options.claims.read_text("utf-8"))
         studies = read_studies(options.folder, asked["claims"])
         page = render(asked["claims"], studies, f"{parser.prog} {shlex.join(sys.argv[1:])}", asked.get("answer", ""))
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise error if isinstance(error, InputError) else InputError(f"{options.claims}: {error!r}") from None
     print(page, end="")
     if options.out is not None:
-        options.out.write_text(page)
+        options.out.write_text(page, "utf-8")
 
 
 def read_studies(folder: Path, claims: Sequence[Any]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ import pytest
 
 from esnlm import commands, loaded_run
 from esnlm.commands import score_table
+from esnlm.evaluation.surprisal import join
 from tests.evaluation import small_run
 
 
 @pytest.fixture(scope="module")
 def small():
-    return small_run.small_run()
+    return small_run.small_run(data=small_run.OF_DOCUMENTS)
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +144,48 @@ def test_chinese_words_and_an_empty_separator(here, capsys, small):
     assert "Punkt finds no end of a sentence in a script without spaces: give --sentence" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "after", [["_", "SpaceAfter=No|Gloss=x", "No", "False", "0"], ["Yes", "no", "false", "0.0", ""]]
+)
+@pytest.mark.parametrize("sentence", [["--sentence", "item"], []])
+def test_a_column_says_where_no_space_follows(here, capsys, small, monkeypatch, after, sentence):
+    words = ["The", "cat", "'s", "run", "."]
+    rows = [f"1\t{word}\t{cell}\n" for word, cell in zip(words, after, strict=True)]
+    (here / "words.tsv").write_text("item\tword\tmisc\n" + "".join(rows))
+    monkeypatch.setattr(score_table, "load_punkt", lambda language: language)
+    monkeypatch.setattr(
+        score_table, "punkt_splitter", lambda language: {"The cat'srun.": ["The cat'srun."]}.__getitem__
+    )
+    table = ["--input", "words.tsv", "--word", "word", *sentence, "--unit", "nats"]
+    found = [float(row["surprisal_nats"]) for row in score(capsys, *table, "--space-after", "misc")]
+    expected = small.surprisal(["The cat'srun."], by="token", unit="nats", eos=False)
+    assert sum(found) == pytest.approx(sum(row["surprisal_nats"] for row in expected), abs=3e-6)
+    assert call(*table, "--space-after", "word") == 2
+    assert "words.tsv: no cell of column 'word' says that no space follows its word" in capsys.readouterr().err
+
+
+def test_rows_of_words_that_take_no_space_are_warned_of(here, capsys):
+    (here / "words.tsv").write_text("item\tword\n1\tThe\n1\tcat\n1\trun\n1\t.\n")
+    with pytest.warns(UserWarning, match=r"^1 word such as '\.' \(sentence 0, word 3\) .* --space-after"):
+        call("--input", "words.tsv", "--word", "word", "--sentence", "item")
+
+
+def test_what_no_quotes_writes_no_quotes_reads(here, capsys, small):
+    table = 'item\tword\tnote\n1\tThe\ta "b", c\n1\t"cats"\t"\n1\tthat"\t""\n'
+    (here / "words.tsv").write_text(table)
+    columns = ["--word", "word", "--sentence", "item", "--no-quotes"]
+    assert call("--input", "words.tsv", *columns, "--unit", "nats", "--out", "nats.tsv") == 0
+    header, *rows = [line.rpartition("\t")[::2] for line in (here / "nats.tsv").read_text().splitlines()]
+    assert [header[0], *(cells for cells, _ in rows)] == table.splitlines()
+    nats = [float(value) for _, value in rows]
+    assert sum(nats) == pytest.approx(-small.log_probs(['The "cats" that"'], "no-eos")[0], abs=3e-6)
+    assert call("--input", "nats.tsv", *columns, "--out", "bits.tsv") == 0
+    bits = [float(line.split("\t")[-1]) for line in (here / "bits.tsv").read_text().splitlines()[1:]]
+    assert bits == pytest.approx([value / math.log(2) for value in nats], abs=2e-6)
+    assert call("--input", "words.tsv", *columns, "--out", "words.csv") == 2
+    assert "words.tsv: 'a \"b\", c' has the separator of csv" in capsys.readouterr().err
+
+
 def test_reader_and_item_together_name_a_document(here, capsys, small):
     """Neither column alone tells the second document from both of its neighbours."""
     (here / "text.tsv").write_text("reader\titem\ttext\na\t1\tThe cats\na\t2\tThe cat\nb\t2\tthat run\n")
@@ -169,7 +212,8 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
     ],
 )
 def test_a_word_is_in_the_sentence_of_its_first_character(words, sentences, numbers):
-    assert score_table.sentence_numbers(words, lambda text: sentences) == numbers
+    joined = join(words, [" "] * len(words))
+    assert score_table.sentence_numbers(joined, lambda text: sentences) == numbers
 
 
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):

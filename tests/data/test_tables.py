@@ -1,5 +1,6 @@
 """Tables as people save them, and what is no table."""
 
+import csv
 import gzip
 
 import pytest
@@ -44,6 +45,38 @@ def test_a_row_of_another_length_names_the_separator_and_the_option_of_the_comma
         read_table(path)
     with pytest.raises(InputError, match="double them, or give --no-quotes$"):
         read_table(path, quotes_option="--no-quotes")
+
+
+REAL = [("The", "The"), ('"yes"', "yes"), ('"no, no"', "no, no"), ('"say ""so"""', 'say "so"'), ('"well"', "well")]
+
+
+@pytest.mark.parametrize(
+    "header, cells, warned",
+    [
+        ("text", REAL, True),
+        ('"text"', [*REAL, ("NA", "NA")], False),  # R quotes names and texts, but not NA
+        ("text", [*REAL[1:], ("", "")], False),  # all cells with text are quoted
+        ("text", [REAL[0], *REAL[2:4]], False),  # Excel quotes a comma also in TSV
+    ],
+)
+def test_quotation_marks_that_a_cell_did_not_need_are_warned_of(tmp_path, capsys, header, cells, warned):
+    lines = [f"item\t{header}", *(f"{i}\t{raw}" for i, (raw, _) in enumerate(cells))]
+    file = save(tmp_path, "\n".join(lines) + "\n")
+    assert read_table(file).texts("text") == [cell for _, cell in cells]
+    (*_, err) = capsys.readouterr()
+    assert err.startswith(f"warning: {file}:3: quotation marks around 'yes', one of 2 cells") == warned
+    assert bool(err) == warned
+    assert read_table(file, quotes=False).column("item") == list(map(str, range(len(cells))))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+def test_tables_of_programs_are_read_without_a_warning(tmp_path, capsys, quoting):
+    with open(tmp_path / "items.csv", "w", encoding="utf-8", newline="") as file:
+        rows = [[i, text] for i, (_, text) in enumerate(REAL)]
+        csv.writer(file, quoting=quoting).writerows([["item", "text"], *rows])
+    assert read_table(tmp_path / "items.csv").texts("text") == [text for _, text in REAL]
+    assert capsys.readouterr().err == ""
 
 
 def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.evaluation.sequences import describe_unscored, encode, sum_log_probs
+from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
 
 BOS, EOS = 1, 2
 characters = SimpleNamespace(bos=BOS, eos=EOS, encode_batch=lambda texts: [[ord(c) for c in text] for text in texts])
@@ -40,20 +40,20 @@ def test_sentences_of_one_token_are_not_scored_without_bos():
 def test_lines_with_their_ends_are_warned_of():
     """As `readlines` gives them: the line end would be a token of each sentence."""
     with pytest.warns(UserWarning, match="line end"):
-        encode(["a", "b\n"], characters, "paper")
-    encode(["a\nb"], characters, "paper")
+        list_texts(["a", "b\n"])
+    assert list_texts(["a\nb"]) == ["a\nb"]
 
 
-@pytest.mark.parametrize("character", "\ufeff\u200b\u200e\u00ad\ufffd")
+@pytest.mark.parametrize("character", "\ufeff\u200b\u200e\u00ad\ufffd\0\x92\ud83d")
 def test_characters_that_nobody_sees_are_warned_of(character):
     with pytest.warns(UserWarning, match=rf"^1 sentences, first 1, hold .* U\+{ord(character):04X} \("):
-        encode(["a", f"{character}b"], characters, "paper")
+        list_texts(["a\t\x0c", f"{character}b"])
 
 
 @pytest.mark.parametrize("given", ["The cats sleep.", ["The cats sleep.", None], [[1, 2]]])
 def test_what_is_no_list_of_texts_is_refused(given):
     with pytest.raises(InputError, match="^sentence"):
-        encode(given, characters, "paper")
+        list_texts(given)
 
 
 def test_sentences_with_nothing_to_score_have_log_probability_zero():

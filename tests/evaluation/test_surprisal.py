@@ -8,18 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from esnlm.data.sources.imported import ImportedData
+from esnlm.errors import InputError
 from esnlm.evaluation.surprisal import separator_of, word_ends
 from tests.evaluation import small_run
 from tests.evaluation.small_run import TOKENIZER, TOLERANCE, log_distributions, log_probs
 
 TEXT = "The  cats sleep."  # The, a space, " cats", " sleep", "."
 EOS = TOKENIZER.eos
-SENTENCES = [TEXT, "", "The cat", " that run ", "Zoë 😀.", "  "]
+SENTENCES = [TEXT, "The cat", " that run ", "Zoë 😀."]
 
 
 @pytest.fixture(scope="module")
 def run():
     return small_run.small_run()
+
+
+@pytest.fixture(scope="module")
+def document_run():
+    """The same model, as if trained on whole documents."""
+    return small_run.small_run(data=small_run.OF_DOCUMENTS)
 
 
 def framed(text):
@@ -126,7 +134,8 @@ def test_rows_sum_to_the_log_probability_of_the_sentence(run, options, scoring):
     np.testing.assert_allclose(sums(rows, len(SENTENCES)), expected, rtol=1e-12)
 
 
-def test_a_document_is_read_on_with_its_state(run):
+def test_a_document_is_read_on_with_its_state(document_run):
+    run = document_run
     sentences = ["The cats", "The cat", "that run"]
     one = run.surprisal(sentences, unit="nats", by="token", context="document")
     stream = [i for sentence in sentences for i in framed(sentence)]
@@ -143,7 +152,7 @@ def test_a_document_is_read_on_with_its_state(run):
 
 @pytest.mark.parametrize("longest", [10, pytest.param(9, marks=pytest.mark.nightly)], ids=["even", "odd"])
 def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest):
-    run = small_run.small_run(dataclasses.replace(small_run.GPT2, positions=longest))
+    run = small_run.small_run(dataclasses.replace(small_run.GPT2, positions=longest), data=ImportedData())
     sentences = ["The cats sleep.", "The cat sleep.", "cats that run", "cats that sleep."]
     found = run.surprisal(sentences, unit="nats", by="token", context="document")
     stream = np.array([i for sentence in sentences for i in framed(sentence)], np.int32)
@@ -174,7 +183,67 @@ def test_any_text_has_whole_rows(run, sentences):
             for row in rows
             if row["start"] < row["end"]
         )
-        np.testing.assert_allclose(sums(rows, len(sentences)), -run.log_probs(sentences), rtol=1e-12)
+        expected = np.where([bool(text.strip()) for text in sentences], -run.log_probs(sentences), 0.0)
+        np.testing.assert_allclose(sums(rows, len(sentences)), expected, rtol=1e-12)
+
+
+def test_a_blank_text_is_no_sentence(document_run):
+    """It has no log-probability and no rows, given as a text or as no words, and leaves the state as it is."""
+    run = document_run
+    texts = ["The cats", "", "that run", " \u3000\t"]
+    np.testing.assert_array_equal(np.isnan(run.log_probs(texts)), [False, True, False, True])
+    assert run.log_probs(texts)[[0, 2]].tolist() == run.log_probs(texts[::2]).tolist()
+    assert run.likelihood(texts) == run.likelihood(texts[::2])
+    for options in ({}, {"eos": False}, {"by": "token"}, {"context": "document"}):
+        expected = [row | {"sentence": 2 * row["sentence"]} for row in run.surprisal(texts[::2], **options)]
+        assert run.surprisal(texts, **options) == expected
+    given = [["The", "cats"], [], ["that", "run"]]
+    assert run.surprisal(given) == run.surprisal(["The cats", "", "that run"])
+
+
+@pytest.mark.parametrize(
+    "sentences, line",
+    [
+        ([["The"], ["The", math.nan]], "sentence 1, word 1 is nan: give a text .*keep_default_na=False"),
+        ([["The", None]], "sentence 0, word 1 is None: "),
+        ([["The", " "]], "sentence 0, word 1 is blank: leave it out"),
+        (["The", math.nan], "sentence 1 is nan: give a text"),
+    ],
+)
+def test_words_that_are_no_text_are_named(run, sentences, line):
+    with pytest.raises(InputError, match=f"^{line}"):
+        run.surprisal(sentences)
+
+
+def test_spaces_say_where_words_are_joined(run):
+    words = [["The", "cat", "'s", "run", "."], ["The", "cats", ",", "that", "run"]]
+    spaces = [[True, False, True, False, True], [True, False, True, True, False]]
+    rows = run.surprisal(words, unit="nats", spaces=spaces)
+    np.testing.assert_allclose(sums(rows, 2), -run.log_probs(["The cat's run.", "The cats, that run"]), rtol=1e-12)
+    assert [row["word"] for row in rows if row["sentence"] == 1] == [*words[1], "<|endoftext|>"]
+    assert [(row["start"], row["end"]) for row in rows[:5]] == [(0, 3), (4, 7), (7, 9), (10, 13), (13, 14)]
+    assert run.surprisal(words, unit="nats", separator=" ", spaces=spaces) == rows
+    with pytest.raises(InputError, match="^sentence 1 has 5 words, but 4 values in spaces"):
+        run.surprisal(words, spaces=[spaces[0], spaces[1][:4]])
+
+
+def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
+    words = [[".", "The", "cat", "n't", "run", "."], ["The", "cats"]]
+    with pytest.warns(
+        UserWarning, match=r"^2 words such as \"n't\" \(sentence 0, word 3\) are scored with a space before"
+    ):
+        rows = run.surprisal(words, unit="nats")
+    assert run.surprisal(words, unit="nats", separator=" ") == rows
+    with pytest.warns(
+        UserWarning, match="^1 word such as '.' "
+    ):  # a treebank may know no space between "cat" and "n't"
+        run.surprisal(words, spaces=[[True, True, False, True, True, False], [True, True]])
+
+
+def test_a_context_that_the_model_was_not_trained_on_is_warned_of(run, document_run):
+    with pytest.warns(UserWarning, match="^context is document, but this model was trained on single sentences"):
+        rows = run.surprisal(["The cats", "that run"], context="document")
+    assert rows == document_run.surprisal(["The cats", "that run"], context="document")
 
 
 def test_a_surprisal_that_is_no_number_is_warned_of(run):

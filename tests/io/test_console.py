@@ -1,9 +1,13 @@
 """Lines on standard error: how much is said, and what a log file gets of it."""
 
+import io
+import sys
+
 import pytest
 
 from esnlm.io import console
-from esnlm.io.console import Level, Progress, detail, say, speaking, stage, tell, warn
+from esnlm.io.console import Level, Progress, detail, escape_unencodable, say, speaking, stage, tell, warn
+from esnlm.io.screen import Screen
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,23 @@ def test_the_speed_of_the_whole_work_leaves_out_what_was_done_aside(monkeypatch,
     clock[0] = 50
     progress.show(100, "done", final=True)
     assert capfd.readouterr().err == "done  5 tokens/s  0:00 left\n"
+
+
+@pytest.mark.parametrize(
+    "encoding, printed, lacked",
+    [
+        ("ascii", rb"schl\xe4ft \u4e2d \udcff", r"'\xe4'"),
+        ("latin-1", b"schl\xe4ft \\u4e2d \\udcff", r"'\u4e2d'"),
+        ("utf-8", "schläft 中 ".encode() + rb"\udcff", r"'\udcff'"),  # \udcff: a byte of a file name that is not UTF-8
+    ],
+)
+def test_standard_output_escapes_what_its_encoding_lacks(encoding, printed, lacked, monkeypatch, capfd):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding))
+    escape_unencodable()
+    print("schläft 中 \udcff")
+    Screen().line("schläft 中 \udcff")
+    sys.stdout.flush()
+    assert raw.getvalue() == 2 * (printed + b"\n")
+    (warning,) = capfd.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: standard output is in {encoding}") and lacked in warning

@@ -31,7 +31,7 @@ class MlflowTracker:
         self._under_way: list[Any] = []  # pending requests, for which training does not wait
         self._status = "KILLED"  # until the run finishes
         if directory.mlflow_id.exists():
-            self._run_id = json.loads(directory.mlflow_id.read_text())["id"]
+            self._run_id = json.loads(directory.mlflow_id.read_text("utf-8"))["id"]
             self._client.update_run(self._run_id, status="RUNNING")
         else:
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")

@@ -34,7 +34,7 @@ class TensorBoardTracker:
         self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
         # The new file begins with the lines kept in metrics.jsonl and replaces earlier files: no point appears twice,
         # and a resumed run can add this tracker.
-        for line in directory.metrics.read_text().splitlines():
+        for line in directory.metrics.read_text("utf-8").splitlines():
             values = json.loads(line)
             self.log(values.pop("step"), values)
         for old in before:

@@ -73,7 +73,7 @@ class WandbTracker:
 def _run_id(directory: RunDirectory) -> str:
     """Returns the run's id in W&B, and stores it in the run directory."""
     if directory.wandb_id.exists():
-        return json.loads(directory.wandb_id.read_text())["id"]
+        return json.loads(directory.wandb_id.read_text("utf-8"))["id"]
     run_id = os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
     write_json(directory.wandb_id, {"id": run_id})
     return run_id
