@@ -23,7 +23,7 @@ from esnlm.api.reservoir import Reservoir, input_scales
 from esnlm.errors import InputError
 from esnlm.regression.base import BLOCK
 from esnlm.regression.ridge import Ridge
-from esnlm.regression.solvers import RidgeSums, folds
+from esnlm.regression.solvers import RidgeSums
 from esnlm.warning import warn_caller
 
 try:
@@ -41,8 +41,8 @@ class _ReservoirEstimator(BaseEstimator):
 
     _default = "steps"  # default of `predicts`
     _sums: RidgeSums
-    _end: Any  # with carry_state: the final state of the last sequence
-    _rng: np.random.Generator
+    _end: Any  # with carry_state: the final state of the last series
+    _steps: int  # of the series that the next fit continues
     _fit_checksum: int | None = None  # with carry_state: of the inputs of `fit`
     partial_fit: Callable[..., Self]
 
@@ -87,7 +87,10 @@ class _ReservoirEstimator(BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Fits the estimator and returns it. Raises ValueError if X or y has a wrong shape or nonfinite numbers."""
         self.__dict__.pop("_sums", None)
-        return self.partial_fit(X, y)
+        self.partial_fit(X, y)
+        if not hasattr(self, "coef_"):
+            self._check_washout([self._steps])
+        return self
 
     def states(self, X: Any) -> Any:
         """Returns the states x after each step, (n, N) float64, or a list of these for several sequences."""
@@ -101,23 +104,25 @@ class _ReservoirEstimator(BaseEstimator):
         if self._of_steps:
             for u, target in zip(sequences, targets, strict=True):
                 check_consistent_length(u, target)
-            if not (again and self.carry_state):
-                self._check_washout(sequences)
+            steps = [len(u) for u in sequences]
+            steps[0] += self._steps if again else 0
+            self._check_washout(steps[:-1] if self.carry_state else steps)  # a later call may continue the last one
         if not again:
             self._draw(sequences[0].shape[1], targets[0].shape[1])
-        washout = self.washout if self._end is None else 0
-        lengths = [len(u) if self._of_steps else 1 for u in sequences]
-        fold = np.split(folds(lengths, self._rng), np.cumsum(lengths)[:-1])
         y = targets if self._of_steps else [each[None] for each in targets[0]]
-        for i, first, h, end in self._pieces(sequences, self._end):
-            skipped = max(0, washout - first)
-            if skipped < len(h):
-                rows = slice(first + skipped, first + len(h))
-                self._sums.add(h[skipped:], y[i][rows], fold[i][rows])
+        # With carry_state, the first sequence continues the last series.
+        earlier_steps = [self._steps] + [0] * (len(sequences) - 1)
+        starts = [self._end] + [None] * (len(sequences) - 1)
+        for i, first, h, end in self._pieces(sequences, starts):
+            begin = max(first, self.washout - earlier_steps[i])
+            rows = slice(begin, first + len(h))
+            if begin < rows.stop:
+                self._sums.add(h[begin - first :], y[i][rows], begins=earlier_steps[i] + begin == self.washout)
             if self.carry_state:
-                self._end = end
-        self.ridge_ = self._sums.choose(Ridge.regularizations) if self.ridge is None else self.ridge
-        self.coef_, self.intercept_ = self._sums.solve(self.ridge_)
+                self._end, self._steps = end, earlier_steps[i] + rows.stop
+        if self._sums.parts:
+            self.ridge_ = self._sums.choose(Ridge.regularizations) if self.ridge is None else self.ridge
+            self.coef_, self.intercept_ = self._sums.solve(self.ridge_)
 
     def _draw(self, inputs: int, outputs: int) -> None:
         """Checks the settings, draws the reservoir, and begins the sums."""
@@ -145,27 +150,30 @@ class _ReservoirEstimator(BaseEstimator):
             seed=seed,
             **density,
         )
-        self._end, self._sums, self._rng = None, RidgeSums(outputs), np.random.default_rng(seed)
+        self.__dict__.pop("coef_", None)  # from an earlier fit
+        self._end, self._steps = None, 0
+        from_rest = self._of_steps and self.washout == 0
+        self._sums = RidgeSums(outputs, np.random.default_rng(seed), from_rest)
 
     def _outputs(self, X: Any) -> Any:
         """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole sequences."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         sequences, several, _ = self._read(X)
         found: list[list[np.ndarray]] = [[] for _ in sequences]
-        for i, _, h, _ in self._pieces(sequences, self._end):
+        for i, _, h, _ in self._pieces(sequences, [self._end] * len(sequences)):
             found[i].append(h @ self.coef_.T + self.intercept_)
         parts = [np.concatenate(each) for each in found]
         if not self._of_steps:
             return np.concatenate(parts)
         return parts if several else parts[0]
 
-    def _pieces(self, sequences: list[np.ndarray], start: Any) -> Iterator[tuple[int, int, np.ndarray, Any]]:
+    def _pieces(self, sequences: list[np.ndarray], starts: list) -> Iterator[tuple[int, int, np.ndarray, Any]]:
         """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and the final state."""
         # Short sequences are read side by side, without a final state, unless they carry a state.
         most = max(1, BLOCK // 2 // self.state_size)  # time steps
         alone = self._of_steps and (self.carry_state or max(map(len, sequences)) > most)
         for i, u in enumerate(sequences if alone else []):
-            state = start
+            state = starts[i]
             for first in range(0, len(u), most):
                 x, state = self.reservoir_.run(_with_bias(u[first : first + most]), state)
                 yield i, first, np.hstack([u[first : first + most], x]), state
@@ -182,7 +190,7 @@ class _ReservoirEstimator(BaseEstimator):
         several = isinstance(predictions, list)
         washout = 0 if self.carry_state else self.washout
         if washout:
-            self._check_washout(predictions if several else [predictions])
+            self._check_washout([len(steps) for steps in (predictions if several else [predictions])])
 
         def cut(values: Any) -> np.ndarray:
             sequences = _by_row(values) if several else [values]
@@ -190,13 +198,13 @@ class _ReservoirEstimator(BaseEstimator):
 
         return cut(y), cut(predictions), None if sample_weight is None else cut(sample_weight)
 
-    def _check_washout(self, sequences: list[np.ndarray]) -> None:
+    def _check_washout(self, steps: list[int]) -> None:
         """Raises InputError if the washout leaves no step of a sequence."""
-        for i, sequence in enumerate(sequences):
-            if self.washout >= len(sequence):
-                name = f"sequence {i}" if len(sequences) > 1 else "the sequence"
+        for i, length in enumerate(steps):
+            if self.washout >= length:
+                name = f"sequence {i}" if len(steps) > 1 else "the sequence"
                 advice = "lower washout or leave the sequence out"
-                raise InputError(f"washout is {self.washout}, but {name} has only {len(sequence)} steps: {advice}")
+                raise InputError(f"washout is {self.washout}, but {name} has only {length} steps: {advice}")
 
     def _read(self, X: Any, reset: bool = False, y: Any = None, **checks: Any) -> tuple[list[np.ndarray], bool, Any]:
         """Returns the sequences (T, D) of X, whether X has several, and y, which only predictions do not have.
@@ -259,9 +267,13 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         input_scale: standard deviation of W_in, one number or one for each input, (D,). Scale the inputs to a size near
             1 first (StandardScaler).
         bias_scale: standard deviation of the weights of a constant input 1.
-        ridge: penalty, relative to the mean eigenvalue of the covariance of the readout's inputs; None: the best of
-            1e-9, 1e-8, .., 1 by 4-fold cross-validation over whole sequences, or over the quarters of a single one.
-            Sums are kept in float64 and lose a penalty below 1e-14 times the number of inputs, which is raised to it.
+        ridge: penalty, relative to the mean variance of the readout's inputs; None: the best of 1e-9, 1e-8, .., 1 by
+            4-fold cross-validation on all data so far, chosen anew by each `partial_fit`. The folds are whole
+            sequences, of which each four consecutive ones are assigned to four folds at random, or quarters of a single
+            sequence. With washout=0, the first quarter of a single sequence is neither held out nor counted in the
+            variance, because its states still depend on the state 0. Equal errors give the largest penalty, and so
+            does a single target. Penalties below 1e-14 times the number of inputs are lost in rounding: they are not
+            tried, and a given one is raised. If all inputs of the readout are equal, it predicts the mean target.
         washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`;
             sequences must be longer. `predict` returns all steps.
         predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence of n time steps.
@@ -271,6 +283,8 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         carry_state: for "steps", whether predictions continue from the final state of the last sequence in the fit, as
             when a series is cut into a training and a test part right after it; otherwise each sequence begins with the
             state 0. Only `fit` and `partial_fit` move this state: after `predict(a)`, `predict(b)` starts from it, too.
+            In `partial_fit`, the first sequence of a call continues the last one of the call before, also its washout;
+            further sequences of the call begin with the state 0.
         random_state: seed of the reservoir; an int gives the same reservoir each time.
 
     Attributes:
@@ -284,7 +298,11 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
     """
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Adds further sequences to the fit, as if `fit` had got all; with carry_state they continue the last one."""
+        """Adds further sequences to the fit. Equal to `fit` on all data so far, up to rounding, however they are cut.
+
+        In another order, sequences share other folds, which may change a penalty that is chosen. With carry_state, the
+        parts of a series may be as short as one step; `predict` works once the series is longer than the washout.
+        """
         again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y, multi_output=True, y_numeric=True)
         parts = y if several and self._of_steps else [y]
@@ -331,7 +349,10 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
     _default = "sequences"
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Adds further sequences to the fit. The first call must have all classes in y or in `classes`."""
+        """Adds further sequences to the fit, as `ReservoirRegressor.partial_fit` does.
+
+        The first call must have all classes in y or in `classes`.
+        """
         again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y)
         parts = [column_or_1d(each) for each in (y if several and self._of_steps else [y])]
@@ -344,22 +365,26 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
             raise InputError(f"y has the class {labels[unknown][0]}: give all classes to the first call of partial_fit")
         ends = np.cumsum([len(each) for each in parts])
         self._fit(sequences, np.split(np.eye(len(self.classes_))[numbers], ends[:-1]), again)
-        self._tell_apart()
+        if self._sums.parts:
+            self._fit_discriminant()
         return self
 
-    def _tell_apart(self) -> None:
+    def _fit_discriminant(self) -> None:
         """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term."""
         # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds. One row's
         # worth of the covariance of all s is added, so that classes that are never confused get finite scores.
-        m, k = self._sums.held_out_moments(self.ridge_), len(self.classes_)
-        n, own, total = m[0, 0], m[0, 1 + k :, None], m[0, 1 : 1 + k] / m[0, 0]
-        spread, sums = m[1 : 1 + k, 1 : 1 + k], m[1 + k :, 1 : 1 + k]  # sums of s s^T, and of s per class
-        means = (sums + total) / (own + 1)
-        within = spread - sums.T @ means - means.T @ sums + (own * means).T @ means
-        within += spread / n - np.outer(total, total)
-        a = means @ np.linalg.pinv(within / n, rcond=1e-9, hermitian=True)
-        constant = np.log((own[:, 0] + 1) / (n + k)) - np.sum(a * means, axis=1) / 2
-        self.coef_, self.intercept_ = a @ self.coef_, a @ self.intercept_ + constant
+        held_out = self._sums.held_out_moments(self.ridge_)
+        classes = len(self.classes_)
+        mean_score, share = np.split(held_out.mean, 2)
+        scatter, sums = held_out.scatter[:classes, :classes], held_out.scatter[classes:, :classes]
+        rows = share * held_out.count  # of each class
+        offsets = sums / (rows + 1)[:, None]  # of the mean score of each class from the mean of all
+        within = scatter - sums.T @ offsets - offsets.T @ sums + (rows * offsets.T) @ offsets
+        covariance = (within + scatter / held_out.count) / held_out.count
+        slopes = offsets @ np.linalg.pinv(covariance, rcond=1e-9, hermitian=True)
+        prior = np.log((rows + 1) / (held_out.count + classes))
+        constant = prior - np.sum(slopes * offsets, axis=1) / 2 - slopes @ mean_score
+        self.coef_, self.intercept_ = slopes @ self.coef_, slopes @ self.intercept_ + constant
 
     def decision_function(self, X: Any) -> Any:
         """Returns log p up to a common term, (n, classes) float64, for two classes the difference, (n,); or a list."""

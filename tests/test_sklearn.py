@@ -8,9 +8,12 @@ from tests import oracle
 
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from esnlm.errors import InputError
 from esnlm.sklearn import ReservoirClassifier, ReservoirRegressor
 
 ORDER = "the rows are time steps of one sequence: a prediction depends on the steps before it"
@@ -140,21 +143,188 @@ def test_the_penalty_is_chosen_on_sequences_that_the_fit_has_not_seen():
     assert ReservoirRegressor(50, random_state=0).fit(U, Y).ridge_ < 1e-4
 
 
-@pytest.mark.parametrize("carry_state", [False, True])
-def test_parts_of_a_fit_are_the_whole(carry_state, monkeypatch):
-    """Of several sequences, or of one that is cut; and in pieces of some steps of it."""
-    network = ReservoirRegressor(30, ridge=1e-6, washout=20, carry_state=carry_state, random_state=0)
-    cut, targets = [U[:500], U[500:]], [Y[:500], Y[500:]]
-    whole = clone(network).fit(U, Y) if carry_state else clone(network).fit(np.array(cut, object), targets)
+NOISY = np.random.default_rng(5).normal(size=(60, 12, 2))
+CLASSES = np.array(["falling", "level", "rising"])
+
+
+def fit_in_calls(network, X, y, size):
+    """Fits by partial_fit to `size` items of X and y a call."""
+    options = {"classes": CLASSES} if isinstance(network, ReservoirClassifier) else {}
+    for start in range(0, len(X), size):
+        network.partial_fit(X[start : start + size], y[start : start + size], **options)
+    return network
+
+
+@pytest.mark.parametrize("size", [1, 2, 37])
+@pytest.mark.parametrize("kind", [ReservoirRegressor, ReservoirClassifier])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"predicts": "sequences"},
+        {"predicts": "steps"},
+        {"predicts": "steps", "washout": 4},
+        {"predicts": "steps", "carry_state": True},
+        {"predicts": "steps", "carry_state": True, "washout": 50},
+    ],
+    ids=str,
+)
+def test_partial_fit_is_fit_however_the_data_are_cut(kind, settings, size):
+    """Penalty, folds, washout and calibration, for sequences, and for one series that calls continue step by step."""
+    series = settings.get("carry_state", False)
+    X = NOISY.reshape(-1, 2)[:150] if series else NOISY
+    y = X[..., 0] + np.random.default_rng(6).normal(size=X.shape[:-1])
+    if settings["predicts"] == "sequences":
+        y = y.mean(axis=1)
+    if kind is ReservoirClassifier:
+        y = CLASSES[np.digitize(y, np.quantile(y, [0.3, 0.7]))]
+    network = kind(20, random_state=0, **settings)
+    expected, fitted = clone(network).fit(X, y), fit_in_calls(clone(network), X, y, size)
+    assert fitted.ridge_ == expected.ridge_
+    outputs = [each._outputs(X[::-1]) for each in (fitted, expected)]
+    # Sums of some hundred rows are exact to 1e-14 or so; the solution is to F / penalty times that.
+    tolerance = 1e-14 * fitted.coef_.shape[1] / fitted.ridge_ * np.abs(outputs[1]).max()
+    np.testing.assert_allclose(*outputs, rtol=0, atol=tolerance)
+
+
+def features_by_hand(network, X):
+    """What a readout of sequences reads: last and mean of (u, x)."""
+    h = [np.hstack(pair) for pair in zip(X, network.states(X), strict=True)]
+    return np.array([np.concatenate([each[-1], each.mean(axis=0)]) for each in h])
+
+
+def ridge_by_hand(h, y, folds, penalty, scale):
+    """scikit-learn's ridge regressions at a penalty: of all rows, and the squared error on the folds that are not -1."""
+    missed = 0.0
+    for k in set(folds) - {-1}:
+        held = folds == k
+        missed += np.square(
+            Ridge(penalty * scale * (~held).sum()).fit(h[~held], y[~held]).predict(h[held]) - y[held]
+        ).sum()
+    return missed, Ridge(penalty * scale * len(h)).fit(h, y)
+
+
+PENALTIES = 10.0 ** np.arange(-9, 1)
+
+
+def test_sequences_that_come_one_by_one_are_divided_into_folds_at_random():
+    """Each four of them are in four folds; the seed is the reservoir's."""
+    X = np.random.default_rng(0).normal(size=(120, 20, 2))
+    y = X[:, :, 0].mean(axis=1) + 0.1 * np.random.default_rng(1).normal(size=120)
+    network = fit_in_calls(ReservoirRegressor(40, predicts="sequences", random_state=0), X[:90], y[:90], 1)
+    h = features_by_hand(network, X)
+    rng = np.random.default_rng(np.random.RandomState(0).randint(2**31 - 1))
+    folds = np.concatenate([rng.permutation(4) for _ in range(23)])[:90]
+    fits = [ridge_by_hand(h[:90], y[:90], folds, p, h[:90].var(axis=0).mean()) for p in PENALTIES]
+    best = int(np.argmin([missed for missed, _ in fits]))
+    assert network.ridge_ == pytest.approx(PENALTIES[best], rel=1e-12) and network.ridge_ > 1e-3
+    np.testing.assert_allclose(network.predict(X[90:]), fits[best][1].predict(h[90:]), atol=1e-9)
+    assert network.score(X[90:], y[90:]) > 0.6
+
+
+@pytest.mark.parametrize("washout", [0, 30])
+def test_the_folds_of_a_series_are_its_quarters_behind_the_transient(washout):
+    """300 steps have four segments of 64 and one of 44; 330 without the first 30, too. Quarters: one, one, two, the last."""
+    u = np.random.default_rng(0).normal(size=(300 + washout, 1))
+    y = np.convolve(u[:, 0], [0, 1, 0.5])[: len(u)] + 0.3 * np.random.default_rng(1).normal(size=len(u))
+    network = ReservoirRegressor(40, washout=washout, random_state=0).fit(u, y)
+    h = np.hstack([u, network.states(u)])[washout:]
+    folds = np.repeat([0 if washout else -1, 1, 2, 3], [64, 64, 128, 44])  # -1: the transient is not held out
+    scale = h[folds >= 0].var(axis=0).mean()
+    fits = [ridge_by_hand(h, y[washout:], folds, p, scale) for p in PENALTIES]
+    best = int(np.argmin([missed for missed, _ in fits]))
+    assert network.ridge_ == pytest.approx(PENALTIES[best], rel=1e-12)
+    np.testing.assert_allclose(network.predict(u)[washout:], fits[best][1].predict(h), atol=1e-9)
+
+
+def test_the_order_of_calls_does_not_matter_to_a_given_penalty():
+    network = ReservoirRegressor(20, predicts="sequences", ridge=0.1, random_state=0)
+    X, y = NOISY, NOISY[:, :, 0].mean(axis=1)
+    backwards = fit_in_calls(clone(network), X[::-1], y[::-1], 7)
+    np.testing.assert_allclose(backwards.predict(X), network.fit(X, y).predict(X), rtol=0, atol=1e-12)
+
+
+def test_the_first_sequence_of_a_call_continues_the_last_series():
+    cuts = [U[:300], U[300:500], U[500:503], U[503:900], U[900:]]
+    targets = [Y[:300], Y[300:500], Y[500:503], Y[503:900], Y[900:]]
+    carried = ReservoirRegressor(30, washout=40, carry_state=True, random_state=0)
+    for part in (slice(0, 2), slice(2, 3), slice(3, 5)):
+        carried.partial_fit(cuts[part], targets[part])
+    series = [U[:300], U[300:900], U[900:]], [Y[:300], Y[300:900], Y[900:]]
+    expected = ReservoirRegressor(30, washout=40, random_state=0).fit(*series)
+    assert carried.ridge_ == expected.ridge_
+    np.testing.assert_allclose(carried.coef_, expected.coef_, rtol=1e-5, atol=1e-6)
+    # Predictions continue from the end of the last series.
+    np.testing.assert_allclose(carried.predict(U[:9]), expected.predict(np.vstack([U[900:], U[:9]]))[-9:], atol=1e-7)
+
+
+def test_a_series_as_short_as_the_washout_has_no_fit_yet():
+    network = ReservoirRegressor(10, washout=5, carry_state=True, random_state=0)
+    with pytest.raises(InputError, match="washout is 5, but the sequence has only 4 steps"):
+        network.fit(U[:4], Y[:4])
+    network = clone(network).partial_fit(U[:4], Y[:4])
+    with pytest.raises(NotFittedError):
+        network.predict(U[:4])
+    assert len(network.partial_fit(U[4:6], Y[4:6]).predict(U[6:9])) == 3
+    with pytest.raises(ValueError, match="washout is 5"):
+        ReservoirRegressor(10, washout=5).partial_fit(U[:4], Y[:4])
+
+
+def test_a_fit_in_pieces_of_some_steps_is_that_of_the_whole(monkeypatch):
+    expected = ReservoirRegressor(30, washout=20, random_state=0).fit(U, Y)
     monkeypatch.setattr("esnlm.sklearn.BLOCK", 2 * 30 * 70)  # 70 steps
-    for u, y in zip(cut, targets, strict=True):
-        network.partial_fit(u, y)
-    np.testing.assert_allclose(network.coef_, whole.coef_, rtol=1e-6, atol=1e-8)  # sums about another row
-    np.testing.assert_allclose(network.predict(U[:200]), whole.predict(U[:200]), atol=1e-9)
-    names = ReservoirClassifier(10, random_state=0).partial_fit(cut, ["a", "b"], classes=["a", "b", "c"])
-    assert names.predict_proba(cut).shape == (2, 3)
+    network = clone(expected).fit(U, Y)
+    assert network.ridge_ == expected.ridge_
+    np.testing.assert_allclose(network.predict(U), expected.predict(U), atol=1e-8)
+
+
+def test_partial_fit_knows_the_classes_of_its_first_call():
+    names = ReservoirClassifier(10, random_state=0).partial_fit([U[:50], U[50:]], ["a", "b"], classes=["a", "b", "c"])
+    assert names.predict_proba([U[:50], U[50:]]).shape == (2, 3)
     with pytest.raises(ValueError, match="the class d"):
-        names.partial_fit(cut, ["a", "d"])
+        names.partial_fit([U[:50], U[50:]], ["a", "d"])
+
+
+@pytest.mark.parametrize("washout", [0, 200])
+@pytest.mark.parametrize("level", [0.0, 3.0])
+def test_constant_inputs_predict_the_mean(level, washout):
+    """All states are equal, but for the transient from the state 0."""
+    X, noise = np.full((599, 1), level), np.random.default_rng(0).normal(size=599)
+    constant = ReservoirRegressor(washout=washout, random_state=0).fit(X, np.full(599, level))
+    np.testing.assert_allclose(constant.predict(X), level, rtol=1e-9)
+    varied = ReservoirRegressor(washout=washout, random_state=0).fit(X, noise)
+    assert varied.predict(X)[200:] == pytest.approx(noise[200:].mean(), abs=1e-9 if washout else 0.1)
+    classes = ReservoirClassifier(30, predicts="steps", washout=washout, random_state=0).fit(X, noise > 0.5)
+    assert classes.predict_proba(X)[-1, 1] == pytest.approx((noise[washout:] > 0.5).mean(), abs=0.02)
+    of_rows = ReservoirClassifier(30, random_state=0).fit(X[:400].reshape(40, 10), np.arange(40) % 4 > 2)
+    assert of_rows.predict_proba(X[:10].T)[0, 1] == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize("washout, sizes", [(0, (1e-3, 1e-5, 1e-6)), (150, (1e-3, 1e-6, 1e-9))])
+def test_small_inputs_are_predicted_as_well_as_large_ones(washout, sizes):
+    """Their states are small deviations from those without input, which are far from the state 0."""
+    wave = np.sin(0.3 * np.arange(601))
+    network = ReservoirRegressor(washout=washout, random_state=0)
+    for size in sizes:
+        predicted = network.fit(size * wave[:-1, None], size * wave[1:]).predict(size * wave[:-1, None])
+        np.testing.assert_allclose(predicted[150:] / size, wave[151:], atol=1e-3)
+
+
+def test_small_targets_are_predicted_as_well_as_large_ones():
+    network = ReservoirRegressor(100, random_state=0)
+    expected = clone(network).fit(U, Y)
+    small = clone(network).fit(U, 2.0**-20 * Y)  # exact in float64
+    assert small.ridge_ == expected.ridge_
+    np.testing.assert_allclose(small.predict(U), 2.0**-20 * expected.predict(U), rtol=1e-12)
+
+
+def test_the_transient_does_not_choose_the_penalty():
+    """A square wave of period 20 is known from the last ten steps, up to a small penalty."""
+    wave = np.where(np.arange(601) // 10 % 2 == 0, 1.0, -1.0)
+    assert (
+        ReservoirRegressor(ridge=1e-8, random_state=0).fit(wave[:-1, None], wave[1:]).score(wave[:-1, None], wave[1:])
+        > 0.999
+    )
+    assert ReservoirRegressor(random_state=0).fit(wave[:-1, None], wave[1:]).score(wave[:-1, None], wave[1:]) > 0.999
 
 
 def test_sequences_of_one_number_may_be_rows_or_columns():

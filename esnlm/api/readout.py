@@ -68,7 +68,9 @@ class Readout:
         For ids, about a tenth (rows of an array, or sequences of a list) is held out to calibrate log-probabilities and
         to choose ridge's penalty. Neighbouring rows of a series are similar, which makes this penalty too small: give
         several series as a list, or one penalty, regularizations=(1e-4,). For numbers, 4-fold cross-validation (over
-        sequences of a list, or quarters of an array) chooses the penalty, and the fit uses all rows.
+        sequences of a list, or quarters of an array) chooses the penalty, and the fit uses all rows. Leave out the first
+        steps of a single series, as `Reservoir.states` does with washout=100: predicting them from the other quarters
+        would decide the choice. If all states are equal, the prediction is the mean.
 
         Args:
             states: features (n, F), or a list of sequences (T, F).

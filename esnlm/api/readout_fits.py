@@ -13,7 +13,7 @@ from esnlm.regression.base import Fitter, Window, row_blocks
 from esnlm.regression.calibration import HeldOut
 from esnlm.regression.ridge import Ridge
 from esnlm.regression.rls import RecursiveLeastSquares
-from esnlm.regression.solvers import RidgeSums, folds
+from esnlm.regression.solvers import RidgeSums
 from esnlm.rng import Stream, generator
 
 PRECISION = "float32"  # precision of lms's matrix products
@@ -50,10 +50,12 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
         {"w" (L, F), "bias" (L,)}, float64.
     """
     if isinstance(rule, Ridge):
-        sums, grid = RidgeSums(y.shape[1]), rule.regularizations
-        fold = folds(lengths if len(lengths) < len(h) else [len(h)], generator(seed, Stream.HELD_OUT))
-        for part in row_blocks(len(h), h.shape[1]):
-            sums.add(h[part], y[part], fold[part])
+        grid = rule.regularizations
+        sums = RidgeSums(y.shape[1], generator(seed, Stream.HELD_OUT))
+        sequences = lengths if len(lengths) < len(h) else [len(h)]
+        for rows in np.split(np.arange(len(h)), np.cumsum(sequences)[:-1]):
+            for part in row_blocks(len(rows), h.shape[1]):
+                sums.add(h[rows[part]], y[rows[part]], begins=part.start == 0)
         w, bias = sums.solve(grid[0] if len(grid) == 1 else sums.choose(grid))
         return {"w": w, "bias": bias}
     if isinstance(rule, RecursiveLeastSquares):

@@ -22,6 +22,14 @@ def test_ridge_of_numbers_is_the_solution_of_the_normal_equations():
     np.testing.assert_allclose(readout.predict(H), h @ w.T + Y.mean(axis=0), rtol=1e-9)
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-17])  # of deviations, which float64 does not hold about 0.1
+def test_ridge_of_numbers_predicts_the_mean_from_equal_states(size):
+    states = 0.1 + size * H
+    for rows, targets in ((states, Y), (np.split(states, 4), np.split(Y, 4)), (states[:1], Y[:1])):
+        readout = esnlm.Readout("ridge").fit(rows, targets)
+        np.testing.assert_allclose(readout.predict(H), np.tile(np.vstack(targets).mean(axis=0), (200, 1)), rtol=1e-12)
+
+
 def test_rls_of_numbers_weighs_the_last_rows_most():
     readout = esnlm.Readout("rls", forgetting=0.9, delta=2.0, block=7).fit(H, Y)
     x, weight = np.hstack([H, np.ones((200, 1))]), 0.9 ** np.arange(199, -1, -1.0)
