@@ -88,7 +88,7 @@ class _ReservoirEstimator(BaseEstimator):
         """Fits the estimator and returns it. Raises ValueError if X or y has a wrong shape or nonfinite numbers."""
         self.__dict__.pop("_sums", None)
         self.partial_fit(X, y)
-        if not hasattr(self, "coef_"):
+        if self.carry_state:
             self._check_washout([self._steps])
         return self
 
@@ -107,8 +107,12 @@ class _ReservoirEstimator(BaseEstimator):
             steps = [len(u) for u in sequences]
             steps[0] += self._steps if again else 0
             self._check_washout(steps[:-1] if self.carry_state else steps)  # a later call may continue the last one
+        outputs = self._sums.outputs if again else targets[0].shape[1]
+        for target in targets:
+            if target.shape[1] != outputs:
+                raise InputError(f"y has {target.shape[1]} numbers per row, but the first has {outputs}")
         if not again:
-            self._draw(sequences[0].shape[1], targets[0].shape[1])
+            self._draw(sequences[0].shape[1], outputs)
         y = targets if self._of_steps else [each[None] for each in targets[0]]
         # With carry_state, the first sequence continues the last series.
         earlier_steps = [self._steps] + [0] * (len(sequences) - 1)
@@ -152,8 +156,7 @@ class _ReservoirEstimator(BaseEstimator):
         )
         self.__dict__.pop("coef_", None)  # from an earlier fit
         self._end, self._steps = None, 0
-        from_rest = self._of_steps and self.washout == 0
-        self._sums = RidgeSums(outputs, np.random.default_rng(seed), from_rest)
+        self._sums = RidgeSums(outputs, np.random.default_rng(seed), from_rest=True)
 
     def _outputs(self, X: Any) -> Any:
         """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole sequences."""
@@ -224,6 +227,7 @@ class _ReservoirEstimator(BaseEstimator):
         else:
             if self._of_steps:
                 _check_index(X)
+                _check_index(y)
             if fits:
                 X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **checks)
             else:
@@ -268,11 +272,12 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
             1 first (StandardScaler).
         bias_scale: standard deviation of the weights of a constant input 1.
         ridge: penalty, relative to the mean variance of the readout's inputs; None: the best of 1e-9, 1e-8, .., 1 by
-            4-fold cross-validation on all data so far, chosen anew by each `partial_fit`. The folds are whole
-            sequences, of which each four consecutive ones are assigned to four folds at random, or quarters of a single
-            sequence. With washout=0, the first quarter of a single sequence is neither held out nor counted in the
-            variance, because its states still depend on the state 0. Equal errors give the largest penalty, and so
-            does a single target. Penalties below 1e-14 times the number of inputs are lost in rounding: they are not
+            4-fold cross-validation on all data so far, chosen anew by each `partial_fit`: for learning step by step,
+            give a number. The folds are whole sequences, of which each four consecutive ones are assigned to four
+            folds at random, or of a single sequence about its quarters. The first of these is neither held out nor
+            counted in the variance, because its states may depend on the state 0. A fold with a class that no other
+            fold has is not held out either. Equal errors, or no fold to hold out, give the largest penalty. Penalties
+            below 1e-14 times the number of inputs are lost in rounding: they are not
             tried, and a given one is raised. If all inputs of the readout are equal, it predicts the mean target.
         washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`;
             sequences must be longer. `predict` returns all steps.
@@ -307,7 +312,8 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         sequences, several, y = self._read(X, not again, y, multi_output=True, y_numeric=True)
         parts = y if several and self._of_steps else [y]
         targets = [check_array(each, ensure_2d=False, dtype=np.float64) for each in parts]
-        self._flat = targets[0].ndim == 1
+        if not again:
+            self._flat = targets[0].ndim == 1
         self._fit(sequences, [each.reshape(len(each), -1) for each in targets], again)
         return self
 
@@ -351,7 +357,8 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Adds further sequences to the fit, as `ReservoirRegressor.partial_fit` does.
 
-        The first call must have all classes in y or in `classes`.
+        The first call must have all classes in y or in `classes`. In another order, also a given penalty leads to
+        slightly other probabilities, because these come from held-out folds.
         """
         again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y)
@@ -371,7 +378,8 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 
     def _fit_discriminant(self) -> None:
         """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term."""
-        # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds. One row's
+        # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds, if the other
+        # folds have their classes, too. One row's
         # worth of the covariance of all s is added, so that classes that are never confused get finite scores.
         held_out = self._sums.held_out_moments(self.ridge_)
         classes = len(self.classes_)
@@ -419,7 +427,7 @@ def _check_index(table: Any) -> None:
         levels = ", ".join(map(str, index.names))
         split = "[part for _, part in X.groupby(level=0)]"
         one = "X.reset_index(drop=True) if it is one series"
-        raise InputError(f"X has a MultiIndex ({levels}): give several series as a list, {split}, or {one}")
+        raise InputError(f"X or y has a MultiIndex ({levels}): give several series as a list, {split}, or {one}")
 
 
 def _by_row(y: Any) -> Any:

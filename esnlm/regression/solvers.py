@@ -102,7 +102,7 @@ class RidgeSums:
     def choose(self, penalties: Sequence[float]) -> float:
         """Returns the penalty with the least squared error on the rows of each fold, after a fit to the others.
 
-        Equal errors give the largest penalty, and so does a single row or sequence without a fold to hold out.
+        Equal errors give the largest penalty, and so do rows of which no fold can be held out.
         Penalties that are lost in rounding are left out.
         """
         features = len(self.parts[0].mean) - self.outputs
@@ -110,7 +110,7 @@ class RidgeSums:
         variance = self._scale()
         errors = {penalty: 0.0 for penalty in sorted(penalties, reverse=True) if penalty * variance >= least}
         for held_out, rest in self._splits():
-            for penalty in errors:
+            for penalty in errors if rest is not None else []:
                 errors[penalty] += self._squared_error(held_out, *self._fit(rest, penalty))
         return min(errors, key=lambda penalty: errors[penalty], default=max(penalties))
 
@@ -122,12 +122,12 @@ class RidgeSums:
     def held_out_moments(self, penalty: float) -> Moments:
         """Returns the moments of (W h + b, y), K = 2 L, over the rows of each fold after a fit to the others.
 
-        Without a fold to hold out, they are those of the fitted rows.
+        Folds that cannot be held out are predicted by the fit to all rows.
         """
         scores = Moments.empty(2 * self.outputs)
-        no_split = [(self.parts, Moments.merged(self.parts))] if len(self._folds()) == 1 else []
-        for held_out, rest in no_split or self._splits():
-            w, intercept = self._fit(rest, penalty)
+        fit_to_all = self._fit(Moments.merged(self.parts), penalty)
+        for held_out, rest in self._splits():
+            w, intercept = fit_to_all if rest is None else self._fit(rest, penalty)
             project = scipy.linalg.block_diag(w, np.eye(self.outputs))  # (F + L, 2 L)
             for part in held_out:
                 mean = part.mean @ project
@@ -170,21 +170,32 @@ class RidgeSums:
         quarters = (middles * FOLDS / counts.sum()).astype(int)
         return [[self.parts[i] for i in np.flatnonzero(quarters == k)] for k in np.unique(quarters)]
 
-    def _behind_transient(self, folds: list[list[Moments]]) -> list[list[Moments]]:
-        """Returns the folds that the transient does not reach."""
-        return folds[1:] if self.from_rest and self.sequences == 1 and len(folds) > 1 else folds
+    def _transient_folds(self, folds: list[list[Moments]]) -> int:
+        """Returns the number of folds at the beginning that the transient may reach."""
+        return int(self.from_rest and self.sequences == 1 and len(folds) > 1)
 
-    def _splits(self) -> Iterator[tuple[list[Moments], Moments]]:
-        """Yields the parts of each fold to hold out and the moments of the other rows, if there are any."""
+    def _splits(self) -> Iterator[tuple[list[Moments], Moments | None]]:
+        """Yields the parts of each fold and the moments of the other rows, None if the fold cannot be held out.
+
+        A fold cannot be held out if it has the transient, or if the other rows miss what it has: a target that varies
+        is constant there, such as the indicator of a class that only this fold has.
+        """
         folds = self._folds()
-        for held_out in self._behind_transient(folds):
-            rest = [part for fold in folds if fold is not held_out for part in fold]
-            if rest:
-                yield held_out, Moments.merged(rest)
+        spread = self._spread_of_targets(Moments.merged(self.parts))
+        for i, fold in enumerate(folds):
+            others = [part for other in folds if other is not fold for part in other]
+            rest = Moments.merged(others) if others and i >= self._transient_folds(folds) else None
+            if rest is not None and (self._spread_of_targets(rest) <= RESOLUTION * spread)[spread > 0].any():
+                rest = None
+            yield fold, rest
+
+    def _spread_of_targets(self, moments: Moments) -> np.ndarray:
+        return np.diag(moments.scatter)[-self.outputs :]  # (L,)
 
     def _scale(self) -> float:
         """Returns the mean variance of the features that penalties are relative to."""
-        return self._variance([part for fold in self._behind_transient(self._folds()) for part in fold])
+        folds = self._folds()
+        return self._variance([part for fold in folds[self._transient_folds(folds) :] for part in fold])
 
     def _variance(self, parts: list[Moments]) -> float:
         features = len(parts[0].mean) - self.outputs
