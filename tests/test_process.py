@@ -55,6 +55,14 @@ def test_a_command_prints_text_in_any_encoding(folder):
     assert (status, out) == (0, "schl\\xe4ft\n" * 2) and err.count("warning: ") == 1
 
 
+def test_a_command_has_threads_for_the_devices_that_it_simulates(folder):
+    prints = (
+        PRINTS.replace('"result", i', 'os.environ["PJRT_NPROC"]').replace("9999", "1").replace("sys\n", "os, sys\n")
+    )
+    flags = "--xla_force_host_platform_device_count=300"
+    assert shell('$PY -c "$PRINTS"', folder, PRINTS=prints, XLA_FLAGS=flags) == (0, "600\n", "")
+
+
 @pytest.mark.nightly
 def test_a_training_whose_results_nobody_reads_is_finished_by_the_same_command(folder):
     command = f"$PY {ROOT / 'train.py'} --config small.yaml 2>/dev/null"

@@ -9,7 +9,7 @@ from tests import oracle
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -268,6 +268,11 @@ def test_a_series_as_short_as_the_washout_has_no_fit_yet():
     assert len(network.partial_fit(U[4:6], Y[4:6]).predict(U[6:9])) == 3
     with pytest.raises(ValueError, match="washout is 5"):
         ReservoirRegressor(10, washout=5).partial_fit(U[:4], Y[:4])
+    with pytest.raises(ValueError, match="washout is 5, but the sequence has only 3 steps"):
+        network.fit(U[:3], Y[:3])  # forgets the earlier fit
+    with pytest.raises(ValueError, match="washout is 5, but the sequence has only 2 steps"):
+        network.fit([U[:9], U[9:11]], [Y[:9], Y[9:11]])
+    network.partial_fit(U[:4], Y[:4]).partial_fit([U[4:6], U[6:20]], [Y[4:6], Y[6:20]])  # 6 and 14 steps
 
 
 def test_a_fit_in_pieces_of_some_steps_is_that_of_the_whole(monkeypatch):
@@ -413,8 +418,9 @@ def test_a_table_of_several_series_is_not_one_series():
     index = pd.MultiIndex.from_product([range(10), range(30)], names=["id", "time"])
     table = pd.DataFrame(U[:300], index, ["u"])
     network = ReservoirRegressor(10, random_state=0)
-    with pytest.raises(ValueError, match=r"MultiIndex \(id, time\).*groupby\(level=0\).*reset_index"):
-        network.fit(table, Y[:300])
+    for X, y in ((table, Y[:300]), (U[:300], pd.Series(Y[:300, 0], index))):  # in a pipeline, only y has an index
+        with pytest.raises(ValueError, match=r"MultiIndex \(id, time\).*groupby\(level=0\).*reset_index"):
+            network.fit(X, y)
     parts = [part for _, part in table.groupby(level=0)]
     targets = list(Y[:300].reshape(10, 30))
     of_parts = network.fit(parts, targets).predict(parts)
@@ -446,6 +452,22 @@ def test_reading_the_fit_again_with_carry_state_warns():
     network.predict(U[100:200])
 
 
+def test_a_class_that_only_one_fold_has_is_not_taken_for_another():
+    """A fit without this fold knows nothing of the class, so the fold cannot tell how the scores are to be read."""
+    up, down = np.linspace(0, 1, 30)[:, None], -np.linspace(0, 1, 30)[:, None]
+    network = ReservoirClassifier(random_state=0)
+    assert network.fit([up, down], ["rising", "falling"]).predict([up, down]).tolist() == ["rising", "falling"]
+    rng = np.random.default_rng(0)
+    recordings = [mean + rng.normal(size=(300, 2)) for mean in np.eye(2)]  # one per class
+    labels = [np.full(300, i) for i in range(2)]
+    for X, y in ((recordings, labels), (np.concatenate(recordings), np.concatenate(labels))):
+        network = ReservoirClassifier(50, predicts="steps", random_state=0).fit(X, y)
+        h = np.vstack([np.hstack(pair) for pair in zip(recordings, network.states(recordings), strict=True)])
+        y = np.concatenate(labels)
+        expected = RidgeClassifier(network.ridge_ * h.var(axis=0).mean() * len(h)).fit(h, y).score(h, y)
+        assert network.score(recordings, labels) > expected - 0.05 > 0.7
+
+
 def test_further_data_are_checked_as_the_first():
     X, y = np.random.default_rng(0).normal(size=(6, 9, 2)), np.arange(6) % 2
     network = ReservoirClassifier(10, random_state=0).partial_fit(X, y)
@@ -454,6 +476,11 @@ def test_further_data_are_checked_as_the_first():
     for call in (network.predict, lambda wide: network.partial_fit(wide, y)):
         with pytest.raises(ValueError, match="X has 3 features, but ReservoirClassifier is expecting 2"):
             call(np.zeros((6, 9, 3)))
+    numbers = ReservoirRegressor(10, predicts="sequences", random_state=0).partial_fit(X, y)
+    expected = clone(numbers).partial_fit(X, y).partial_fit(X, y).predict(X)
+    with pytest.raises(ValueError, match="y has 2 numbers per row, but the first has 1"):
+        numbers.partial_fit(X, np.stack([y, y], axis=1))
+    np.testing.assert_array_equal(numbers.partial_fit(X, y).predict(X), expected)
     of_rows = ReservoirClassifier(10, random_state=0).partial_fit(X[:, :, 0], y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         of_rows.partial_fit(X[:5, :, 0], y)

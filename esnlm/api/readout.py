@@ -88,9 +88,11 @@ class Readout:
         of_ids = y.dtype.kind in "iu"
         if of_ids:
             if self.classes is None:
-                largest = int(y.max())
-                advice = f"set classes={largest + 1} if they are ids, or give targets.astype(float) for numbers"
-                raise InputError(f"targets are integers up to {largest}: {advice}")
+                least, largest = int(y.min()), int(y.max())
+                advice = "give targets.astype(float) for numbers"
+                if least >= 0:
+                    advice += f", or set classes={largest + 1} if they are ids"
+                raise InputError(f"targets are integers, {least} to {largest}: {advice}")
             _require_ids(y, self.classes)
             if self.rule.kind == "ridge" and self.rank is not None and self.rank > h.shape[1]:
                 raise InputError(f"rank is {self.rank}: it must be at most the {h.shape[1]} features")

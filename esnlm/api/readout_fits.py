@@ -52,10 +52,10 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
     if isinstance(rule, Ridge):
         grid = rule.regularizations
         sums = RidgeSums(y.shape[1], generator(seed, Stream.HELD_OUT))
-        sequences = lengths if len(lengths) < len(h) else [len(h)]
-        for rows in np.split(np.arange(len(h)), np.cumsum(sequences)[:-1]):
-            for part in row_blocks(len(rows), h.shape[1]):
-                sums.add(h[rows[part]], y[rows[part]], begins=part.start == 0)
+        ends = np.cumsum(lengths)[:-1] if len(lengths) < len(h) else []
+        for states, targets in zip(np.split(h, ends), np.split(y, ends), strict=True):
+            for rows in row_blocks(len(states), h.shape[1]):
+                sums.add(states[rows], targets[rows], begins=rows.start == 0)
         w, bias = sums.solve(grid[0] if len(grid) == 1 else sums.choose(grid))
         return {"w": w, "bias": bias}
     if isinstance(rule, RecursiveLeastSquares):

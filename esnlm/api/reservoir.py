@@ -429,7 +429,10 @@ class Reservoir:
 
 def input_scales(scale: Any, inputs: int) -> np.ndarray:
     """Returns the scale of each input, (D,), for one number or (D,). Raises InputError if it is neither."""
-    array = np.asarray(scale, np.float64)
+    try:
+        array = np.asarray(scale, np.float64)
+    except (TypeError, ValueError):
+        array = np.array([np.nan])
     if array.shape not in ((), (inputs,)) or not (np.isfinite(array) & (array >= 0)).all():
         raise InputError(
             f"input_scale is {scale!r}: give one number, or one for each of the {inputs} inputs, at least 0"

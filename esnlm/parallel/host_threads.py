@@ -22,7 +22,7 @@ SIMULATED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 def set_threads() -> None:
     """Asks XLA for enough threads if the environment asks for several devices of the CPU. Call it before JAX starts."""
     flags = SIMULATED.findall(os.environ.get("XLA_FLAGS", ""))
-    devices = int(flags[-1] if flags else os.environ.get("JAX_NUM_CPU_DEVICES") or 1)
+    devices = int(flags[-1]) if flags else _number_in("JAX_NUM_CPU_DEVICES") or 1
     if devices > 1 and _pool_size(devices) < PER_DEVICE * devices:
         os.environ.setdefault(VARIABLE, str(PER_DEVICE * devices))
 
@@ -39,5 +39,10 @@ def check_threads(devices: Sequence[Any]) -> None:
 
 def _pool_size(devices: int) -> int:
     """Returns the threads that XLA has for this many devices."""
-    threads = os.environ.get(VARIABLE) or os.environ.get("NPROC") or available_cores()
-    return max(int(threads), devices)
+    return max(_number_in(VARIABLE) or _number_in("NPROC") or available_cores(), devices)
+
+
+def _number_in(variable: str) -> int | None:
+    """Returns the number that an environment variable holds; None for other text, which XLA and JAX ignore or name."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else None

@@ -72,6 +72,7 @@ def test_devices_of_a_cpu_need_two_threads_each(monkeypatch):
         ({"JAX_NUM_CPU_DEVICES": "64"}, "128"),
         ({"XLA_FLAGS": "--xla_force_host_platform_device_count=64", "PJRT_NPROC": "3"}, "3"),
         ({"XLA_FLAGS": "--a=1"}, None),
+        ({"JAX_NUM_CPU_DEVICES": "many"}, None),
     ],
 )
 def test_commands_ask_for_threads_unless_the_user_has(monkeypatch, environment, threads):
