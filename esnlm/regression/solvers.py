@@ -110,7 +110,9 @@ class RidgeSums:
         variance = self._scale()
         errors = {penalty: 0.0 for penalty in sorted(penalties, reverse=True) if penalty * variance >= least}
         for held_out, rest in self._splits():
-            for penalty in errors if rest is not None else []:
+            if rest is None:
+                continue
+            for penalty in errors:
                 errors[penalty] += self._squared_error(held_out, *self._fit(rest, penalty))
         return min(errors, key=lambda penalty: errors[penalty], default=max(penalties))
 
