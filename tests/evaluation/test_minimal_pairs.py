@@ -211,7 +211,7 @@ def test_line_ends_in_quoted_cells_are_read_as_in_json_lines(tmp_path):
     assert minimal_pairs.load(tmp_path / "a.csv") == minimal_pairs.load(tmp_path / "a.jsonl")
     # A quotation mark of the text, which joins rows of a TSV file; `esnlm blimp` has no --no-quotes.
     (tmp_path / "a.tsv").write_text('sentence_good\tsentence_bad\n"He left.\tHim left.\nI am."\tI is.\n')
-    with pytest.raises(InputError, match="a.tsv:3: a line end or a tab in .* double them$"):
+    with pytest.raises(InputError, match="a.tsv:3: a line end or a tab in .* double the inner ones$"):
         minimal_pairs.load(tmp_path / "a.tsv")
 
 
