@@ -26,7 +26,7 @@ from esnlm.reporting.tables import csv_table
 SEPARATORS = {"tsv": "\t", "csv": ","}
 POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case
 DECIMALS = 6
-NO_SPACE = ("no", "false", "0", "0.0")  # in lower case
+NO_SPACE = ("no", "false", "0", "0.0", "0,0")  # in lower case
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,17 @@ class Table:
     rows: list[dict[str, str]]  # at least one
     lines: list[int]  # of the file, from 1, where each row ends
     separator: str
-    advice: str  # on quotation marks, for messages
-    raw_cells: dict[int, list[str]] = field(default_factory=dict)  # of each line, with quotation marks; {} if none
+    raw_text: str  # of the file; "" if it has no quotation mark
+    advice: str  # for messages on cells that quotation marks seem to break
+    or_option: str  # for messages: ", or give " and the option for reading quotation marks as text, if there is one
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if it is missing."""
         if name not in self.rows[0]:
-            raise InputError(f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])}")
+            raise InputError(
+                f"{self.name}: no column {name!r}: choose from {', '.join(self.rows[0])}"
+                f" (cells are separated by {SEPARATORS[self.separator]})"
+            )
         return [row[name] for row in self.rows]
 
     def keys(self, names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -57,82 +62,95 @@ class Table:
         for line, cell in zip(self.lines, cells, strict=True):
             if any(mark in cell for mark in marks):
                 raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {self.advice}")
-        if removed := self._needless_quotes(name):
-            line, cell = removed[0]
-            count = counted(len(removed), "cell")
+        needless = self._needless_quotes(name)
+        if needless:
+            line, cell = needless[0]
+            others = f" and {counted(len(needless) - 1, 'other cell')}" if len(needless) > 1 else ""
             warn(
-                f"{self.name}:{line}: quotation marks around {cell!r}, one of {count} so quoted, are left out: {self.advice}"
+                f"{self.name}:{line}: quotation marks around {cell[:40]!r}{others} are left out: if they are part of the"
+                f' text, write """{cell}"""{self.or_option}'
             )
         return cells
 
     def _needless_quotes(self, name: str) -> list[tuple[int, str]]:
         """Returns the line and the text of each cell of a column that is in quotation marks without need.
 
-        Returns nothing if a program quotes the whole column, as R or pandas with QUOTE_ALL do: its name, too, or all
-        cells with text.
+        Returns nothing if the name of the column is in quotation marks, too: R, and pandas with QUOTE_ALL, write so.
         """
+        raw_lines = self.raw_text.split("\n")
+        if not self.raw_text or f'"{name}"' in raw_lines[0]:
+            return []
         number = list(self.rows[0]).index(name)
-        header = next(iter(self.raw_cells.values()), [])
         needless: list[tuple[int, str]] = []
-        is_quoted_throughout = True
         for line, row in zip(self.lines, self.rows, strict=True):
-            raw_row = self.raw_cells.get(line, [])
-            if len(raw_row) != len(row):  # a cell of the row has a separator or a line end
+            # A cell with a separator or a line end displaces the others where its line is split at each separator.
+            if any(self.separator in cell or "\n" in cell for cell in row.values()):
                 continue
-            cell, raw = row[name], raw_row[number]
-            is_quoted_throughout &= raw[:1] in ("", '"')
-            # Excel quotes cells with a comma or a semicolon also in TSV.
-            if cell and raw == f'"{cell}"' and not any(mark in cell for mark in ",;"):
-                needless.append((line, cell))
-        is_style = is_quoted_throughout or header[number : number + 1] == [f'"{name}"']
-        return [] if is_style else needless
+            raw_cell = raw_lines[line - 1].split(self.separator)[number]
+            if row[name] and raw_cell == f'"{row[name]}"':
+                needless.append((line, row[name]))
+        return needless
 
 
 def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None) -> Table:
     """Reads a table, separated by tabs, commas or semicolons.
 
-    The separator is the only one of these in the first line. If that line has several or none, it is a comma if the
-    name ends in .csv (or .csv.gz etc.), else a tab. Cells with separators, line ends or quotation marks are quoted,
-    with inner quotation marks doubled, as spreadsheets and pandas write them. Without `quotes`, quotation marks are
-    ordinary characters, as R writes with quote=FALSE. Skips blank lines.
+    The separator is the only one of these in the first line, if it divides the first row into as many cells. Otherwise
+    it is a comma if the name ends in .csv (or .csv.gz etc.), else a tab. Cells with separators, line ends or quotation
+    marks are quoted, with inner quotation marks doubled, as spreadsheets and pandas write them. Without `quotes`,
+    quotation marks are ordinary characters, as R writes with quote=FALSE. Skips blank lines.
 
     Args:
         quotes_option: the command's option for reading without `quotes`, which messages name.
     """
-    advice = "if quotation marks are part of the text, double them"
-    if quotes_option is not None:
-        advice += f", or give {quotes_option}"
+    or_option = "" if quotes_option is None else f", or give {quotes_option}"
+    if quotes:
+        advice = "if quotation marks are part of the text, put the cell in quotation marks and double the inner ones"
+        advice += or_option
+    else:
+        advice = "quotation marks were read as text"
     if holds_documents(path):
         raise InputError(f"{path}: holds documents, but this must be a table; write it as .tsv or .csv")
     csv.field_size_limit(1 << 22)
     text = "".join(read_chunks(path))
-    separator = _separator(text.partition("\n")[0], usual="," if kind_of(path) == ".csv" else "\t")
-    marks: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True, **marks)
+    style: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
+    separator = _separator(text[: 1 << 20], "," if kind_of(path) == ".csv" else "\t", style)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True, **style)
     try:
-        found = [(reader.line_num, row) for row in reader]
+        numbered_rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise InputError(f"{path}:{reader.reader.line_num}: not a table ({error}); {advice}") from None
-    if not found:
+    if not numbered_rows:
         raise InputError(f"{path}: no rows after the first line, which names the columns")
     columns = list(reader.fieldnames or [])
     if len(set(columns)) < len(columns):
         raise InputError(f"{path}: two columns have the same name, in {', '.join(columns)}; rename one")
-    for line, row in found:
+    for line, row in numbered_rows:
         if None in row or None in row.values():
             expected = f"{len(columns)} cells, one per column, separated by {SEPARATORS[separator]}"
             raise InputError(f"{path}:{line}: not {expected}; {advice}")
-    raw_cells: dict[int, list[str]] = {}
-    if quotes and '"' in text:
-        raw_reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=csv.QUOTE_NONE)
-        for raw_row in raw_reader:
-            raw_cells[raw_reader.line_num] = raw_row
-    lines, rows = [line for line, _ in found], [row for _, row in found]
-    return Table(str(path), rows, lines, separator, advice, raw_cells)
+    return Table(
+        name=str(path),
+        rows=[row for _, row in numbered_rows],
+        lines=[line for line, _ in numbered_rows],
+        separator=separator,
+        raw_text=text if '"' in text else "",
+        advice=advice,
+        or_option=or_option,
+    )
 
 
-def _separator(header: str, usual: str) -> str:
-    """Returns the only separator outside the quotation marks of a header; the usual one if it has several or none."""
-    unquoted = re.sub('"[^"]*"', "", header)
-    present = [separator for separator in SEPARATORS if separator in unquoted]
-    return present[0] if len(present) == 1 else usual
+def _separator(start: str, usual: str, style: dict[str, Any]) -> str:
+    """Returns the separator of a table, from the start of its text.
+
+    It is the only one outside the quotation marks of the header if it divides the first row into as many cells, and
+    otherwise the usual one: a header may have commas in its names.
+    """
+    unquoted_header = re.sub('"[^"]*"', "", start.partition("\n")[0])
+    present = [separator for separator in SEPARATORS if separator in unquoted_header]
+    if len(present) != 1:
+        return usual
+    rows = csv.reader(io.StringIO(start, newline=""), delimiter=present[0], **style)
+    header_and_first_row = islice(filter(None, rows), 2)
+    widths = {len(row) for row in header_and_first_row}
+    return present[0] if len(widths) == 1 else usual

@@ -74,6 +74,7 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
     Raises:
         InputError: an item is not a pair, or a paradigm is in two files or under two phenomena.
     """
+    columns = columns or Columns()
     items: list[Pair] = []
     home: dict[str, tuple[int, Path, str]] = {}  # paradigm -> the number of its path, its file, its phenomenon
     size: Counter[str] = Counter()
@@ -81,15 +82,16 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
         files, name = _files(path)
         before = len(items)
         for file in files:
-            for where, item in _pairs(file, columns or Columns()):
+            for where, item in _pairs(file, columns):
                 if name is not None and _plain(name) not in map(_plain, (item.uid, item.phenomenon, item.field)):
                     continue
                 first, first_file, phenomenon = home.setdefault(item.uid, (number, file, item.phenomenon))
                 if (first, first_file) != (number, file):
                     raise InputError(f"{where}: UID {item.uid!r} is also in {first_file}: give each paradigm once")
                 if phenomenon != item.phenomenon:
-                    named = f"the phenomenon is {item.phenomenon!r}, and {phenomenon!r} earlier"
-                    raise InputError(f"{where}: {named} for UID {item.uid!r}")
+                    both = f"the phenomenon is {item.phenomenon!r}, and {phenomenon!r} earlier"
+                    advice = "" if columns.group else ": name the column of the paradigm with --group"
+                    raise InputError(f"{where}: {both} for UID {item.uid!r}{advice}")
                 items.append(item._replace(number=size[item.uid], pair_id=item.pair_id or str(size[item.uid])))
                 size[item.uid] += 1
         if len(items) == before:
@@ -170,8 +172,8 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
 def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Columns) -> Iterator[tuple[str, Pair]]:
     """Yields the pairs and sets of a table with one sentence per row."""
     label, pair = columns.label or "", columns.pair or ""
-    # By paradigm, phenomenon and pair: the rows, each as "file:line", whether it is grammatical, and its cells.
-    rows_of_pair: dict[tuple[str, str, str], list[tuple[str, bool, dict]]] = {}
+    # By paradigm and pair: the rows, each as "file:line", whether it is grammatical, and its cells.
+    rows_of_pair: dict[tuple[str, str], list[tuple[str, bool, dict]]] = {}
     for line, record in rows:
         where = f"{file}:{line}"
         is_good = _is_good(_value(record, label))
@@ -180,19 +182,25 @@ def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Colum
         pair_id = _value(record, pair)
         if pair_id is None or not str(pair_id).strip():
             raise InputError(f"{where}: {pair} is empty: give the pair's number or name")
-        key = (_uid(record, where, file, columns), _phenomenon(record, columns), str(pair_id))
+        key = (_uid(record, where, file, columns), str(pair_id))
         rows_of_pair.setdefault(key, []).append((where, is_good, record))
-    for (_, _, pair_id), members in rows_of_pair.items():
+    restart = "" if columns.group else f"; if {pair} starts again in each paradigm, give --group"
+    for (_, pair_id), members in rows_of_pair.items():
         good = [(where, record) for where, is_good, record in members if is_good]
         bad = [_value(record, columns.good) for _, is_good, record in members if not is_good]
         if len(good) != 1 or not bad:
-            restart = "" if columns.group else f"; if {pair} starts again in each paradigm, give --group"
             raise InputError(
                 f"{members[0][0]}: {pair} {pair_id} has {len(good)} good and {len(bad)} bad: give one good, one or more"
                 f" bad{restart}"
             )
+        phenomena = sorted({_phenomenon(record, columns) for _, _, record in members} - {"unknown"})
+        if len(phenomena) > 1:
+            raise InputError(
+                f"{members[0][0]}: {pair} {pair_id} is in the phenomena {' and '.join(phenomena)}: give one{restart}"
+            )
         ((where, record),) = good
-        yield where, _pair(record | {"bad": bad, "pairID": pair_id}, where, file, columns._replace(bad=("bad",)))
+        item = _pair(record | {"bad": bad, "pairID": pair_id}, where, file, columns._replace(bad=("bad",)))
+        yield where, item._replace(phenomenon=phenomena[0] if phenomena else "unknown")
 
 
 def _json_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict]]:
@@ -239,10 +247,13 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
 
 def _uid(record: dict, where: str, file: Path, columns: Columns) -> str:
     """Returns the paradigm of a JSON object or of a row of a table."""
-    names = ("UID", "paradigm") if columns.group is None else (columns.group,)
-    name = next((name for name in names if _spelled(name, record) in record), columns.group)
+    name = columns.group
     if name is None:
-        return without_compression(file).stem
+        # `uid` in other capitals is often the id of a row.
+        names = [name for name in ("UID", _spelled("paradigm", record), _spelled("UID", record)) if name in record]
+        if not names:
+            return without_compression(file).stem
+        name = names[0]
     uid = _value(record, name)
     return _text(str(uid) if isinstance(uid, int) else uid, name, where)
 

@@ -177,7 +177,7 @@ def join_sentences(
 ) -> list[JoinedSentence]:
     """Joins the words of each sentence that is not a text; `Run.surprisal` describes the arguments.
 
-    Warns if a space precedes words that belong to the word before, such as "n't", unless `separator` is given.
+    Warns if a space precedes words that belong to the word before, such as "n't", unless `separator` or `spaces` is given.
     """
     if isinstance(sentences, str):
         raise InputError("sentences is one text: give a list of texts")
@@ -196,21 +196,22 @@ def join_sentences(
         if separator is None and spaces is None:
             between = separator_of(words)
             tight += not between
+            for j, word in enumerate(words):
+                if between and j > 0 and ATTACHED.fullmatch(word):
+                    attached.append(f"{word!r} (sentence {i}, word {j})")
         has_space = [True] * len(words) if spaces is None else spaces[i]
         if len(has_space) != len(words):
             raise InputError(f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in spaces")
         separators = [between if follows else "" for follows in has_space]
         joined.append(join(words, separators))
-        if separator is None:
-            after_space = [j for j in range(1, len(words)) if separators[j - 1]]
-            attached += [f"{words[j]!r} (sentence {i}, word {j})" for j in after_space if ATTACHED.fullmatch(words[j])]
     if tight:
         what = "in a script without spaces: its words" if tight == 1 else "in scripts without spaces: their words"
         say(f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds spaces")
     if attached:
+        others = f" and {counted(len(attached) - 1, 'other word')}" if len(attached) > 1 else ""
         warn_caller(
-            f"{counted(len(attached), 'word')} such as {attached[0]} are scored with a space before them: say where spaces"
-            " stand (spaces, --space-after), give a separator, or join them to the word before"
+            f"{attached[0]}{others} scored with a space before: say where spaces stand (spaces, --space-after), give a"
+            " separator, or join such words to the word before"
         )
     return joined
 

@@ -145,7 +145,12 @@ def test_chinese_words_and_an_empty_separator(here, capsys, small):
 
 
 @pytest.mark.parametrize(
-    "after", [["_", "SpaceAfter=No|Gloss=x", "No", "False", "0"], ["Yes", "no", "false", "0.0", ""]]
+    "after",
+    [
+        ["NoSpaceAfter=None", "SpaceAfter=No|Gloss=x", "No", "False", "0"],
+        ["Yes", "no", "false", "0.0", ""],
+        ["1,0", "0,0", "0", "FALSE", "_"],
+    ],
 )
 @pytest.mark.parametrize("sentence", [["--sentence", "item"], []])
 def test_a_column_says_where_no_space_follows(here, capsys, small, monkeypatch, after, sentence):
@@ -166,7 +171,7 @@ def test_a_column_says_where_no_space_follows(here, capsys, small, monkeypatch, 
 
 def test_rows_of_words_that_take_no_space_are_warned_of(here, capsys):
     (here / "words.tsv").write_text("item\tword\n1\tThe\n1\tcat\n1\trun\n1\t.\n")
-    with pytest.warns(UserWarning, match=r"^1 word such as '\.' \(sentence 0, word 3\) .* --space-after"):
+    with pytest.warns(UserWarning, match=r"^'\.' \(sentence 0, word 3\) scored .* --space-after"):
         call("--input", "words.tsv", "--word", "word", "--sentence", "item")
 
 
@@ -184,6 +189,19 @@ def test_what_no_quotes_writes_no_quotes_reads(here, capsys, small):
     assert bits == pytest.approx([value / math.log(2) for value in nats], abs=2e-6)
     assert call("--input", "words.tsv", *columns, "--out", "words.csv") == 2
     assert "words.tsv: 'a \"b\", c' has the separator of csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header, cells", [("text\tRT, ms", "The cats\t310"), ("text\tRT", "The, cats\t310")])
+def test_no_quotes_writes_no_separator_in_names_or_sentences(here, capsys, header, cells):
+    (here / "text.tsv").write_text(f"{header}\n{cells}\n")
+    assert call("--input", "text.tsv", "--column", "text", "--no-quotes", "--format", "csv") == 2
+    assert "has the separator of csv, which --no-quotes cannot write" in capsys.readouterr().err
+
+
+def test_a_text_of_white_space_is_refused(here, capsys):
+    (here / "text.tsv").write_text("item\ttext\n1\t \n2\t\n")
+    assert call("--input", "text.tsv", "--column", "text") == 2
+    assert "error: text.tsv: no sentence to score: the text is all white space" in capsys.readouterr().err
 
 
 def test_reader_and_item_together_name_a_document(here, capsys, small):

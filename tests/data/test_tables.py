@@ -33,40 +33,73 @@ def test_tsv_and_csv(tmp_path):
         ("a.csv", "item,text\n1,He left; she stayed.\n", "He left; she stayed."),
         ("a.csv", "item\ttext\n1\tHe left, she stayed.\n", "He left, she stayed."),
         ("a.csv", "text\nHe left; she stayed.\n", "He left; she stayed."),
+        ("a.csv", 'text;item\n"He left;\nshe stayed.";1\n', "He left;\nshe stayed."),
     ],
 )
 def test_the_header_shows_the_separator(tmp_path, name, text, cell):
-    assert read_table(save(tmp_path, text, name)).texts("text") == [cell]
+    assert read_table(save(tmp_path, text, name)).texts("text", several_lines=True) == [cell]
+
+
+def test_a_comma_in_a_name_is_no_separator(tmp_path):
+    table = read_table(save(tmp_path, "sentence, English\nThe cat sat.\n"))
+    assert table.texts("sentence, English") == ["The cat sat."]
+    mixed = read_table(save(tmp_path, "item;good;RT, ms\n1;He left.;350,5\n", "a.csv"))
+    with pytest.raises(InputError, match=r"no column 'good': choose from item;good;RT,  ms \(.* by a comma\)$"):
+        mixed.column("good")
 
 
 def test_a_row_of_another_length_names_the_separator_and_the_option_of_the_command(tmp_path):
     path = save(tmp_path, "item,text;b\n1;He left.;x\n", "a.csv")
-    with pytest.raises(InputError, match="a.csv:2: not 2 cells, .* separated by a comma; if .*, double them$"):
+    with pytest.raises(InputError, match="a.csv:2: not 2 cells, .* separated by a comma; if .* double the inner ones$"):
         read_table(path)
-    with pytest.raises(InputError, match="double them, or give --no-quotes$"):
+    with pytest.raises(InputError, match="double the inner ones, or give --no-quotes$"):
         read_table(path, quotes_option="--no-quotes")
+    with pytest.raises(InputError, match="separated by a comma; quotation marks were read as text$"):
+        read_table(path, quotes=False, quotes_option="--no-quotes")
 
 
 REAL = [("The", "The"), ('"yes"', "yes"), ('"no, no"', "no, no"), ('"say ""so"""', 'say "so"'), ('"well"', "well")]
 
 
 @pytest.mark.parametrize(
-    "header, cells, warned",
+    "header, cells, warning",
     [
-        ("text", REAL, True),
-        ('"text"', [*REAL, ("NA", "NA")], False),  # R quotes names and texts, but not NA
-        ("text", [*REAL[1:], ("", "")], False),  # all cells with text are quoted
-        ("text", [REAL[0], *REAL[2:4]], False),  # Excel quotes a comma also in TSV
+        ("text", REAL, ":3: quotation marks around 'yes' and 2 other cells are left out"),
+        ("text", REAL[1:2], ":2: quotation marks around 'yes' are left out"),  # also if all cells are quoted
+        ("text", [('"Yes, I do."', "Yes, I do.")], ":2: quotation marks around 'Yes, I do.' are left out"),
+        ('"text"', [*REAL, ("NA", "NA")], ""),  # R quotes names and texts, but not NA
+        ("text", [REAL[0], REAL[3], ('""', "")], ""),
     ],
 )
-def test_quotation_marks_that_a_cell_did_not_need_are_warned_of(tmp_path, capsys, header, cells, warned):
+def test_quotation_marks_that_a_cell_did_not_need_are_warned_of(tmp_path, capsys, header, cells, warning):
     lines = [f"item\t{header}", *(f"{i}\t{raw}" for i, (raw, _) in enumerate(cells))]
     file = save(tmp_path, "\n".join(lines) + "\n")
-    assert read_table(file).texts("text") == [cell for _, cell in cells]
-    (*_, err) = capsys.readouterr()
-    assert err.startswith(f"warning: {file}:3: quotation marks around 'yes', one of 2 cells") == warned
-    assert bool(err) == warned
-    assert read_table(file, quotes=False).column("item") == list(map(str, range(len(cells))))
+    assert read_table(file, quotes_option="--no-quotes").texts("text") == [cell for _, cell in cells]
+    err = capsys.readouterr().err
+    assert err.startswith(f"warning: {file}{warning}: ") if warning else err == ""
+    assert read_table(file, quotes=False).texts(header) == [raw for raw, _ in cells]
+    assert capsys.readouterr().err == ""
+
+
+def test_the_advice_on_quotation_marks_keeps_them(tmp_path, capsys):
+    read_table(save(tmp_path, 'text\n"yes"\n'), quotes_option="--no-quotes").texts("text")
+    advice = 'if they are part of the text, write """yes""", or give --no-quotes\n'
+    assert capsys.readouterr().err.endswith(advice)
+    assert read_table(save(tmp_path, 'text\n"""yes"""\n')).texts("text") == ['"yes"']
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "text, column",
+    [
+        ('a,b,c\n"x,y","p",p\n', "c"),
+        ('a,b,c\n"""x""","p\n""x"",y",z\n', "a"),
+        ('a,b\n1,"x\ny"\n', "b"),
+    ],
+)
+def test_rows_whose_cells_have_separators_or_line_ends_are_not_warned_of(tmp_path, capsys, text, column):
+    table = read_table(save(tmp_path, text, "items.csv"))
+    table.texts(column, several_lines=True)
     assert capsys.readouterr().err == ""
 
 

@@ -160,6 +160,22 @@ def test_items_may_start_again_in_each_paradigm(tmp_path, paradigm):
         minimal_pairs.load(path, columns._replace(group=None))
 
 
+def test_the_rows_of_a_pair_are_in_one_phenomenon(tmp_path):
+    path = tmp_path / "long.csv"
+    columns = minimal_pairs.Columns("sentence", label="ok", pair="item")
+    for phenomena in (("case", ""), ("", "case")):
+        rows = [
+            f"1,{ok},{text}.,{name}" for ok, text, name in zip("10", ("He left", "Him left"), phenomena, strict=True)
+        ]
+        path.write_text("\n".join(["item,ok,sentence,phenomenon", *rows]))
+        [pair] = minimal_pairs.load(path, columns)
+        assert (pair.good, pair.bad, pair.phenomenon) == ("He left.", "Him left.", "case")
+    # What is left of two pairs is not a pair.
+    path.write_text("item,ok,sentence,phenomenon\n1,1,He left.,case\n1,0,They sleeps.,number\n")
+    with pytest.raises(InputError, match="long.csv:2: item 1 is in the phenomena case and number: .* give --group"):
+        minimal_pairs.load(path, columns)
+
+
 @pytest.mark.parametrize("good, bad", [("1.0", "0.0"), ("Correct", "incorrect"), ("ok", "*"), ("right", "wrong")])
 def test_labels_of_other_programs_are_known(tmp_path, good, bad):
     (tmp_path / "long.csv").write_text(f"item,label,sentence\n1,{bad},Him left.\n1,{good},He left.\n")
@@ -176,6 +192,16 @@ def test_names_of_fields_may_have_other_capitals(tmp_path):
         "Sentence_Good,SENTENCE_BAD,Paradigm,Phenomenon,Field,PairID\nHe left.,Him left.,case,binding,syntax,7\n"
     )
     assert minimal_pairs.load(tmp_path / "b.csv") == expected
+
+
+@pytest.mark.parametrize(
+    "names, paradigm",
+    [(("uid", "Paradigm"), "second"), (("paradigm", "UID"), "second"), (("uid", "field"), "first")],
+)
+def test_the_paradigm_is_preferred_to_uid_in_other_capitals(tmp_path, names, paradigm):
+    sentences = {"sentence_good": "He left.", "sentence_bad": "Him left."}
+    path = write(tmp_path / "a.jsonl", sentences | dict(zip(names, ("first", "second"), strict=True)))
+    assert [pair.uid for pair in minimal_pairs.load(path)] == [paradigm]
 
 
 def test_compressed_files_are_read_as_the_files_in_them(tmp_path):
@@ -211,7 +237,7 @@ def test_line_ends_in_quoted_cells_are_read_as_in_json_lines(tmp_path):
     assert minimal_pairs.load(tmp_path / "a.csv") == minimal_pairs.load(tmp_path / "a.jsonl")
     # A quotation mark of the text, which joins rows of a TSV file; `esnlm blimp` has no --no-quotes.
     (tmp_path / "a.tsv").write_text('sentence_good\tsentence_bad\n"He left.\tHim left.\nI am."\tI is.\n')
-    with pytest.raises(InputError, match="a.tsv:3: a line end or a tab in .* double them$"):
+    with pytest.raises(InputError, match="a.tsv:3: a line end or a tab in .* double the inner ones$"):
         minimal_pairs.load(tmp_path / "a.tsv")
 
 
@@ -251,7 +277,11 @@ def lines(*records):
         ("a.jsonl", lines(GOOD | {"sentence_good": " "}), ":1: field 'sentence_good'"),
         ("a.jsonl", lines(GOOD, GOOD | {"sentence_good": "He left. "}), ":2: "),
         ("a.jsonl", lines({"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}), ":1: "),
-        ("a.jsonl", lines(GOOD, GOOD | {"linguistics_term": "x"}), ":2: the phenomenon"),
+        (
+            "a.jsonl",
+            lines(GOOD, GOOD | {"linguistics_term": "x"}),
+            ":2: the phenomenon is 'x', and 'unknown' earlier for UID 'case': name the column of the paradigm with --g",
+        ),
         ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good'"),
         ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID'"),
         ("a.txt", "a\nb\nc\n", ": "),
