@@ -52,7 +52,7 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
     if isinstance(rule, Ridge):
         grid = rule.regularizations
         sums = RidgeSums(y.shape[1], generator(seed, Stream.HELD_OUT))
-        ends = np.cumsum(lengths)[:-1] if len(lengths) < len(h) else []
+        ends = np.cumsum(lengths)[:-1] if len(lengths) < len(h) else np.zeros(0, int)
         for states, targets in zip(np.split(h, ends), np.split(y, ends), strict=True):
             for rows in row_blocks(len(states), h.shape[1]):
                 sums.add(states[rows], targets[rows], begins=rows.start == 0)

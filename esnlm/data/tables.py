@@ -75,21 +75,25 @@ class Table:
     def _needless_quotes(self, name: str) -> list[tuple[int, str]]:
         """Returns the line and the text of each cell of a column that is in quotation marks without need.
 
-        Returns nothing if the name of the column is in quotation marks, too: R, and pandas with QUOTE_ALL, write so.
+        Returns nothing if the name of the column is in quotation marks, too, as R and pandas with QUOTE_ALL write it,
+        or if all cells of a CSV are, since their text may need it elsewhere.
         """
         raw_lines = self.raw_text.split("\n")
         if not self.raw_text or f'"{name}"' in raw_lines[0]:
             return []
         number = list(self.rows[0]).index(name)
         needless: list[tuple[int, str]] = []
+        has_unquoted = self.separator == "\t"
         for line, row in zip(self.lines, self.rows, strict=True):
             # A cell with a separator or a line end displaces the others where its line is split at each separator.
             if any(self.separator in cell or "\n" in cell for cell in row.values()):
                 continue
             raw_cell = raw_lines[line - 1].split(self.separator)[number]
+            if raw_cell and not raw_cell.startswith('"'):
+                has_unquoted = True
             if row[name] and raw_cell == f'"{row[name]}"':
                 needless.append((line, row[name]))
-        return needless
+        return needless if has_unquoted else []
 
 
 def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None) -> Table:

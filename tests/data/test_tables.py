@@ -109,6 +109,7 @@ def test_tables_of_programs_are_read_without_a_warning(tmp_path, capsys, quoting
         rows = [[i, text] for i, (_, text) in enumerate(REAL)]
         csv.writer(file, quoting=quoting).writerows([["item", "text"], *rows])
     assert read_table(tmp_path / "items.csv").texts("text") == [text for _, text in REAL]
+    read_table(save(tmp_path, 'text\n"The cat, it sleeps."\n"The cats sleep."\n', "by_hand.csv")).texts("text")
     assert capsys.readouterr().err == ""
 
 
