@@ -3,8 +3,9 @@
 Prints NLL (nats per predicted token) with and without EOS, bits per byte, nats per word and perplexity. All figures but
 "without EOS" include the nats of EOS, which counts as no word and no bytes. Words are separated by white space.
 
---text reads one sentence per line and keeps all sentences. To split running text into sentences, make a store:
-esnlm prepare --input FILE --tokenizer DIR/tokenizer --out STORE, which also drops sentences of fewer than 6 tokens.
+--text reads one sentence per line and keeps all sentences; of records and tables, the lines of the field `text`. To
+split running text into sentences, make a store: esnlm prepare --input FILE --tokenizer DIR/tokenizer --out STORE, which
+also drops sentences of fewer than 6 tokens.
 """
 
 import argparse

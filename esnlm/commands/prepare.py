@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs = "text files (also .gz, .bz2, .xz, .zst, .jsonl, .parquet, .csv), folders, patterns, or hf:NAME"
     add("--input", dest="inputs", **SEVERAL, required=True, metavar="PATH", help=inputs)
     add("--field", default="text", help="field or column with the text in records (default: %(default)s)")
-    add("--skip-missing", action="store_true", help="leave out records whose text is null, and count them")
+    add("--skip-missing", action="store_true", help="leave out records without text, and count them")
     add("--out", type=Path, required=True, metavar="DIR", help="token store to create")
     add("--tokenizer", default="gpt2", help="gpt2, a folder or tokenizer.json, or train:8192 (default: %(default)s)")
     rule = "punkt splits each line into sentences, line keeps lines, file ignores line ends (default: %(default)s)"

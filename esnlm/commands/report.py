@@ -42,8 +42,8 @@ def run(options: argparse.Namespace) -> None:
     if options.html is not None:
         from esnlm.reporting.html.page import write_page
 
-        runs = distinct_runs(run_copy(run) for run in options.runs)
-        print(write_page(runs, options.html, options.seeds, options.scoring, options.command))
+        folders = [run_copy(run) for run in options.runs]
+        print(write_page(folders, options.html, options.seeds, options.scoring, options.command))
         return
     runs = distinct_runs(run_copy(run, untrained=True) for run in options.runs)
     drawn = options.plot and plot_losses(runs, options.plot, options.seeds)

@@ -5,10 +5,11 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from esnlm.data.tables import read_table
 from esnlm.data.text_files import (
@@ -28,9 +29,20 @@ from esnlm.io.console import counted
 from esnlm.io.sealed_folder import file_sha256
 
 DATASET = "hf:"  # prefix of a dataset's name
-ABOUT_A_CORPUS = re.compile("readme|^licen[cs]e", re.IGNORECASE)  # names of files that are not part of it
+# Names of files that are about a corpus, in a folder with its texts.
+ABOUT_A_CORPUS = re.compile(r"(readme|licen[cs]e)(\.(md|txt|rst))?", re.IGNORECASE)
+# Advice for a record without the field, or whose field holds no string.
+NAME_FIELD = "name another field with --field, or leave the file out"  # in `prepare`
+FIELD_IS_FIXED = f"records need their text in the field {FIELD!r}"  # in commands without --field
 
 Records = Callable[[], Iterator[tuple[str, object]]]  # reads the location and the text of each record
+
+
+class Totals(NamedTuple):
+    """What the first reading of a text counts."""
+
+    text_size: int  # uncompressed, in bytes of UTF-8
+    missing: int  # records that were left out because they have no text
 
 
 @dataclass(frozen=True)
@@ -38,29 +50,58 @@ class TextInput:
     """A text that can be read repeatedly."""
 
     name: str  # in the manifest: the file's name, or its path relative to the given folder
-    size: int  # bytes, compressed for a compressed file
     path: Path | None = None  # None: a dataset
     records: Records | None = None  # None: plain text
     skip_missing: bool = False  # leave out records without text
 
     def chunks(self) -> Iterator[str]:
         """Yields the text in pieces of whole lines. Empty lines separate documents."""
+        return self._chunks(Counter())
+
+    def _chunks(self, counts: Counter[str]) -> Iterator[str]:
+        """Yields the text, and counts the records that are left out in counts["missing"]."""
         if self.records is not None:
-            return join_documents(self.records(), self.skip_missing)
+            return join_documents(self._records_with_text(self.records(), counts), NAME_FIELD)
         assert self.path is not None, "only datasets have no path, and they have records"
         return read_chunks(self.path)
 
-    def count_missing(self) -> int:
-        """Counts the records without text."""
-        return 0 if self.records is None else sum(text is None for _, text in self.records())
+    def _records_with_text(
+        self, records: Iterable[tuple[str, object]], counts: Counter[str]
+    ) -> Iterator[tuple[str, object]]:
+        """Leaves out and counts the records without text if `skip_missing` is set; otherwise rejects the first."""
+        for where, text in records:
+            if text is not None:
+                yield where, text
+            elif self.skip_missing:
+                counts["missing"] += 1
+            else:
+                raise InputError(
+                    f"{where}: no text; name another field with --field, or leave such records out with --skip-missing"
+                )
 
     @cached_property
-    def text_size(self) -> int:
-        """The size of the uncompressed text in bytes of UTF-8."""
+    def size(self) -> int:
+        """The bytes of a file, compressed or not, or of the text of a dataset."""
+        return self.totals.text_size if self.path is None else self.path.stat().st_size
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Reads the text once; of plain text that is not compressed, only the beginning.
+
+        Raises InputError if it is empty or all white space.
+        """
         is_compressed = self.path is not None and self.path.suffix.lower() in COMPRESSED
-        if self.records is None and not is_compressed:
-            return self.size
-        return sum(len(text.encode()) for text in self.chunks())
+        size_is_known = self.records is None and not is_compressed
+        counts: Counter[str] = Counter()
+        text_size, is_blank = 0, True
+        for text in self._chunks(counts):
+            text_size += len(text.encode())
+            is_blank = is_blank and not text.strip()
+            if size_is_known and not is_blank:
+                return Totals(self.size, missing=0)  # no need to read on
+        if is_blank:
+            raise InputError(f"{self.path or self.name}: empty or all white space; leave it out")
+        return Totals(text_size, counts["missing"])
 
     def sha256(self) -> str:
         """Returns the sha256 of a file's bytes, or of the text of a dataset."""
@@ -75,7 +116,7 @@ class TextInput:
 def find_inputs(
     inputs: str | Path | Iterable[str | Path], text_field: str = FIELD, skip_missing: bool = False
 ) -> list[TextInput]:
-    """Returns the texts of one or more inputs, in order.
+    """Returns the texts of one or more inputs, in order, without reading them.
 
     Args:
         inputs: a file; a folder, for all its files except hidden ones, sorted by path; a pattern such as
@@ -86,7 +127,7 @@ def find_inputs(
     """
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     files = {item: _files(Path(item)) for item in inputs if not str(item).startswith(DATASET)}
-    _require_text(path for found in files.values() for path, _ in found)
+    _require_text(files)
     sources: list[TextInput] = []
     for item in inputs:
         if item not in files:
@@ -94,46 +135,65 @@ def find_inputs(
             continue
         for path, name in files[item]:
             name = os.fsencode(name).decode("utf-8", "replace")  # JSON must be UTF-8
-            records = _records_of(path, text_field)
-            sources.append(TextInput(name, path.stat().st_size, path, records, skip_missing))
+            records = _records_of(path, text_field, NAME_FIELD)
+            sources.append(TextInput(name, path, records, skip_missing))
     times = Counter(source.path.resolve() for source in sources if source.path is not None)
     if twice := [path for path, count in times.items() if count > 1]:
         raise InputError(f"{twice[0]}: named twice, so its text would count twice; name it once")
-    for source in sources:
-        if not any(text.strip() for text in source.chunks()):
-            raise InputError(f"{source.path or source.name}: empty or all white space; leave it out")
     return sources
 
 
-def read_text(path: Path, text_field: str = FIELD) -> Iterator[str]:
-    """Yields the text of a file in pieces of whole lines, about a megabyte each. Empty lines separate documents."""
-    records = _records_of(path, text_field)
-    return read_chunks(path) if records is None else join_documents(records())
+def read_text(path: Path) -> Iterator[str]:
+    """Yields the text of a file in pieces of whole lines, about a megabyte each. Empty lines separate documents.
+
+    The text of a record, or of a row of a table, is in its field `text`.
+    """
+    records = _records_of(path, FIELD, FIELD_IS_FIXED)
+    return read_chunks(path) if records is None else join_documents(records(), FIELD_IS_FIXED)
 
 
-def _records_of(path: Path, text_field: str) -> Records | None:
-    """Returns a function that reads the records of a file; None for plain text."""
+def _records_of(path: Path, text_field: str, advice: str) -> Records | None:
+    """Returns a function that reads the records of a file; None for plain text. Messages end in the `advice`."""
     if kind_of(path) in TABLES:
-        return partial(_table_records, path, text_field)
-    return partial(read_records, path, text_field) if holds_documents(path) else None
+        return _TableRecords(path, text_field, advice)
+    return partial(read_records, path, text_field, advice) if holds_documents(path) else None
 
 
-def _table_records(path: Path, text_field: str) -> Iterator[tuple[str, object]]:
-    table = read_table(path)
-    columns = list(table.rows[0])
-    if text_field not in columns:
-        raise InputError(
-            f"{path}: no column {text_field!r}, only {', '.join(columns)}; name one with --field, or leave the file out"
-        )
-    for line, row in zip(table.lines, table.rows, strict=True):
-        yield f"{path}:{line}", row[text_field]
+@dataclass
+class _TableRecords:
+    """Reads the rows of a table as records. The first call checks the texts and warns, as `Table.texts` does."""
+
+    path: Path
+    text_field: str
+    advice: str
+    is_checked: bool = False
+
+    def __call__(self) -> Iterator[tuple[str, object]]:
+        table = read_table(self.path)
+        columns = list(table.rows[0])
+        if self.text_field not in columns:
+            raise InputError(f"{self.path}: no column {self.text_field!r}, only {', '.join(columns)}; {self.advice}")
+        if self.is_checked:
+            texts = table.column(self.text_field)
+        else:
+            texts = table.texts(self.text_field, several_lines=True)
+            self.is_checked = True
+        for line, text in zip(table.lines, texts, strict=True):
+            yield f"{self.path}:{line}", text or None  # a table has no other way to write null
 
 
-def _require_text(paths: Iterable[Path]) -> None:
-    """Raises InputError that lists the files whose names show that they are not text to train on."""
-    advice = {path: NOT_TEXT.get(kind_of(path)) for path in paths}
-    advice |= {path: "leave it out" for path in advice if ABOUT_A_CORPUS.search(path.name)}
-    refused = [f"{path} ({action})" for path, action in advice.items() if action is not None]
+def _require_text(files: Mapping[str | Path, Sequence[tuple[Path, str]]]) -> None:
+    """Raises InputError that lists the files whose names show that they are not text to train on.
+
+    `files` are those of each input, as `_files` returns them. An input may itself be a README.
+    """
+    refused = []
+    for item, matches in files.items():
+        for path, _ in matches:
+            if kind_of(path) in NOT_TEXT:
+                refused.append(f"{path} ({NOT_TEXT[kind_of(path)]})")
+            elif path != Path(item) and ABOUT_A_CORPUS.fullmatch(path.name):
+                refused.append(f"{path} (leave it out)")
     if refused:
         more = f" and {counted(len(refused) - 3, 'other file')}" if len(refused) > 3 else ""
         raise InputError(f"not running text: {', '.join(refused[:3])}{more}")
@@ -185,5 +245,4 @@ def _dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
         for number, record in enumerate(dataset, start=1):
             yield f"{name}: record {number}", record[text_field]
 
-    size = sum(len(text.encode()) for text in join_documents(records(), skip_missing))
-    return TextInput(name, size, records=records, skip_missing=skip_missing)
+    return TextInput(name, records=records, skip_missing=skip_missing)

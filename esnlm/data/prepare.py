@@ -67,7 +67,7 @@ def prepare(
             sentence that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model
             trained on the input is also trained on this share of each file.
         field: the field with the text in JSON lines, Parquet, tables and datasets.
-        skip_missing: leave out records whose text is null; the output and the manifest count those of the whole input.
+        skip_missing: leave out records without text; the output and the manifest count those of the whole input.
         workers: number of processes; default: one per core, fewer for little text. The store does not depend on it.
         overwrite: replace an existing token store.
 
@@ -85,8 +85,9 @@ def prepare(
     oddities = Oddities()
     dropped = cut = left_out = 0
     with working("reading the text for the first time"):
+        text_size = sum(source.totals.text_size for source in sources)
         share, words_left = _shares(sources, max_words)
-        size = math.ceil(share * sum(source.text_size for source in sources))
+        size = math.ceil(share * text_size)
         vocabulary = _tokenizer(tokenizer, sources, share)
         parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share)
 
@@ -125,7 +126,7 @@ def prepare(
         used = {"tiktoken": not by_library, "nltk": sentences != "line", "tokenizers": by_library or trained}
         store = writer.finish(
             dropped_short=dropped,
-            skipped_missing=sum(source.count_missing() for source in sources) if skip_missing else 0,
+            skipped_missing=sum(source.totals.missing for source in sources),
             cut_long=cut,
             filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
             sentence_rule=rule,
@@ -162,7 +163,7 @@ def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float,
 def _first_share(sources: Iterable[TextInput], share: float) -> Iterator[str]:
     """Yields the first `share` of each source's bytes, to the end of the line, in chunks."""
     for source in sources:
-        left = share * source.text_size if share < 1 else math.inf
+        left = share * source.totals.text_size if share < 1 else math.inf
         for text in source.chunks():
             data = text.encode()
             end = data.find(b"\n", max(math.ceil(left) - 1, 0)) if left < len(data) else -1
@@ -193,7 +194,7 @@ def _sentence_rule(
     parameters = load_punkt(language, Path(punkt_data) if punkt_data else None)
     if parameters:
         return parameters, f"punkt pretrained {language}{across}"
-    size = share * sum(source.text_size for source in sources)
+    size = share * sum(source.totals.text_size for source in sources)
     rule = "punkt trained on this input"
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"

@@ -44,9 +44,13 @@ def read_chunks(path: Path) -> Iterator[str]:
     return _decode(_read_blocks(path), str(path))
 
 
-def read_records(path: Path, field: str = FIELD) -> Iterator[tuple[str, object]]:
-    """Yields the location and the value of `field` of each record of JSON lines or Parquet."""
-    return _parquet_records(path, field) if kind_of(path) == ".parquet" else _json_records(path, field)
+def read_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, object]]:
+    """Yields the location and the value of `field` of each record of JSON lines or Parquet.
+
+    If there is no such field, the message ends in the caller's `advice`.
+    """
+    read = _parquet_records if kind_of(path) == ".parquet" else _json_records
+    return read(path, field, advice)
 
 
 def read_whole_text(path: Path) -> str:
@@ -61,10 +65,8 @@ def split_lines(text: str) -> list[str]:
 
 def read_lines(path: Path) -> list[str]:
     """Returns all lines of a text file, including blank ones, without white space at either end."""
-    if holds_documents(path):
-        raise InputError(f"{path}: holds documents; give one sentence per line, or a table (.tsv, .csv)")
-    if kind_of(path) in TABLES:
-        raise InputError(f"{path}: a table; give one sentence per line, or esnlm score --tokens --column NAME")
+    if kind_of(path) in RECORDS | TABLES:
+        raise InputError(f"{path}: holds records; give plain text with one sentence per line")
     text = "".join(read_chunks(path))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
@@ -84,21 +86,17 @@ def holds_documents(path: Path) -> bool:
     return kind_of(path) in RECORDS
 
 
-def join_documents(records: Iterable[tuple[str, object]], skip_missing: bool = False) -> Iterator[str]:
+def join_documents(records: Iterable[tuple[str, object]], advice: str) -> Iterator[str]:
     """Joins documents, pairs (location, text), to chunks of about a megabyte, with empty lines between documents.
 
-    Rejects a text of None, or leaves it out with `skip_missing`.
+    If a text is not a string, the message ends in the caller's `advice`.
     """
     group, size = [], 0
     for where, text in records:
-        if text is None and skip_missing:
-            continue
         if text is None:
-            raise InputError(
-                f"{where}: its text is null; name another --field, or leave such records out: --skip-missing"
-            )
+            raise InputError(f"{where}: no text; {advice}")
         if not isinstance(text, str):
-            raise InputError(f"{where}: its text is a {type(text).__name__}, not a string; name another --field")
+            raise InputError(f"{where}: its text is a {type(text).__name__}, not a string; {advice}")
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -112,7 +110,7 @@ def join_documents(records: Iterable[tuple[str, object]], skip_missing: bool = F
         yield "\n\n".join([*group, ""])
 
 
-def _json_records(path: Path, field: str) -> Iterator[tuple[str, object]]:
+def _json_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, object]]:
     lines = (line for chunk in read_chunks(path) for line in chunk.removesuffix("\n").split("\n"))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -122,10 +120,10 @@ def _json_records(path: Path, field: str) -> Iterator[tuple[str, object]]:
         except ValueError as error:
             raise InputError(f"{path}:{number}: not JSON ({error}); give one object per line") from None
         except (KeyError, TypeError):
-            raise InputError(f"{path}:{number}: no field {field!r}: name another one with --field") from None
+            raise InputError(f"{path}:{number}: no field {field!r}; {advice}") from None
 
 
-def _parquet_records(path: Path, field: str) -> Iterator[tuple[str, object]]:
+def _parquet_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, object]]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -135,7 +133,7 @@ def _parquet_records(path: Path, field: str) -> Iterator[tuple[str, object]]:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if field not in names:
-                raise InputError(f"{path}: no field {field!r}, only {', '.join(names)}; name one with --field")
+                raise InputError(f"{path}: no field {field!r}, only {', '.join(names)}; {advice}")
             rows = 0
             for batch in file.iter_batches(batch_size=1000, columns=[field]):
                 for row, text in enumerate(batch.column(0).to_pylist(), start=rows + 1):

@@ -10,7 +10,7 @@ import numpy as np
 from esnlm.data.oddities import INVISIBLE, code_point
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions
-from esnlm.io.console import Shown
+from esnlm.io.console import Shown, counted
 from esnlm.models.ngrams import NgramModel
 from esnlm.warning import warn_caller
 
@@ -49,16 +49,18 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"sentence {i} is {text!r}: {GIVE_TEXT}")
-    ended = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
-    if ended:
+    with_line_end = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
+    if with_line_end:
         warn_caller(
-            f"{len(ended):,} sentences, first {ended[0]}, end in a line end, which the model reads as a token; strip it"
+            f"line ends after {counted(len(with_line_end), 'sentence')}, first after sentence {with_line_end[0]}, are"
+            " read as tokens; strip them"
         )
-    if unseen := [(i, match[0]) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]:
-        first, character = unseen[0]
+    invisible = [(i, match[0]) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]
+    if invisible:
+        first, character = invisible[0]
         warn_caller(
-            f"{len(unseen):,} sentences, first {first}, hold an invisible character, {code_point(character)},"
-            " which the model reads as separate tokens; remove it"
+            f"invisible characters in {counted(len(invisible), 'sentence')}, first {code_point(character)} in sentence"
+            f" {first}, are read as separate tokens; remove them"
         )
     return texts
 

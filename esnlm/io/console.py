@@ -6,6 +6,7 @@ On a terminal, the progress line is overwritten; other lines replace it. Log fil
 import codecs
 import contextlib
 import io
+import json
 import os
 import shutil
 import sys
@@ -178,7 +179,7 @@ def stage(what: str) -> Iterator[None]:
 def escape_unencodable() -> None:
     """Makes standard output print characters that its encoding lacks as escapes, such as \\u4e2d, with one warning.
 
-    Standard error does so by itself.
+    Escapes are those of JSON, so that JSON Lines stay valid. Standard error escapes by itself, as Python does.
     """
     stream = sys.stdout
     if not isinstance(stream, io.TextIOWrapper) or stream.errors not in ("strict", "surrogateescape"):
@@ -187,14 +188,15 @@ def escape_unencodable() -> None:
 
     def escape(error: UnicodeError) -> tuple[str | bytes, int]:
         nonlocal has_warned
-        if not has_warned and isinstance(error, UnicodeEncodeError):
+        assert isinstance(error, UnicodeEncodeError), "standard output only encodes"
+        escapes = json.dumps(error.object[error.start : error.end])[1:-1]  # without quotation marks
+        if not has_warned:
             has_warned = True
-            lacked = ascii(error.object[error.start])
             warn(
-                f"standard output is in {error.encoding}, which lacks {lacked}: such characters are printed as escapes"
-                " (PYTHONIOENCODING=utf-8 prints them)"
+                f"standard output is in {error.encoding}, which lacks {ascii(error.object[error.start])}: such"
+                " characters are printed as escapes (PYTHONIOENCODING=utf-8 prints them)"
             )
-        return codecs.backslashreplace_errors(error)
+        return escapes, error.end
 
     codecs.register_error(ESCAPE, escape)
     stream.reconfigure(errors=ESCAPE)

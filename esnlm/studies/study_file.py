@@ -31,16 +31,16 @@ def spell(value: Any) -> str:
 
 def require_distinct(values: list[Any]) -> list[Any]:
     """Raises ValueError if two values are the same setting, such as 1, 1.0 and "1e0". Returns the values."""
-    text_of: dict[float | str, str] = {}
+    first_text: dict[str, str] = {}  # of each distinct value
     for value in values:
         text = spell(value)
         try:
-            setting: float | str = float(text)
-        except ValueError:
-            setting = text
-        if setting in text_of:
-            raise ValueError(f"{text_of[setting]} and {text} are the same value, whose runs would count twice")
-        text_of[setting] = text
+            canonical = json.dumps(json.loads(text, parse_int=float))
+        except ValueError:  # not JSON, but text such as ring or 007
+            canonical = text
+        if canonical in first_text:
+            raise ValueError(f"{first_text[canonical]} and {text} are the same value, whose runs would count twice")
+        first_text[canonical] = text
     return values
 
 
@@ -101,9 +101,7 @@ class Place(Section):
     low: int | FiniteFloat | None = None
     high: int | FiniteFloat | None = None
     log: bool = False
-    choices: (
-        Annotated[list[str | int | float | bool | None], Field(min_length=2), AfterValidator(require_distinct)] | None
-    ) = None
+    choices: Annotated[list[str | int | float | bool | None], Field(min_length=2)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "Place":

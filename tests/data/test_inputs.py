@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from esnlm.data import inputs
 from esnlm.data.inputs import find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.tokenizer import word_tokenizer
@@ -43,15 +44,32 @@ def test_a_file_is_read_once(folder):
 
 
 def test_a_folder_with_files_that_are_no_text_lists_them_before_reading_any(folder):
-    for name in ("RTS_README", "deep/tree.conllu", "page.html.gz", "photo.png"):
+    for name in ("README", "deep/tree.conllu", "page.html.gz", "photo.png"):
         (folder / "corpus" / name).write_bytes(b"\x89not read")
     with pytest.raises(InputError) as error:
         find_inputs("corpus")
-    first = "corpus/RTS_README (leave it out)"
+    first = "corpus/README (leave it out)"
     second = "corpus/deep/tree.conllu (write its sentences as plain text, one per line)"
     third = "corpus/page.html.gz (write its text to a plain text file)"
     assert str(error.value) == f"not running text: {first}, {second}, {third} and 1 other file"
     assert list(texts("corpus/**/*.txt")) == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+@pytest.mark.parametrize("name", ["README", "ReadMe.rst", "LICENSE", "licence.md", "License.txt"])
+def test_a_readme_or_licence_is_read_only_if_it_is_named_itself(folder, name):
+    (folder / "corpus" / name).write_text("About the corpus.\n")
+    for item in ("corpus", "corpus/*"):
+        with pytest.raises(InputError, match=rf"^not running text: corpus/{name} \(leave it out\)$"):
+            find_inputs(item)
+    assert texts(f"corpus/{name}") == {name: "About the corpus."}
+
+
+def test_a_text_whose_name_begins_or_ends_like_that_of_a_readme_or_licence_is_read(folder):
+    names = ["RTS_README", "license_plates.txt", "licensed_books.txt", "readme_texts.txt", "threadmessages.txt"]
+    (folder / "named").mkdir()
+    for name in names:
+        (folder / "named" / name).write_text("A text.\n")
+    assert texts("named") == dict.fromkeys(names, "A text.")
 
 
 def test_what_macos_adds_to_an_archive_is_not_read(folder):
@@ -118,17 +136,55 @@ def test_a_table_is_read_by_its_column(folder):
     with open(folder / "table.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
     assert texts("table.csv", text_field="story") == {"table.csv": 'He said "yes",\nand left.\n\nThe end.'}
-    with pytest.raises(
-        InputError,
-        match="^table.csv: no column 'text', only book, story; name one with --field, or leave the file out$",
-    ):
-        find_inputs("table.csv")
+    advice = "name another field with --field, or leave the file out"
+    with pytest.raises(InputError, match=f"^table.csv: no column 'text', only book, story; {advice}$"):
+        texts("table.csv")
 
 
-def test_records_without_text_are_counted_when_they_are_left_out(folder, capsys):
-    records = [{"text": text} for text in [LINES[0], None, LINES[1], None, None]]
-    (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+def test_rows_that_a_quotation_mark_joins_are_refused(folder):
+    (folder / "table.tsv").write_text('id\ttext\n1\t"Hello there.\n2\tThe cats sleep.\n3\tShe said no."\n')
+    with pytest.raises(InputError, match="^table.tsv:4: .*'Hello there.*: if quotation marks are part of the text"):
+        texts("table.tsv")
+
+
+def test_quotation_marks_that_a_table_drops_are_warned_of_once(folder, capfd):
+    (folder / "table.tsv").write_text('id\ttext\n1\tThe cats sleep.\n2\t"Stop that now!"\n')
+    prepare(["table.tsv"], "store", tokenizer="tokenizer", sentences="line", min_length=3)
+    [warning] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warning.startswith("warning: table.tsv:3: quotation marks around 'Stop that now!'")
+
+
+@pytest.fixture
+def with_nulls(folder):
+    """The same records in each format, some without text, as pandas writes them; and the reader of each."""
+    rows = list(enumerate([LINES[0], None, LINES[1], None, None]))
+    (folder / "a.jsonl").write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in rows))
+    (folder / "a.csv").write_text("id,text\n" + "".join(f"{i},{text or ''}\n" for i, text in rows))
+    # In a single column pandas writes "", since a blank line would not be a row.
+    (folder / "a.tsv").write_text("text\n" + "".join((text or '""') + "\n" for _, text in rows))
+    return {"a.jsonl": "read_records", "a.csv": "read_table", "a.tsv": "read_table"}
+
+
+def test_records_without_text_are_counted_when_they_are_left_out(with_nulls, capsys):
     options = {"tokenizer": "tokenizer", "sentences": "line", "min_length": 3}
-    store = prepare(["records.jsonl"], "store", skip_missing=True, **options)
-    assert len(store) == 2 and store.manifest["skipped_missing"] == 3
-    assert "\n  skipped    3 records without text\n" in "".join(capsys.readouterr())
+    for name in with_nulls:
+        store = prepare([name], f"{name}.store", skip_missing=True, **options)
+        assert len(store) == 2 and store.manifest["skipped_missing"] == 3
+        assert "\n  skipped    3 records without text\n" in "".join(capsys.readouterr())
+
+
+def test_the_first_record_without_text_has_its_place_named(with_nulls):
+    advice = "name another field with --field, or leave such records out with --skip-missing"
+    for name in with_nulls:
+        line = 2 if name == "a.jsonl" else 3  # after the names of the columns
+        with pytest.raises(InputError, match=f"^{name}:{line}: no text; {advice}$"):
+            texts(name)
+
+
+def test_records_are_read_once_for_their_size_and_once_to_encode_them(with_nulls, monkeypatch):
+    options = {"tokenizer": "tokenizer", "sentences": "line", "min_length": 3, "skip_missing": True}
+    for name, reader in with_nulls.items():
+        read, times = getattr(inputs, reader), []
+        monkeypatch.setattr(inputs, reader, lambda *args, read=read, times=times: times.append(1) or read(*args))
+        prepare([name], f"{name}.store", **options)
+        assert len(times) == 2

@@ -24,10 +24,10 @@ def write(path, data: bytes):
     return path
 
 
-def refused(path, **options):
+def refused(path):
     """Returns the line with which a file is refused, without its path."""
     with pytest.raises(InputError) as error:
-        list(read_text(path, **options))
+        list(read_text(path))
     return str(error.value).removeprefix(str(path))
 
 
@@ -75,9 +75,11 @@ def test_read_lines_keeps_the_numbering(tmp_path, monkeypatch):
 
 def test_read_lines_rejects_files_that_do_not_hold_one_sentence_per_line(tmp_path):
     content = b"text,words\nThe cats sleep.,3\n"
-    for name, reason in {"a.csv.gz": "a table", "a.jsonl": "holds documents", "a.html": "not plain text"}.items():
-        with pytest.raises(InputError, match=f"{name}: {reason}; "):
+    for name in ("a.csv", "a.tsv.gz", "a.jsonl"):
+        with pytest.raises(InputError, match=f"{name}: holds records; give plain text with one sentence per line$"):
             read_lines(write(tmp_path / name, content))
+    with pytest.raises(InputError, match="a.html: not plain text; "):
+        read_lines(write(tmp_path / "a.html", content))
 
 
 def test_a_fifo_is_read_once(tmp_path):
@@ -123,6 +125,8 @@ def test_a_damaged_compressed_text_is_refused(tmp_path, name):
 
 # ---- records ----
 
+ADVICE = "records need their text in the field 'text'"
+
 
 def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
     records = [{"text": "One.\nTwo."}, {"id": 7, "text": "Thr\u00e9e \u4e2d."}]
@@ -131,7 +135,8 @@ def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
     packed = write(tmp_path / "a.jsonl.gz", gzip.compress(path.read_bytes()))
     assert list(read_text(packed)) == list(read_text(path))
     other = write(tmp_path / "b.ndjson", b'{"story": "Four."}\r\n')
-    assert list(read_text(other, "story")) == ["Four.\n\n"]
+    assert "".join(join_documents(read_records(other, "story", ADVICE), ADVICE)) == "Four.\n\n"
+    assert refused(other) == f":1: no field 'text'; {ADVICE}"
 
 
 def test_parquet(tmp_path, monkeypatch):
@@ -140,23 +145,26 @@ def test_parquet(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": ["One.\nTwo.", "Three."], "id": [1, 2]}), path)
     assert list(read_text(path)) == ["One.\nTwo.\n\nThree.\n\n"]
-    assert refused(path, text_field="body") == ": no field 'body', only text, id; name one with --field"
+    with pytest.raises(InputError, match=f"^{path}: no field 'body', only text, id; the advice$"):
+        list(read_records(path, "body", "the advice"))
     line = refused(write(tmp_path / "b.parquet", path.read_bytes()[:-10]))
     assert re.match(r": damaged, or not a Parquet file \(.*\); copy it again", line)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refused(path) == ": reading Parquet needs pyarrow: pip install 'esnlm[parquet]'"
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_record_without_text_has_its_place_named_and_can_be_left_out(tmp_path, name):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    frame = pandas.DataFrame({"text": ["One.", None, "Three.", None]})
-    if name == "a.jsonl":
-        frame.to_json(tmp_path / name, orient="records", lines=True)
-    else:
-        frame.to_parquet(tmp_path / name, row_group_size=1)
-    place = ":2" if name == "a.jsonl" else ": row 2"
-    advice = "name another --field, or leave such records out: --skip-missing"
-    assert refused(tmp_path / name) == f"{place}: its text is null; {advice}"
-    assert "".join(join_documents(read_records(tmp_path / name), skip_missing=True)) == "One.\n\nThree.\n\n"
+@pytest.mark.parametrize("row_group_size", [700, 5000])
+def test_a_null_in_parquet_has_its_row_named_in_any_batch_and_row_group(tmp_path, row_group_size):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = ["One."] * 1499 + [None] + ["Three."] * 500
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet", row_group_size=row_group_size)
+    assert refused(tmp_path / "a.parquet") == f": row 1500: no text; {ADVICE}"
+
+
+def test_a_table_is_read_by_its_column_text_and_no_option_is_named_that_its_command_lacks(tmp_path):
+    table = write(tmp_path / "a.csv", b"id,text\n1,One.\n2,Two.\n")
+    assert "".join(read_text(table)) == "One.\n\nTwo.\n\n"
+    assert refused(write(table, b"id,text\n1,One.\n2,\n")) == f":3: no text; {ADVICE}"
+    assert refused(write(table, b"id,story\n1,One.\n")) == f": no column 'text', only id, story; {ADVICE}"
+    assert "--" not in ADVICE

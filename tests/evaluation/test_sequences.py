@@ -39,14 +39,18 @@ def test_sentences_of_one_token_are_not_scored_without_bos():
 
 def test_lines_with_their_ends_are_warned_of():
     """As `readlines` gives them: the line end would be a token of each sentence."""
-    with pytest.warns(UserWarning, match="line end"):
+    with pytest.warns(UserWarning, match="^line ends after 1 sentence, first after sentence 1, are read as tokens"):
         list_texts(["a", "b\n"])
+    with pytest.warns(UserWarning, match="^line ends after 2 sentences, first after sentence 0, are read as tokens"):
+        list_texts(["a\n", "b\n"])
     assert list_texts(["a\nb"]) == ["a\nb"]
 
 
 @pytest.mark.parametrize("character", "\ufeff\u200b\u200e\u00ad\ufffd\0\x92\ud83d")
 def test_characters_that_nobody_sees_are_warned_of(character):
-    with pytest.warns(UserWarning, match=rf"^1 sentences, first 1, hold .* U\+{ord(character):04X} \("):
+    with pytest.warns(
+        UserWarning, match=rf"^invisible .* in 1 sentence, first U\+{ord(character):04X} .* in sentence 1,"
+    ):
         list_texts(["a\t\x0c", f"{character}b"])
 
 

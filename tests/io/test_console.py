@@ -1,6 +1,7 @@
 """Lines on standard error: how much is said, and what a log file gets of it."""
 
 import io
+import json
 import sys
 
 import pytest
@@ -46,18 +47,21 @@ def test_the_speed_of_the_whole_work_leaves_out_what_was_done_aside(monkeypatch,
 @pytest.mark.parametrize(
     "encoding, printed, lacked",
     [
-        ("ascii", rb"schl\xe4ft \u4e2d \udcff", r"'\xe4'"),
-        ("latin-1", b"schl\xe4ft \\u4e2d \\udcff", r"'\u4e2d'"),
-        ("utf-8", "schläft 中 ".encode() + rb"\udcff", r"'\udcff'"),  # \udcff: a byte of a file name that is not UTF-8
+        ("ascii", rb'"schl\u00e4ft \u4e2d \ud83d\ude00 \udcff"', r"'\xe4'"),
+        ("latin-1", rb'"schl' + b"\xe4" + rb'ft \u4e2d \ud83d\ude00 \udcff"', r"'\u4e2d'"),
+        # \udcff: a byte of a file name that is not UTF-8
+        ("utf-8", '"schläft 中 😀 '.encode() + rb'\udcff"', r"'\udcff'"),
     ],
 )
-def test_standard_output_escapes_what_its_encoding_lacks(encoding, printed, lacked, monkeypatch, capfd):
+def test_standard_output_escapes_what_its_encoding_lacks_as_json_does(encoding, printed, lacked, monkeypatch, capfd):
+    text = "schläft 中 😀 \udcff"
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding))
     escape_unencodable()
-    print("schläft 中 \udcff")
-    Screen().line("schläft 中 \udcff")
+    print(f'"{text}"')
+    Screen().line(f'"{text}"')
     sys.stdout.flush()
     assert raw.getvalue() == 2 * (printed + b"\n")
+    assert json.loads(printed.decode(encoding)) == text
     (warning,) = capfd.readouterr().err.splitlines()
     assert warning.startswith(f"warning: standard output is in {encoding}") and lacked in warning

@@ -138,6 +138,9 @@ def test_settings_and_lists_of_the_command_line(write):
         ("model.reservoir.spectral_radius", "[0.5, 0.9, 0.5]", "0.5 and 0.5"),
         ("model.reservoir.spectral_radius", "[1, 1.0]", "1 and 1.0"),
         ("training.learning_rate", "[1e-3, 0.001]", "1e-3 and 0.001"),
+        ("model.reservoir.note", "['007', '7', '007']", "007 and 007"),
+        ("model.reservoir.note", "['1_0', 10, true, 1, 1.0]", "1 and 1.0"),
+        ("model.reservoir.layers", "[[1, 2], [1.0, 2.0]]", "[1, 2] and [1.0, 2.0]"),
         ("model.reservoir.topology.kind", "[ring, random, ring]", "ring and ring"),
     ],
 )

@@ -49,7 +49,8 @@ def test_one_run(full_run, tmp_path):
 
 def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
     runs = [str(make_run("a", right=8)), str(make_run("b", right=3, val_nll=6.0))]
-    assert commands.main(["report", *runs, "--html", str(tmp_path / "page.html")]) == 0
+    names = [*runs, f"{runs[0]}/../a"]  # one run has two names
+    assert commands.main(["report", *names, "--html", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().out.startswith("written: ")
     page = Reader((tmp_path / "page.html").read_text())
     assert page.elements.count("details") >= 3  # each run, and the phenomena of the comparison
