@@ -87,7 +87,7 @@ ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn
 SHIPPED = {f"esnlm.interchange.huggingface.modeling_{name}" for name in ("esnlm", "deep_readout")}
 
 # Most statements in the package. Lines are no measure: a limit of lines makes people squeeze them.
-MOST_STATEMENTS = 16_500
+MOST_STATEMENTS = 17_000
 
 
 def read(package: Path) -> dict[str, ast.Module]:
