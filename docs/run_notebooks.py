@@ -26,9 +26,8 @@ def run(name: str, folder: Path) -> nbformat.NotebookNode:
     """
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for !esnlm
-    (folder / "matplotlibrc").write_text(
-        "svg.hashsalt: esnlm\n", "utf-8"
-    )  # the same ids in the same picture, day by day
+    # The same picture has the same ids, day by day.
+    (folder / "matplotlibrc").write_text("svg.hashsalt: esnlm\n", "utf-8")
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     return notebook
 
