@@ -1,4 +1,5 @@
-"""Scores minimal pairs with a trained run, the same as `esnlm blimp`: python eval_blimp.py --run DIR [--data PATH ...]"""
+"""Scores minimal pairs with a trained run, the same as `esnlm blimp`: python eval_blimp.py --run
+DIR [--data PATH ...]"""
 
 import sys
 from collections.abc import Sequence

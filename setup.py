@@ -1,4 +1,5 @@
-"""Ships configs/ inside the installed package, as esnlm/configs. Everything else is said in pyproject.toml."""
+"""Ships configs/ inside the installed package, as esnlm/configs. Everything else is said in
+pyproject.toml."""
 
 from setuptools import find_packages, setup
 

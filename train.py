@@ -1,9 +1,10 @@
 """Trains a language model; the same as `esnlm train`.
 
-python train.py                                            the quickstart: a corpus of its own, a minute or two
-python train.py --config FILE [--section.key value ...]    an experiment; the command line wins over the file
-python train.py --config FILE --plan                       parameters, memory, disk and time; trains nothing
-python train.py --config FILE --allow-change KEY ...       resumes although these settings are not as they were
+python train.py                                            the quickstart: a corpus of its own, a
+minute or two python train.py --config FILE [--section.key value ...]    an experiment; the command
+line wins over the file python train.py --config FILE --plan                       parameters,
+memory, disk and time; trains nothing python train.py --config FILE --allow-change KEY ...
+resumes although these settings are not as they were
 """
 
 import sys

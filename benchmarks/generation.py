@@ -1,18 +1,21 @@
-"""Text generated token by token, one continuation at a time: esnlm against a plain loop of SciPy and NumPy.
+"""Text generated token by token, one continuation at a time: esnlm against a plain loop of SciPy
+and NumPy.
 
     python benchmarks/generation.py
     python benchmarks/generation.py --vocab 50257 --tokens 400 --rounds 9
 
     esnlm   Run.generate, as `esnlm generate` calls it
-    SciPy   W_rec as SciPy's CSR matrix, NumPy for the rest, and a Python loop over the tokens, in its own process
+    SciPy   W_rec as SciPy's CSR matrix, NumPy for the rest, and a Python loop over the tokens, in
+    its own process
 
-Both have the same untrained float32 weights (training does not change the time), and choose each token in the same way,
-in float64 from the same random numbers. So they write the same text up to rounding; the table shows how many tokens
-agree.
+Both have the same untrained float32 weights (training does not change the time), and choose each
+token in the same way, in float64 from the same random numbers. So they write the same text up to
+rounding; the table shows how many tokens agree.
 
-The floor is the time to read the data of a token once at the copy bandwidth measured in the same run: W_rec with its
-indices, a column of W_in, A, B and the bias, and the state, which is also written. Data in a cache is read faster, so
-the share can exceed 1. Writes generation.json and .md under --out.
+The floor is the time to read the data of a token once at the copy bandwidth measured in the same
+run: W_rec with its indices, a column of W_in, A, B and the bias, and the state, which is also
+written. Data in a cache is read faster, so the share can exceed 1. Writes generation.json and .md
+under --out.
 """
 
 import argparse
@@ -38,24 +41,41 @@ def main(arguments: list[str] | None = None) -> dict:
     record = measure.begin()
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
     bandwidth = measure.best_peak(record["copy_bytes_per_s"])
-    record["rows"] = [measure_generation(size, vocab, args, bandwidth) for size in args.sizes for vocab in args.vocab]
+    record["rows"] = [
+        measure_generation(size, vocab, args, bandwidth)
+        for size in args.sizes
+        for vocab in args.vocab
+    ]
     measure.write(args.out, "generation", "Generation", markdown(record), record)
     return record
 
 
-def measure_generation(size: int, vocab_size: int, args: argparse.Namespace, copy_bandwidth: float) -> dict:
+def measure_generation(
+    size: int, vocab_size: int, args: argparse.Namespace, copy_bandwidth: float
+) -> dict:
     """Returns the results of both at one N and V."""
     model = size, vocab_size, args.rank
     loop, found = measure.Apart(Loop, *model), {}
-    contenders = {"esnlm": partial(generate, ready(*model), args.tokens), "SciPy": partial(loop.generate, args.tokens)}
-    seconds, failures = measure.interleave(contenders, args.rounds, last=found)  # a round's number is its seed
+    contenders = {
+        "esnlm": partial(generate, ready(*model), args.tokens),
+        "SciPy": partial(loop.generate, args.tokens),
+    }
+    seconds, failures = measure.interleave(
+        contenders, args.rounds, last=found
+    )  # a round's number is its seed
     compared = measure.compare(seconds, "esnlm")
     for name, result in compared.items():
         result["tokens_per_s"] = args.tokens / result["median_s"]
         result["agree"] = agreement(found["esnlm"], found[name])
     floor = loop.bytes_of_a_token() / copy_bandwidth
     loop.close()
-    row = {"size": size, "vocab_size": vocab_size, "rank": args.rank, "tokens": args.tokens, "floor_s": floor}
+    row = {
+        "size": size,
+        "vocab_size": vocab_size,
+        "rank": args.rank,
+        "tokens": args.tokens,
+        "floor_s": floor,
+    }
     return row | {"contenders": compared, "failures": failures}
 
 
@@ -68,7 +88,9 @@ def agreement(ours: np.ndarray, theirs: np.ndarray) -> int:
 def ready(size: int, vocab_size: int, rank: int):
     """Returns a run whose text is the ids themselves, and which never ends a text early."""
     ends = {"bos": vocab_size - 1, "eos": -1}
-    tokenizer = SimpleNamespace(vocab_size=vocab_size, encode=lambda text: [], decode=lambda ids: ids, **ends)
+    tokenizer = SimpleNamespace(
+        vocab_size=vocab_size, encode=lambda text: [], decode=lambda ids: ids, **ends
+    )
     return dataclasses.replace(untrained.initialize(size, vocab_size, rank), tokenizer=tokenizer)
 
 
@@ -89,7 +111,12 @@ class Loop:
         self.a, self.b, self.bias = (np.array(x[...]) for x in (readout.a, readout.b, readout.bias))
 
     def generate(self, tokens: int, seed: int) -> np.ndarray:
-        rng, h, token, chosen = np.random.default_rng((seed, 0)), np.zeros_like(self.leak), len(self.bias) - 1, []
+        rng, h, token, chosen = (
+            np.random.default_rng((seed, 0)),
+            np.zeros_like(self.leak),
+            len(self.bias) - 1,
+            [],
+        )
         for _ in range(tokens):
             drive = self.w_rec @ h
             own = slice(self.w_in.indptr[token], self.w_in.indptr[token + 1])
@@ -103,7 +130,9 @@ class Loop:
 
     def bytes_of_a_token(self) -> float:
         """Returns the minimum bytes read or written per token."""
-        matrices = 8 * self.w_rec.nnz + 4 * (len(self.leak) + 1) + 8 * self.w_in.nnz / self.w_in.shape[1]
+        matrices = (
+            8 * self.w_rec.nnz + 4 * (len(self.leak) + 1) + 8 * self.w_in.nnz / self.w_in.shape[1]
+        )
         return matrices + self.a.nbytes + self.b.nbytes + self.bias.nbytes + 3 * self.leak.nbytes
 
 
@@ -112,14 +141,39 @@ def markdown(record: dict) -> list[str]:
     for row in record["rows"]:
         for name, result in row["contenders"].items():
             spread = [1e3 * result[key] / row["tokens"] for key in ("median_s", "min_s", "max_s")]
-            cells.append([row["size"], row["vocab_size"], name, result["tokens_per_s"], *spread, result["slower"]])
+            cells.append(
+                [
+                    row["size"],
+                    row["vocab_size"],
+                    name,
+                    result["tokens_per_s"],
+                    *spread,
+                    result["slower"],
+                ]
+            )
             cells[-1] += [row["floor_s"] * result["tokens_per_s"], result["agree"]]
         notes += [f"- {name} failed: {error}" for name, error in row["failures"].items()]
-    head = ["N", "V", "", "tokens/s", "ms per token", "least", "most", "x esnlm", "floor / time", "tokens that agree"]
-    copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
+    head = [
+        "N",
+        "V",
+        "",
+        "tokens/s",
+        "ms per token",
+        "least",
+        "most",
+        "x esnlm",
+        "floor / time",
+        "tokens that agree",
+    ]
+    copies = ", ".join(
+        f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items()
+    )
     return [
-        f"One continuation of {first['tokens']:,} tokens, float32, r = {first['rank']}, one lane. Medians of rounds in which the"
-        " contenders take turns; benchmarks/generation.py describes them and the floor.",
+        (
+            f"One continuation of {first['tokens']:,} tokens, float32, r = {first['rank']}, one"
+            " lane. Medians of rounds in which the contenders take turns; benchmarks/generation.py"
+            " describes them and the floor."
+        ),
         "",
         *measure.table(head, cells),
         "",

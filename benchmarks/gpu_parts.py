@@ -1,16 +1,18 @@
 """One part of benchmarks/gpu_all.sh, which starts each part in its own process.
 
-    train       `esnlm train` at N = 4,096 on two million words, twice: with an empty and a full compilation cache. Once
+    train       `esnlm train` at N = 4,096 on two million words, twice: with an empty and a full
+    compilation cache. Once
                 more with a profile of ten updates, stopped when it is written. Then `esnlm blimp`.
-    speed       tokens per second, in turns, of this model, the same in PyTorch and PyTorch's LSTM, in TF32 and bf16
-    families    the same for two deep readouts, for esnlm's LSTM and for PyTorch's
-    step        one time step by each kernel, dense, and cuSPARSE (PyTorch's CSR); the device's peak copies and products
-    large       `esnlm train` at N = 65,536 for a minute
-    same        whether the runs of `train` are bit-identical, with the stopped one resumed; and with XLA's
+    speed       tokens per second, in turns, of this model, the same in PyTorch and PyTorch's LSTM,
+    in TF32 and bf16 families    the same for two deep readouts, for esnlm's LSTM and for PyTorch's
+    step        one time step by each kernel, dense, and cuSPARSE (PyTorch's CSR); the device's peak
+    copies and products large       `esnlm train` at N = 65,536 for a minute
+    same        whether the runs of `train` are bit-identical, with the stopped one resumed; and
+    with XLA's
                 deterministic operations
 
-OUT/PART.json has {"small", "failures", "seconds", FINDING: ...}, and is written after each finding, the most important
-first.
+OUT/PART.json has {"small", "failures", "seconds", FINDING: ...}, and is written after each finding,
+the most important first.
 """
 
 import argparse
@@ -34,12 +36,20 @@ STEPS = 16
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--out", type=Path, required=True, help="folder of the findings")
-    parser.add_argument("--work", type=Path, required=True, help="folder with stores/ and blimp/, and for the runs")
-    parser.add_argument("--seconds", type=float, required=True, help="after which this process is killed")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, on sentences of a grammar")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder with stores/ and blimp/, and for the runs"
+    )
+    parser.add_argument(
+        "--seconds", type=float, required=True, help="after which this process is killed"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="tiny sizes, on sentences of a grammar"
+    )
     args = parser.parse_args()
     part = Part(args)
     if args.small and not (args.work / "stores").exists():
@@ -54,7 +64,9 @@ class Part:
         self.file, self.work, self.small = args.out / f"{args.part}.json", args.work, args.small
         self.began, self.end = time.monotonic(), time.monotonic() + args.seconds - END
         self.units = 128 if args.small else 4096
-        self.precisions = ("float32",) if args.small else ("tf32", "bf16")  # a CPU does not support TF32
+        self.precisions = (
+            ("float32",) if args.small else ("tf32", "bf16")
+        )  # a CPU does not support TF32
         self.found: dict = {"small": args.small, "gpu": gpu(), "failures": []}
         self.save()
 
@@ -77,7 +89,9 @@ class Part:
                     self.found[name] = finding
             except Exception as error:
                 traceback.print_exc()
-                self.found["failures"].append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
+                self.found["failures"].append(
+                    f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}"
+                )
         self.save()
 
     def save(self) -> None:
@@ -91,7 +105,9 @@ def gpu() -> str | None:
     """Returns the name, driver and memory of the GPU."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
-        return subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip() or None
+        return (
+            subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip() or None
+        )
     except OSError:
         return None
 
@@ -105,7 +121,9 @@ def make_small_data(work: Path) -> None:
     esnlm.prepare(text, work / "stores" / "gpt2", tokenizer="words")
     esnlm.prepare(text[:3000], work / "stores" / "bpe8k", tokenizer="words")
     held_out = list(grammar.sentences(2000, seed=0, split="validation"))
-    esnlm.prepare(held_out, work / "stores" / "gpt2_dev", tokenizer=work / "stores" / "gpt2" / "tokenizer")
+    esnlm.prepare(
+        held_out, work / "stores" / "gpt2_dev", tokenizer=work / "stores" / "gpt2" / "tokenizer"
+    )
     grammar_pairs.write_pairs(grammar_pairs.minimal_pairs(100, seed=0), work / "blimp")
 
 
@@ -113,9 +131,14 @@ def make_small_data(work: Path) -> None:
 
 
 def esnlm_command(
-    part: Part, *words: object, seconds: float, until: Callable[[], bool] = lambda: False, xla: str = ""
+    part: Part,
+    *words: object,
+    seconds: float,
+    until: Callable[[], bool] = lambda: False,
+    xla: str = "",
 ) -> dict:
-    """Runs a command. It gets SIGTERM after `seconds`, or when `until` returns true, and then has 20 more seconds."""
+    """Runs a command. It gets SIGTERM after `seconds`, or when `until` returns true, and then has
+    20 more seconds."""
     command = [sys.executable, "-m", "esnlm", *map(str, words)]
     environment = os.environ | {"ESNLM_COMPILATION_CACHE": str(part.work / "compiled")}
     if xla:
@@ -133,28 +156,46 @@ def esnlm_command(
         process.kill()
         status = process.wait()
     wall = time.monotonic() - began
-    return {"command": " ".join(["esnlm", *map(str, words)]), "status": status, "asked_to_stop": asked, "wall_s": wall}
+    return {
+        "command": " ".join(["esnlm", *map(str, words)]),
+        "status": status,
+        "asked_to_stop": asked,
+        "wall_s": wall,
+    }
 
 
-def train(part: Part, name: str, size: int, seconds: float, text: str = "gpt2", more: tuple = (), **how) -> dict:
+def train(
+    part: Part, name: str, size: int, seconds: float, text: str = "gpt2", more: tuple = (), **how
+) -> dict:
     """Trains or resumes a run, and returns its outcome."""
     run, stores = part.work / "runs" / name, part.work / "stores"
     given = ["--data.train", stores / text, "--data.validation", stores / "gpt2_dev"]
     given += ["--model.reservoir.state_size", size, "--compute.precision", part.precisions[0]]
-    given += ["--training.log_every", 40 if part.small else 200, "--training.checkpoint_every", 1_000_000]
+    given += [
+        "--training.log_every",
+        40 if part.small else 200,
+        "--training.checkpoint_every",
+        1_000_000,
+    ]
     given += ["--model.readout.rank", 32] if part.small else []
     config = ROOT / "configs" / "esn_at_scale" / "esn.yaml"
-    found = esnlm_command(part, "train", "--config", config, "--run", run, *given, *more, seconds=seconds, **how)
+    found = esnlm_command(
+        part, "train", "--config", config, "--run", run, *given, *more, seconds=seconds, **how
+    )
     return found | progress(run)
 
 
 def progress(run: Path) -> dict:
     """Returns the progress and speed of a run, from its metrics and its summary."""
     file = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+    lines = (
+        [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+    )
     lines = [line for line in lines if "tokens_per_second" in line]
     times = [line["tokens"] / line["tokens_per_second"] for line in lines]
-    found: dict = {"first_line_s": times[0] if times else None}  # after the run was ready to train: most of it compiles
+    found: dict = {
+        "first_line_s": times[0] if times else None
+    }  # after the run was ready to train: most of it compiles
     if lines:
         found |= {key: lines[-1].get(key) for key in ("step", "tokens", "words", "train_nll")}
     if len(lines) > 1 and times[-1] > times[0]:
@@ -178,35 +219,49 @@ def score(part: Part) -> dict:
     given = ["--run", part.work / "runs" / "warm", "--data", pairs, "--out", report]
     found = esnlm_command(part, "blimp", *given, seconds=max(part.left() - 5, 1))
     whole = json.loads(report.read_text("utf-8")) if report.exists() else {}
-    short = {key: value for key, value in whole.items() if isinstance(value, int | float | str)}  # all but tables
+    short = {
+        key: value for key, value in whole.items() if isinstance(value, int | float | str)
+    }  # all but tables
     return found | {"files": len(list(pairs.glob("*.jsonl"))), "report": short}
 
 
 def profile(part: Part) -> dict:
     """Trains once more until the profile of ten updates is written, and reduces it to a table."""
     first = 41 if part.small else 201
-    traces = partial((part.work / "runs" / "stopped" / "profile" / "plugins" / "profile").glob, "*/*.trace.json.gz")
+    traces = partial(
+        (part.work / "runs" / "stopped" / "profile" / "plugins" / "profile").glob,
+        "*/*.trace.json.gz",
+    )
     more = ("--profile", f"{first}:{first + 9}")
     seconds = max(1, min(part.left() - 25, 60))
-    part.add("stopped", train(part, "stopped", part.units, seconds, more=more, until=lambda: any(traces())))
+    part.add(
+        "stopped",
+        train(part, "stopped", part.units, seconds, more=more, until=lambda: any(traces())),
+    )
     if not (written := list(traces())):
         raise ValueError("the run ended before its profile was written")
-    return longest_kernels(json.loads(gzip.decompress(max(written).read_bytes()))["traceEvents"]) | {"updates": 10}
+    return longest_kernels(
+        json.loads(gzip.decompress(max(written).read_bytes()))["traceEvents"]
+    ) | {"updates": 10}
 
 
 def longest_kernels(events: list[dict]) -> dict:
-    """Returns the kernels of a trace with the longest total times, and the time without a running kernel.
+    """Returns the kernels of a trace with the longest total times, and the time without a running
+    kernel.
 
     On a GPU kernels are taken from its streams; on a CPU they are the compiled operations.
     """
-    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    threads = {
+        (e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"
+    }
     spans = [e for e in events if e.get("ph") == "X"]
     own = [e for e in spans if threads.get((e["pid"], e.get("tid")), "").startswith("Stream #")]
     if not own:
         own = [
             e
             for e in spans
-            if "hlo_op" in e.get("args", {}) and not e["name"].startswith(("while", "cond", "call", "end: "))
+            if "hlo_op" in e.get("args", {})
+            and not e["name"].startswith(("while", "cond", "call", "end: "))
         ]
     if not own:
         raise ValueError("the trace has no kernel")
@@ -236,14 +291,18 @@ def measure_models(part: Part, configs: list[str], store: str, precisions: tuple
 
     from esnlm import config_io
 
-    given = argparse.Namespace(store=part.work / "stores" / store, precisions=precisions, patience=0.7 * part.left())
+    given = argparse.Namespace(
+        store=part.work / "stores" / store, precisions=precisions, patience=0.7 * part.left()
+    )
     given.torch_esn, given.compiled = store == "gpt2", store == "gpt2" and not part.small
     given.updates, given.rounds = (3, 2) if part.small else (40, 5)
     experiments = {}
     for name in configs:
         settings = ["--run=unused"]
         if name == "esn_at_scale/esn":
-            settings += [f"--model.reservoir.state_size={part.units}"] + ["--model.readout.rank=32"] * part.small
+            settings += [f"--model.reservoir.state_size={part.units}"] + [
+                "--model.readout.rank=32"
+            ] * part.small
         experiments[Path(name).name] = config_io.read(ROOT / "configs" / f"{name}.yaml", settings)
     if measure.torch is None:
         part.found["failures"].append("PyTorch is not installed: its models were not measured")
@@ -260,7 +319,8 @@ def deep_readouts(part: Part) -> None:
 
 
 def step(part: Part) -> None:
-    """Times steps by benchmarks/recurrence.py, JAX's and PyTorch's one after the other, since dense matrices fill the memory."""
+    """Times steps by benchmarks/recurrence.py, JAX's and PyTorch's one after the other, since dense
+    matrices fill the memory."""
     import measure
     import recurrence
 
@@ -308,7 +368,8 @@ def large(part: Part) -> None:
 
 
 def same(part: Part) -> None:
-    """Compares the arrays of runs at their last update. Missing runs are made, and stopped runs resumed, first."""
+    """Compares the arrays of runs at their last update. Missing runs are made, and stopped runs
+    resumed, first."""
     stopped_at = None
     for name in ("cold", "warm", "stopped"):
         summary = progress(part.work / "runs" / name)["summary"]
@@ -325,7 +386,14 @@ def same(part: Part) -> None:
 
     def deterministic() -> dict:
         for name in ("one", "other"):
-            train(part, name, part.units, part.left() - 12, text="gpt2_dev", xla="--xla_gpu_deterministic_ops=true")
+            train(
+                part,
+                name,
+                part.units,
+                part.left() - 12,
+                text="gpt2_dev",
+                xla="--xla_gpu_deterministic_ops=true",
+            )
         return difference(part, "one", "other")
 
     if not part.small:
@@ -333,7 +401,8 @@ def same(part: Part) -> None:
 
 
 def difference(part: Part, one: str, other: str, **more: object) -> dict:
-    """Returns the arrays that differ between the last checkpoints of two runs, with their largest differences."""
+    """Returns the arrays that differ between the last checkpoints of two runs, with their largest
+    differences."""
     import jax
     import numpy as np
 
@@ -341,7 +410,8 @@ def difference(part: Part, one: str, other: str, **more: object) -> dict:
 
     jax.config.update("jax_platforms", "cpu")  # the device is for the runs
     (step, first, _), (other_step, second, _) = (
-        checkpoint.restore_latest(part.work / "runs" / name / "checkpoints") for name in (one, other)
+        checkpoint.restore_latest(part.work / "runs" / name / "checkpoints")
+        for name in (one, other)
     )
     if step != other_step:
         raise ValueError(f"{one} is at update {step} and {other} at {other_step}")

@@ -1,9 +1,12 @@
-"""One run in other programs: its exported folder, and lm-evaluation-harness, compared with esnlm's own results.
+"""One run in other programs: its exported folder, and lm-evaluation-harness, compared with esnlm's
+own results.
 
-    python benchmarks/interchange.py --run RUN --data blimp/ [--pairs N] [--python inseq=ENVIRONMENT/bin/python]
+    python benchmarks/interchange.py --run RUN --data blimp/ [--pairs N] [--python
+    inseq=ENVIRONMENT/bin/python]
 
-Each program runs in its own process, in which esnlm cannot be imported. --python gives the interpreter of a program
-that is installed in another environment. Writes interchange.json and .md under --out.
+Each program runs in its own process, in which esnlm cannot be imported. --python gives the
+interpreter of a program that is installed in another environment. Writes interchange.json and .md
+under --out.
 """
 
 import json
@@ -63,7 +66,10 @@ for each, text in zip(ids[:8], texts):
     model(inputs_embeds=vectors).logits[0, -1].softmax(-1)[each[0, -1]].backward()
     expected.append(vectors.grad[0].norm(dim=-1).tolist())
 """
-TOKENS = "found = [model(i).logits.log_softmax(-1)[0, :-1].gather(1, i[0, 1:, None])[:, 0].tolist() for i in ids]"
+TOKENS = (
+    "found = [model(i).logits.log_softmax(-1)[0, :-1].gather(1, i[0, 1:, None])[:, 0].tolist() for"
+    " i in ids]"
+)
 HARNESS = """
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
@@ -86,7 +92,8 @@ reads = models.Transformer(folder, model_kwargs=trust, config_kwargs=trust)
 tool = SentenceTransformer(modules=[reads, models.Pooling(reads.get_word_embedding_dimension())])
 found = tool.encode(texts).tolist()
 """
-# By package: the quantity to compare, the results of esnlm (None: the program's own `expected`), and the program.
+# By package: the quantity to compare, the results of esnlm (None: the program's own `expected`),
+# and the program.
 PROGRAMS = {
     "transformers": ("log p of each token", "tokens", TOKENS),
     "lm_eval": ("hf: log p of the text", "texts", HARNESS),
@@ -103,8 +110,19 @@ def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
     parser.add_argument("--run", type=Path, required=True, help="run directory")
     parser.add_argument("--data", type=Path, required=True, help="folder of BLiMP's files")
-    parser.add_argument("--pairs", type=int, default=32, help="how many, of different paradigms (default: %(default)s)")
-    parser.add_argument("--python", action="append", default=[], metavar="PACKAGE=FILE", help="a package's interpreter")
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=32,
+        help="how many, of different paradigms (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="PACKAGE=FILE",
+        help="a package's interpreter",
+    )
     args = parser.parse_args(arguments)
     record, run = measure.begin() | {"rows": []}, esnlm.load(args.run)
     others = dict(each.split("=", 1) for each in args.python)
@@ -112,28 +130,51 @@ def main(arguments: list[str] | None = None) -> dict:
     lines = [json.loads(file.read_text("utf-8").splitlines()[0]) for file in files]
     texts = [line[side] for line in lines for side in ("sentence_good", "sentence_bad")]
     own = {"tokens": [its[:-1] for its in run.token_log_probs(texts)]}  # without EOS
-    own |= {"texts": [[its.sum()] for its in own["tokens"]], "states": [its[:-1].mean(0) for its in run.states(texts)]}
+    own |= {
+        "texts": [[its.sum()] for its in own["tokens"]],
+        "states": [its[:-1].mean(0) for its in run.states(texts)],
+    }
     with tempfile.TemporaryDirectory() as folder:
         export(run.directory, f"{folder}/hf")
         for package, (compared, known, program) in PROGRAMS.items():
-            end = f"\njson.dump([version({package!r}), found, {'0' if known else 'expected'}], open(sys.argv[2], 'w'))"
-            command = [others.get(package, sys.executable), "-c", START + program + end, f"{folder}/hf"]
+            end = (
+                f"\njson.dump([version({package!r}), found, {'0' if known else 'expected'}],"
+                " open(sys.argv[2], 'w'))"
+            )
+            command = [
+                others.get(package, sys.executable),
+                "-c",
+                START + program + end,
+                f"{folder}/hf",
+            ]
             began = time.perf_counter()
             file = Path(folder, "texts.json")
             file.write_text(json.dumps(texts), "utf-8")
             done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
-            row = {"tool": package, "compared": compared, "largest difference": " ".join(done.stderr.split())[-80:]}
+            row = {
+                "tool": package,
+                "compared": compared,
+                "largest difference": " ".join(done.stderr.split())[-80:],
+            }
             if done.returncode == 0:
                 row["version"], found, expected = json.loads(file.read_text("utf-8"))
                 pairs = list(zip(found, own[known] if known else expected, strict=True))
-                row["largest difference"] = max(float(np.abs(np.subtract(*pair)).max()) for pair in pairs)
+                row["largest difference"] = max(
+                    float(np.abs(np.subtract(*pair)).max()) for pair in pairs
+                )
                 if known in ("tokens", "texts"):  # of minimal pairs
-                    sums = np.array([[np.sum(its) for its in pair] for pair in pairs]).reshape(-1, 2, 2)
+                    sums = np.array([[np.sum(its) for its in pair] for pair in pairs]).reshape(
+                        -1, 2, 2
+                    )
                     right = sums[:, 0] > sums[:, 1]  # (pairs, 2): the tool's answer and esnlm's
-                    row["answers that differ"] = f"{(right[:, 0] != right[:, 1]).sum()} of {len(right)}"
+                    row["answers that differ"] = (
+                        f"{(right[:, 0] != right[:, 1]).sum()} of {len(right)}"
+                    )
             record["rows"].append(row | {"seconds": time.perf_counter() - began})
     titles = ["tool", "version", "compared", "largest difference", "answers that differ", "seconds"]
-    page = measure.table(titles, ([row.get(title, "") for title in titles] for row in record["rows"]))
+    page = measure.table(
+        titles, ([row.get(title, "") for title in titles] for row in record["rows"])
+    )
     measure.write(args.out, "interchange", "One run in the programs of others", page, record)
     return record
 

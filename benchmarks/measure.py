@@ -1,7 +1,8 @@
-"""Shared by all benchmarks: timing side by side, the machine and its measured limits, and result files.
+"""Shared by all benchmarks: timing side by side, the machine and its measured limits, and result
+files.
 
-Contenders take turns, A B C, A B C, ..., so that a slow minute of the machine affects all of them alike. Ratios are
-taken within each round, and medians over the rounds are reported.
+Contenders take turns, A B C, A B C, ..., so that a slow minute of the machine affects all of them
+alike. Ratios are taken within each round, and medians over the rounds are reported.
 """
 
 import argparse
@@ -42,9 +43,24 @@ except ImportError:
 TORCH_DEVICE = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
 
 SHORTEST = 0.01  # seconds: a shorter contender repeats within its turn
-SETTLE = 0.03  # seconds between turns: thread pools spin for a while after their last work, on the next one's cores
-MEASURED = Path(__file__).parents[1] / "build" / "measured"  # the pages of results/ are written from it
-PACKAGES = ("esnlm", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "torch", "triton", "reservoirpy")
+# seconds between turns: thread pools spin for a while after their last work, on the next one's
+# cores
+SETTLE = 0.03
+MEASURED = (
+    Path(__file__).parents[1] / "build" / "measured"
+)  # the pages of results/ are written from it
+PACKAGES = (
+    "esnlm",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "numpy",
+    "scipy",
+    "torch",
+    "triton",
+    "reservoirpy",
+)
 
 Contender = Callable[[int], object]  # called with the round's number; returns when its work is done
 
@@ -55,16 +71,22 @@ def as_command(main: Callable[[], dict]) -> None:
 
 
 def arguments(description: str, rounds: int | None = None) -> argparse.ArgumentParser:
-    """Returns the parser of a benchmark, with --out and, if it has a default number of rounds, --rounds."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=MEASURED, help="folder of the results (default: build/measured)")
+    """Returns the parser of a benchmark, with --out and, if it has a default number of rounds,
+    --rounds."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=MEASURED, help="folder of the results (default: build/measured)"
+    )
     if rounds is not None:
         parser.add_argument("--rounds", type=int, default=rounds, help="default: %(default)s")
     return parser
 
 
 def begin() -> dict:
-    """Sets the process up for measuring, and returns the record that the benchmark completes and passes to `write`."""
+    """Sets the process up for measuring, and returns the record that the benchmark completes and
+    passes to `write`."""
     set_up()
     # For use from the repository's root.
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
@@ -84,8 +106,8 @@ def interleave(
         last: keeps what each contender returned last.
 
     Returns:
-        (seconds, failures): a list of `rounds` per contender; the error of each contender that failed in its first,
-        uncounted turn (for lack of memory, for example) and was dropped.
+        (seconds, failures): a list of `rounds` per contender; the error of each contender that
+        failed in its first, uncounted turn (for lack of memory, for example) and was dropped.
     """
     seconds, failures = {}, {}
 
@@ -98,7 +120,9 @@ def interleave(
         try:
             run(name, 0)
             seconds[name] = []
-        except Exception as error:  # a peer may fail in any way; record it and continue with the others
+        except (
+            Exception
+        ) as error:  # a peer may fail in any way; record it and continue with the others
             failures[name] = one_line(error)
     for i in range(rounds):
         for name in seconds:
@@ -109,10 +133,11 @@ def interleave(
 
 
 class Apart:
-    """An object in its own process, with its own memory and threads. Its methods are called from here.
+    """An object in its own process, with its own memory and threads. Its methods are called from
+    here.
 
-    An exception in a method or the constructor is raised here by the next call: an InputError unchanged, any other in
-    one line.
+    An exception in a method or the constructor is raised here by the next call: an InputError
+    unchanged, any other in one line.
     """
 
     def __init__(self, make: Callable, *arguments):
@@ -121,7 +146,8 @@ class Apart:
         self._process = context.Process(target=_serve, args=(far,), daemon=True)
         self._process.start()
         far.close()
-        # Large arguments are sent after the process has done its imports; meanwhile others can start.
+        # Large arguments are sent after the process has done its imports; meanwhile others can
+        # start.
         self._sending = threading.Thread(target=self._send, args=((make, arguments),), daemon=True)
         self._sending.start()
 
@@ -138,7 +164,8 @@ class Apart:
         return partial(self.ask, name)
 
     def ask(self, name, *arguments, until: float | None = None):
-        """Calls a method. Ends a process that has not answered by the time `until` (time.monotonic)."""
+        """Calls a method. Ends a process that has not answered by the time `until`
+        (time.monotonic)."""
 
         def left() -> float | None:
             return None if until is None else max(0.0, until - time.monotonic())
@@ -152,7 +179,9 @@ class Apart:
                 raise RuntimeError(f"{name}: no answer in time")
             error, answer = self._pipe.recv()
         except (EOFError, OSError):
-            raise RuntimeError(f"the process ended during {name}: was there enough memory?") from None
+            raise RuntimeError(
+                f"the process ended during {name}: was there enough memory?"
+            ) from None
         if error is not None:
             raise error
         return answer
@@ -190,7 +219,8 @@ def time_of(run: Callable[[], object]) -> float:
 
 
 def compare(seconds: dict[str, list[float]], baseline: str) -> dict[str, dict]:
-    """Returns median, minimum and maximum seconds of each contender, and `slower`, its median ratio to the baseline."""
+    """Returns median, minimum and maximum seconds of each contender, and `slower`, its median ratio
+    to the baseline."""
     return {
         name: {
             "median_s": statistics.median(own),
@@ -206,8 +236,11 @@ def compare(seconds: dict[str, list[float]], baseline: str) -> dict[str, dict]:
 # ---- limits of the machine
 
 
-def gemm_peaks(shapes: dict[str, tuple[int, int, int]], rounds: int, precision: str = "float32") -> dict[str, dict]:
-    """Measures the FLOP/s of matrix products (m, k) x (k, n), by name and library: the best round of each."""
+def gemm_peaks(
+    shapes: dict[str, tuple[int, int, int]], rounds: int, precision: str = "float32"
+) -> dict[str, dict]:
+    """Measures the FLOP/s of matrix products (m, k) x (k, n), by name and library: the best round
+    of each."""
     contenders, flops = {}, {}
     for name, (m, k, n) in shapes.items():
         x, y = random_array((m, k), seed=1), random_array((k, n), seed=2)
@@ -226,7 +259,8 @@ def gemm_peaks(shapes: dict[str, tuple[int, int, int]], rounds: int, precision: 
 
 
 def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
-    """Measures the bytes per second that a pass over an array reads and writes, by library: the best round of each."""
+    """Measures the bytes per second that a pass over an array reads and writes, by library: the
+    best round of each."""
     size = megabytes * 250_000
     held = {"in place": random_array((size,), seed=1), "fresh": random_array((size,), seed=2)}
     in_place = jax.jit(lambda x: x * jnp.float32(0.999), donate_argnums=0)
@@ -235,9 +269,15 @@ def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
     def run_in_place(_):
         held["in place"] = in_place(held["in place"]).block_until_ready()
 
-    contenders = {"jax, in place": run_in_place, "jax": lambda _: fresh(held["fresh"]).block_until_ready()}
+    contenders = {
+        "jax, in place": run_in_place,
+        "jax": lambda _: fresh(held["fresh"]).block_until_ready(),
+    }
     if torch is not None:
-        source, target = torch.rand(size, device=TORCH_DEVICE), torch.empty(size, device=TORCH_DEVICE)
+        source, target = (
+            torch.rand(size, device=TORCH_DEVICE),
+            torch.empty(size, device=TORCH_DEVICE),
+        )
         contenders["torch"] = lambda _: (target.copy_(source), torch_wait())
     seconds, _ = interleave(contenders, rounds)
     return {name: 8 * size / min(own) for name, own in seconds.items()}
@@ -288,7 +328,8 @@ def cores() -> int:
 def set_up(one_heap: bool = False) -> None:
     """Gives torch as many threads as JAX, and all contenders the allocator of esnlm's commands.
 
-    `one_heap` is that of `esnlm train` with large arrays, and serves PyTorch, whose gradients come from other threads.
+    `one_heap` is that of `esnlm train` with large arrays, and serves PyTorch, whose gradients come
+    from other threads.
     """
     keep_freed_memory()
     if one_heap:
@@ -304,16 +345,25 @@ def load() -> list[float]:
 
 def machine() -> dict:
     """Returns the processor, cores, device and versions."""
-    device, versions = jax.devices()[0], {each.name: each.version for each in importlib.metadata.distributions()}
+    device, versions = (
+        jax.devices()[0],
+        {each.name: each.version for each in importlib.metadata.distributions()},
+    )
     return {
         "processor": _cpu_model(),
         "cores": cores(),
         "device": device.device_kind,
         "backend": jax.default_backend(),
         "gpu": gpu(),
-        "threads": {name: os.environ[name] for name in ("OMP_NUM_THREADS", "XLA_FLAGS") if name in os.environ},
+        "threads": {
+            name: os.environ[name]
+            for name in ("OMP_NUM_THREADS", "XLA_FLAGS")
+            if name in os.environ
+        },
         "torch_threads": torch.get_num_threads() if torch is not None else None,
-        "versions": {"python": platform.python_version()} | {name: versions.get(name) for name in PACKAGES},
+        "versions": (
+            {"python": platform.python_version()} | {name: versions.get(name) for name in PACKAGES}
+        ),
     }
 
 
@@ -338,8 +388,16 @@ def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -
         "Load average": f"{record['load_before']} before, {record['load_after']} after",
         "Versions": ", ".join(f"{k} {v}" for k, v in here["versions"].items() if v),
     }
-    lines = [f"# {title}", "", *text, *(line for what, said in made.items() for line in ("", f"{what}: {said}"))]
-    pages = {out / f"{name}.json": json.dumps(record, indent=1) + "\n", out / f"{name}.md": "\n".join(lines) + "\n"}
+    lines = [
+        f"# {title}",
+        "",
+        *text,
+        *(line for what, said in made.items() for line in ("", f"{what}: {said}")),
+    ]
+    pages = {
+        out / f"{name}.json": json.dumps(record, indent=1) + "\n",
+        out / f"{name}.md": "\n".join(lines) + "\n",
+    }
     write_files(pages)
     print(f"wrote {out / name}.json and .md")
 
@@ -359,7 +417,8 @@ def show(cell: object) -> str:
 
 
 def spread(items: Sequence, count: int) -> list:
-    """Returns `count` evenly spaced items, the first and the last included; all items if there are fewer."""
+    """Returns `count` evenly spaced items, the first and the last included; all items if there are
+    fewer."""
     places = np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)
     return [items[i] for i in places]
 

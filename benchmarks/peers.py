@@ -1,8 +1,9 @@
 """The same model and an LSTM in PyTorch, for comparisons with esnlm.
 
-`PackedWay` is the fastest version in PyTorch that we know: sentences sorted by length so that finished ones leave the
-loop, the readout on real tokens only, the fastest AdamW. Tokens are looked up in a dense table of W_in's columns, which
-is faster than any sparse product with a one-hot vector. With `onednn` the products of a readout are oneDNN's.
+`PackedWay` is the fastest version in PyTorch that we know: sentences sorted by length so that
+finished ones leave the loop, the readout on real tokens only, the fastest AdamW. Tokens are looked
+up in a dense table of W_in's columns, which is faster than any sparse product with a one-hot
+vector. With `onednn` the products of a readout are oneDNN's.
 """
 
 import time
@@ -22,11 +23,14 @@ IGNORED = -100  # the target of a padded position; it stands for no token, so EO
 
 
 class TorchReservoir:
-    """W_rec in a layout of `torch_matrix`, W_in as a table of its columns (V, N), the leak (N, 1)."""
+    """W_rec in a layout of `torch_matrix`, W_in as a table of its columns (V, N), the leak (N,
+    1)."""
 
     def __init__(self, reservoir: Reservoir, layout: str = "csr"):
         self.w_rec = torch_matrix(reservoir.w_rec, layout)
-        row, column = (torch.from_numpy(x).long().to(TORCH_DEVICE) for x in np.array(reservoir.w_in.indices).T)
+        row, column = (
+            torch.from_numpy(x).long().to(TORCH_DEVICE) for x in np.array(reservoir.w_in.indices).T
+        )
         self.table = torch.zeros(reservoir.vocab_size, reservoir.state_size, device=TORCH_DEVICE)
         self.table[column, row] = torch.from_numpy(np.array(reservoir.w_in.data)).to(TORCH_DEVICE)
         self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(TORCH_DEVICE)[:, None]
@@ -50,7 +54,9 @@ def torch_matrix(matrix: BCOO, layout: str) -> torch.Tensor:
     """Returns a BCOO matrix as "csr", "coo", "dense" (float32) or "dense bf16"."""
     indices, values = (torch.from_numpy(np.array(x)) for x in (matrix.indices.T, matrix.data))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta", and its checks implicit
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # torch calls its CSR "beta", and its checks implicit
         coo = torch.sparse_coo_tensor(indices, values, matrix.shape, device=TORCH_DEVICE).coalesce()
         if layout.startswith("dense"):
             return coo.to_dense().to(torch.bfloat16 if layout == "dense bf16" else torch.float32)
@@ -58,7 +64,8 @@ def torch_matrix(matrix: BCOO, layout: str) -> torch.Tensor:
 
 
 def fastest_layout(matrix: BCOO, slots: int) -> tuple[str, str]:
-    """Returns the fastest of CSR, COO and, up to 8,192 units, dense float32 for `slots` columns, and a line on it."""
+    """Returns the fastest of CSR, COO and, up to 8,192 units, dense float32 for `slots` columns,
+    and a line on it."""
     h = torch.rand(matrix.shape[1], slots, device=TORCH_DEVICE)
     found = {}
     for layout in ("csr", "coo", *["dense"] * (len(h) <= 8192)):
@@ -71,11 +78,14 @@ def fastest_layout(matrix: BCOO, slots: int) -> tuple[str, str]:
 class OneDnnLinear(torch.autograd.Function):
     """x W^T + b and its gradient by oneDNN.
 
-    oneDNN uses AVX-512 on every CPU that has it; MKL, PyTorch's own choice for float32, uses it on Intel's CPUs only.
+    oneDNN uses AVX-512 on every CPU that has it; MKL, PyTorch's own choice for float32, uses it on
+    Intel's CPUs only.
     """
 
     @staticmethod
-    def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    def product(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
     @staticmethod
@@ -93,7 +103,8 @@ class OneDnnLinear(torch.autograd.Function):
 
 
 def onednn_is_faster(precision: str, shape: tuple[int, int, int]) -> bool:
-    """Returns whether oneDNN computes logits (rows, rank, vocabulary) faster than PyTorch's own choice."""
+    """Returns whether oneDNN computes logits (rows, rank, vocabulary) faster than PyTorch's own
+    choice."""
     if TORCH_DEVICE != "cpu" or precision != "float32" or not torch.backends.mkldnn.is_available():
         return False
     rows, rank, vocab_size = shape
@@ -109,7 +120,9 @@ class Readout(nn.Module):
         super().__init__()
         self.onednn = onednn
         a, b, bias = (torch.from_numpy(np.array(params[name])) for name in ("a", "b", "bias"))
-        self.b = nn.utils.skip_init(nn.Linear, b.shape[1], b.shape[0], bias=False, device=TORCH_DEVICE)
+        self.b = nn.utils.skip_init(
+            nn.Linear, b.shape[1], b.shape[0], bias=False, device=TORCH_DEVICE
+        )
         self.a = nn.utils.skip_init(nn.Linear, a.shape[1], a.shape[0], device=TORCH_DEVICE)
         with torch.no_grad():
             self.b.weight.copy_(b), self.a.weight.copy_(a), self.a.bias.copy_(bias)
@@ -122,7 +135,8 @@ class Readout(nn.Module):
 
 
 class PackedWay:
-    """Updates on real tokens only, in few passes, with the states of many updates computed side by side, as in esnlm."""
+    """Updates on real tokens only, in few passes, with the states of many updates computed side by
+    side, as in esnlm."""
 
     def __init__(
         self,
@@ -143,7 +157,11 @@ class PackedWay:
 
     def updates(self, batches: list[list[np.ndarray]]) -> torch.Tensor:
         """Makes an update of each batch of sentences, and returns the last loss before it."""
-        together = [(len(sentence) - 1, u, sentence) for u, batch in enumerate(batches) for sentence in batch]
+        together = [
+            (len(sentence) - 1, u, sentence)
+            for u, batch in enumerate(batches)
+            for sentence in batch
+        ]
         together.sort(key=lambda item: item[0], reverse=True)  # as `features` sorts them
         lengths, update_of, sentences = zip(*together, strict=True)
         features, targets = self.features(list(sentences))
@@ -164,12 +182,19 @@ class PackedWay:
 
     @torch.no_grad()
     def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns states of the real tokens (C, N) and the next tokens (C,): step by step, longest sentence first."""
+        """Returns states of the real tokens (C, N) and the next tokens (C,): step by step, longest
+        sentence first."""
         inputs, targets = pad(sorted(sentences, key=len, reverse=True))
         running = (targets != IGNORED).sum(0)  # (T,) sentences still running at each step
-        packed = torch.from_numpy(np.concatenate([targets[:n, t] for t, n in enumerate(running)])).to(TORCH_DEVICE)
+        packed = torch.from_numpy(
+            np.concatenate([targets[:n, t] for t, n in enumerate(running)])
+        ).to(TORCH_DEVICE)
         features = torch.empty(len(packed), len(self.reservoir.leak), device=TORCH_DEVICE)
-        inputs, h, row = torch.from_numpy(inputs).to(TORCH_DEVICE), self.reservoir.zeros(len(sentences)), 0
+        inputs, h, row = (
+            torch.from_numpy(inputs).to(TORCH_DEVICE),
+            self.reservoir.zeros(len(sentences)),
+            0,
+        )
         for t, n in enumerate(running.tolist()):
             if n < h.shape[1]:
                 h = h[:, :n].contiguous()
@@ -180,9 +205,12 @@ class PackedWay:
 
 
 class Lstm:
-    """LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout."""
+    """LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no
+    dropout."""
 
-    def __init__(self, vocab_size: int, precision: str, adamw: dict, width: int = 512, onednn: bool = False):
+    def __init__(
+        self, vocab_size: int, precision: str, adamw: dict, width: int = 512, onednn: bool = False
+    ):
         torch.manual_seed(0)
         self.precision, self.onednn = precision, onednn
         self.embedding = nn.Embedding(vocab_size, width, device=TORCH_DEVICE)
@@ -193,15 +221,24 @@ class Lstm:
 
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
         """Makes one update, and returns the loss before it."""
-        inputs, targets = (torch.from_numpy(x) for x in pad(sorted(sentences, key=len, reverse=True)))
+        inputs, targets = (
+            torch.from_numpy(x) for x in pad(sorted(sentences, key=len, reverse=True))
+        )
         lengths = (targets != IGNORED).sum(1)
         inputs, targets = (
-            nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True).to(TORCH_DEVICE) for x in (inputs, targets)
+            nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True).to(TORCH_DEVICE)
+            for x in (inputs, targets)
         )
         with precise(self.precision):
-            hidden, _ = self.lstm(nn.utils.rnn.PackedSequence(self.embedding(inputs.data), inputs.batch_sizes))
+            hidden, _ = self.lstm(
+                nn.utils.rnn.PackedSequence(self.embedding(inputs.data), inputs.batch_sizes)
+            )
             weight, bias = self.readout.weight, self.readout.bias
-            logits = OneDnnLinear.apply(hidden.data, weight, bias) if self.onednn else self.readout(hidden.data)
+            logits = (
+                OneDnnLinear.apply(hidden.data, weight, bias)
+                if self.onednn
+                else self.readout(hidden.data)
+            )
             loss = F.cross_entropy(logits, targets.data)
         return _step(loss, self.optimizer)
 
@@ -210,14 +247,21 @@ class Lstm:
         return [self.update(batch) for batch in batches][-1]
 
 
-ADAMW = {"for-loop": {"foreach": False, "fused": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+ADAMW = {
+    "for-loop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
 
 
 def fastest_adamw(params: dict) -> dict:
-    """Returns the options of the fastest of torch's AdamW implementations on arrays of these shapes."""
+    """Returns the options of the fastest of torch's AdamW implementations on arrays of these
+    shapes."""
     found = {}
     for name, options in ADAMW.items():
-        arrays = [nn.Parameter(torch.rand(array.shape, device=TORCH_DEVICE)) for array in params.values()]
+        arrays = [
+            nn.Parameter(torch.rand(array.shape, device=TORCH_DEVICE)) for array in params.values()
+        ]
         for array in arrays:
             array.grad = torch.rand_like(array)
         found[name] = _seconds(torch.optim.AdamW(arrays, **options).step)
@@ -225,7 +269,8 @@ def fastest_adamw(params: dict) -> dict:
 
 
 def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (inputs, targets), both (B, T) int64: the tokens, and the next tokens, or IGNORED in padding."""
+    """Returns (inputs, targets), both (B, T) int64: the tokens, and the next tokens, or IGNORED in
+    padding."""
     lengths = [len(sentence) - 1 for sentence in sentences]
     inputs = np.zeros((len(sentences), max(lengths)), np.int64)
     targets = np.full(inputs.shape, IGNORED, np.int64)

@@ -1,13 +1,16 @@
-"""Effect of the precision of the readout's products, and of the states that W_rec reads, on a trained run's scores.
+"""Effect of the precision of the readout's products, and of the states that W_rec reads, on a
+trained run's scores.
 
     python benchmarks/precision.py --run runs/first --pairs blimp/
 
-Each precision scores the same minimal pairs. Its row has the largest and the mean error of a sentence's log-probability
-against float64 (NumPy, on --reference sentences), and the share of the pairs whose answer is not that of float32. On a
-CPU tf32 is emulated: the factors of a product are rounded to 10 bits, as the hardware does. "bf16 states" is
-`compute.state_precision: bf16` with a readout in float32. Its rounding is the same on every device: what W_rec reads is
-rounded to bfloat16, and its sums are in float32. "dense tf32" and "dense bf16" are the kernel `dense`, which rounds W_rec
-too. Errors of a state are those after the last token of the sentences in float64, whose units are within -1 and 1.
+Each precision scores the same minimal pairs. Its row has the largest and the mean error of a
+sentence's log-probability against float64 (NumPy, on --reference sentences), and the share of the
+pairs whose answer is not that of float32. On a CPU tf32 is emulated: the factors of a product are
+rounded to 10 bits, as the hardware does. "bf16 states" is `compute.state_precision: bf16` with a
+readout in float32. Its rounding is the same on every device: what W_rec reads is rounded to
+bfloat16, and its sums are in float32. "dense tf32" and "dense bf16" are the kernel `dense`, which
+rounds W_rec too. Errors of a state are those after the last token of the sentences in float64,
+whose units are within -1 and 1.
 
 Writes precision.json and .md under --out.
 """
@@ -42,15 +45,21 @@ def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
     parser.add_argument("--run", required=True)
     parser.add_argument("--pairs", type=Path, nargs="+", required=True)
-    parser.add_argument("--limit", type=int, default=67_000, help="pairs, spread over the paradigms")
+    parser.add_argument(
+        "--limit", type=int, default=67_000, help="pairs, spread over the paradigms"
+    )
     parser.add_argument("--reference", type=int, default=400, help="sentences in float64")
-    parser.add_argument("--rows", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="float32 and these")
+    parser.add_argument(
+        "--rows", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="float32 and these"
+    )
     parser.add_argument("--name", default="precision", help="of the files")
     args = parser.parse_args(arguments)
     record = measure.begin()
     run = esnlm.load(args.run)
     pairs = measure.spread(minimal_pairs.load(args.pairs), args.limit)
-    sequences = encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper")
+    sequences = encode(
+        [sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper"
+    )
     checked = measure.spread(range(len(sequences)), args.reference)
     log_probs, states = float64_log_probs(run.model, [sequences[i] for i in checked])
     truth = sum_log_probs(log_probs)
@@ -89,19 +98,29 @@ def last_states(run: esnlm.Run, sequences: list[np.ndarray]) -> np.ndarray:
     return np.asarray(buffer[np.array([row[-1] for row in rows])])
 
 
-def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns log p of all tokens but the first of each sequence, and the last state of each, (sequences, N).
+def float64_log_probs(
+    model: EchoState, sequences: list[np.ndarray]
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns log p of all tokens but the first of each sequence, and the last state of each,
+    (sequences, N).
 
     Both are in float64 NumPy, of one layer of reservoir; raises InputError for other models.
     """
     reservoir = getattr(model, "reservoir", None)
     is_known = isinstance(reservoir, Reservoir) and reservoir.embedding is None
-    if not is_known or (reservoir.update_rule, reservoir.activation) not in product(["leaky_output"], ["tanh", "relu"]):
-        raise InputError("--run: needs one layer without an embedding, the update rule leaky_output, and tanh or relu")
+    if not is_known or (reservoir.update_rule, reservoir.activation) not in product(
+        ["leaky_output"], ["tanh", "relu"]
+    ):
+        raise InputError(
+            "--run: needs one layer without an embedding, the update rule leaky_output, and tanh or"
+            " relu"
+        )
     readout = model.readout
     w_rec, columns = as_scipy(reservoir.w_rec), as_scipy(reservoir.w_in).T.tocsr()  # (N, N), (V, N)
     factors = [readout.b, readout.a] if hasattr(readout, "a") else [readout.w]
-    *factors, bias, leak = (np.asarray(array[...], np.float64) for array in (*factors, readout.bias, reservoir.leak))
+    *factors, bias, leak = (
+        np.asarray(array[...], np.float64) for array in (*factors, readout.bias, reservoir.leak)
+    )
     a, f = leak[:, None], np.tanh if reservoir.activation == "tanh" else lambda x: np.maximum(x, 0)
     found = [np.empty(len(ids) - 1) for ids in sequences]
     h = np.zeros((len(leak), len(sequences)))
@@ -135,8 +154,10 @@ def markdown(record: dict, reference: int) -> list[str]:
         cells.append([name, *(row[key] for key in errors), f"{row['accuracy']:.2%}"])
         cells[-1] += [f"{row['answers_changed']:.3%}", row["seconds"]]
     return [
-        f"{record['model']}, {record['pairs']:,} minimal pairs; errors of a sentence's log-probability on {reference} sentences. The"
-        " accuracy is of all pairs, ties wrong.",
+        (
+            f"{record['model']}, {record['pairs']:,} minimal pairs; errors of a sentence's"
+            f" log-probability on {reference} sentences. The accuracy is of all pairs, ties wrong."
+        ),
         "",
         *measure.table(head, cells),
         "",

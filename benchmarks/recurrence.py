@@ -1,15 +1,17 @@
-"""One time step, h' = (1 - a) h + a tanh(W_rec h + W_in u): esnlm's kernels against other libraries.
+"""One time step, h' = (1 - a) h + a tanh(W_rec h + W_in u): esnlm's kernels against other
+libraries.
 
     python benchmarks/recurrence.py
     python benchmarks/recurrence.py --sizes 4096 --slots 1 32 256 --rounds 9
 
-All have the same float32 matrices (32 nonzeros per row), start states and tokens. Each takes some steps in a row like
-its users, JAX in one compiled loop and the others in a Python loop, and the mean step is reported. The final states are
-compared with SciPy's in float64. The floor is the time to read W_rec once (values and indices) and to read and write h,
-at the copy bandwidth measured in the same run. If these fit into a cache, the share can exceed 1.
+All have the same float32 matrices (32 nonzeros per row), start states and tokens. Each takes some
+steps in a row like its users, JAX in one compiled loop and the others in a Python loop, and the
+mean step is reported. The final states are compared with SciPy's in float64. The floor is the time
+to read W_rec once (values and indices) and to read and write h, at the copy bandwidth measured in
+the same run. If these fit into a cache, the share can exceed 1.
 
-PyTorch has its own process, since its threads and JAX's would wait for each other; a call to it for all steps takes a
-tenth of a millisecond.
+PyTorch has its own process, since its threads and JAX's would wait for each other; a call to it for
+all steps takes a tenth of a millisecond.
 
 reservoirpy runs one sequence at a time: its step is called once per slot.
 
@@ -46,12 +48,26 @@ VOCAB_SIZE = 256  # small, since the input is not measured, and reservoirpy need
 
 def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__, rounds=5)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536], help="N")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536], help="N"
+    )
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32, 256, 1024], help="B")
     parser.add_argument("--degree", type=float, default=32, help="mean nonzeros per row")
-    parser.add_argument("--steps", type=int, default=32, help="at most so many steps in a row, fewer at large N and B")
-    parser.add_argument("--dense-up-to", type=int, default=4096, help="largest N for the dense kernel")
-    parser.add_argument("--gigabytes", type=float, default=6.0, help="a contender that needs more at once is left out")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=32,
+        help="at most so many steps in a row, fewer at large N and B",
+    )
+    parser.add_argument(
+        "--dense-up-to", type=int, default=4096, help="largest N for the dense kernel"
+    )
+    parser.add_argument(
+        "--gigabytes",
+        type=float,
+        default=6.0,
+        help="a contender that needs more at once is left out",
+    )
     parser.add_argument("--copy-megabytes", type=int, default=512)
     args = parser.parse_args(arguments)
     record = measure.begin()
@@ -62,7 +78,9 @@ def main(arguments: list[str] | None = None) -> dict:
         operands = jax_operands(run.model.reservoir, args.dense_up_to)
         torch_way = None if measure.torch is None else measure.Apart(TorchWay, size, args.degree)
         for slots in args.slots:
-            row = measure_step(run, operands, torch_way, slots, args, measure.best_peak(record["copy_bytes_per_s"]))
+            row = measure_step(
+                run, operands, torch_way, slots, args, measure.best_peak(record["copy_bytes_per_s"])
+            )
             record["rows"].append(row)
             print("\n".join(lines_of(row)), flush=True)
         if torch_way is not None:
@@ -85,8 +103,16 @@ def measure_step(
     steps = min(args.steps, max(2, (1 << 26) // (size * slots)))
     h, tokens = start(size, slots, steps)
     left_out = too_large(nonzeros, slots, args.gigabytes)
-    contenders = {BASELINE: jax_steps(esnlm_step, run.model.for_device(compute).cell, h, tokens, compute.batch_slots)}
-    contenders |= {name: jax_steps(*own, h, tokens, slots) for name, own in operands.items() if name not in left_out}
+    contenders = {
+        BASELINE: jax_steps(
+            esnlm_step, run.model.for_device(compute).cell, h, tokens, compute.batch_slots
+        )
+    }
+    contenders |= {
+        name: jax_steps(*own, h, tokens, slots)
+        for name, own in operands.items()
+        if name not in left_out
+    }
     contenders["scipy csr"] = scipy_steps(reservoir, h, tokens, np.float32)
     if torch_way is not None:
         torch_way.begin(slots, steps)
@@ -122,18 +148,28 @@ def floor_seconds(reservoir: Reservoir, slots: int, copy_bandwidth: float) -> fl
 
 
 def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
-    """Returns skipped contenders with the reason: they would gather too many floats, one per nonzero and slot."""
+    """Returns skipped contenders with the reason: they would gather too many floats, one per
+    nonzero and slot."""
     gathered = 4e-9 * nonzeros * slots
     names = ["esnlm bcoo", "jax BCOO"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
-    return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}
+    return (
+        dict.fromkeys(names, f"would gather {gathered:.1f} GB at once")
+        if gathered > gigabytes
+        else {}
+    )
 
 
 # ---- contenders take all steps and return the final states, (N, B) or a list of blocks of slots
 
 
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
-    """Returns {name: (step, its operands)} for all kernels of esnlm, and for the recurrence in plain BCOO."""
-    kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
+    """Returns {name: (step, its operands)} for all kernels of esnlm, and for the recurrence in
+    plain BCOO."""
+    kernels = [
+        kernel
+        for kernel in sparse.KERNELS
+        if kernel != "dense" or reservoir.state_size <= dense_up_to
+    ]
     found = {f"esnlm {kernel}": (esnlm_step, reservoir.for_device(kernel)) for kernel in kernels}
     plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
     return found | {"jax BCOO": (plain_step, plain)}
@@ -164,7 +200,11 @@ def dense_operands(reservoir: Reservoir, precision: str) -> tuple:
     w_rec = reservoir.w_rec.todense()
     if precision == "bf16":
         w_rec = w_rec.astype(jnp.bfloat16)  # once, instead of in each step
-    return partial(dense_step, precision=precision), (w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
+    return partial(dense_step, precision=precision), (
+        w_rec,
+        reservoir.w_in.todense(),
+        reservoir.leak[...][:, None],
+    )
 
 
 def dense_step(operands, h, tokens, precision):
@@ -172,8 +212,12 @@ def dense_step(operands, h, tokens, precision):
     return (1 - leak) * h + leak * jnp.tanh(matmul(w_rec, h, (1, 0), precision) + w_in[:, tokens])
 
 
-def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type) -> measure.Contender:
-    w_rec, w_in = (as_scipy(matrix).astype(dtype) for matrix in (reservoir.w_rec, reservoir.w_in.todense()))
+def scipy_steps(
+    reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type
+) -> measure.Contender:
+    w_rec, w_in = (
+        as_scipy(matrix).astype(dtype) for matrix in (reservoir.w_rec, reservoir.w_in.todense())
+    )
     leak, start = np.asarray(reservoir.leak[...], dtype)[:, None], h.astype(dtype)
 
     def run(_):
@@ -186,7 +230,11 @@ def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: 
 
 
 def torch_steps(
-    reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, layout: str = "csr", precision: str = "float32"
+    reservoir: Reservoir,
+    h: np.ndarray,
+    tokens: np.ndarray,
+    layout: str = "csr",
+    precision: str = "float32",
 ) -> Callable:
     own = peers.TorchReservoir(reservoir, layout)
     start, tokens = (measure.torch.from_numpy(x).to(measure.TORCH_DEVICE) for x in (h, tokens))
@@ -207,11 +255,15 @@ class TorchWay:
 
     def __init__(self, size: int, degree: float):
         measure.set_up()
-        self.reservoir = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=degree).model.reservoir
+        self.reservoir = untrained.initialize(
+            size, VOCAB_SIZE, rank=1, degree=degree
+        ).model.reservoir
 
     def begin(self, slots: int, steps: int) -> None:
         """Prepares `steps` steps of `slots` slots."""
-        self.take_steps = torch_steps(self.reservoir, *start(self.reservoir.state_size, slots, steps))
+        self.take_steps = torch_steps(
+            self.reservoir, *start(self.reservoir.state_size, slots, steps)
+        )
 
     def run(self, i: int) -> None:
         """Takes all steps."""
@@ -223,13 +275,17 @@ class TorchWay:
 
 
 class JaxWays:
-    """Steps of one library in its own process, for benchmarks/gpu_parts.py: esnlm's kernels, and dense products."""
+    """Steps of one library in its own process, for benchmarks/gpu_parts.py: esnlm's kernels, and
+    dense products."""
 
     def __init__(self, slots: int, steps: int):
         measure.set_up()
         self.slots, self.steps = slots, steps
 
-    machine, copies = staticmethod(measure.machine), staticmethod(partial(measure.copy_peaks, rounds=5))
+    machine, copies = (
+        staticmethod(measure.machine),
+        staticmethod(partial(measure.copy_peaks, rounds=5)),
+    )
 
     def products(self, precision: str, small: bool) -> dict:
         """Returns the highest FLOP/s of a large square product and of logits."""
@@ -240,17 +296,28 @@ class JaxWays:
 
     def turns(self, reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> dict[str, Callable]:
         """Returns the contenders; dense float32 up to 16,384 units, for the memory."""
-        ways = {name: own for name, own in jax_operands(reservoir, 16384).items() if name != "jax BCOO"}
-        ways |= {f"dense {precision}": dense_operands(reservoir, precision) for precision in ("bf16", "tf32")}
+        ways = {
+            name: own for name, own in jax_operands(reservoir, 16384).items() if name != "jax BCOO"
+        }
+        ways |= {
+            f"dense {precision}": dense_operands(reservoir, precision)
+            for precision in ("bf16", "tf32")
+        }
         return {name: jax_steps(*own, h, tokens, self.slots) for name, own in ways.items()}
 
     def time(self, size: int) -> dict:
-        """Returns ms per step by contender, errors over the largest state, and the minimum and gathered bytes."""
-        reservoir = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=min(32, size // 4)).model.reservoir
+        """Returns ms per step by contender, errors over the largest state, and the minimum and
+        gathered bytes."""
+        reservoir = untrained.initialize(
+            size, VOCAB_SIZE, rank=1, degree=min(32, size // 4)
+        ).model.reservoir
         h, tokens = start(size, self.slots, self.steps)
         truth, final = scipy_steps(reservoir, h[:, :4], tokens[:, :4], np.float64)(0), {}
         seconds, failures = measure.interleave(self.turns(reservoir, h, tokens), 3, last=final)
-        errors = {name: np.abs(as_numpy(final[name])[:, :4] - truth).max() / np.abs(truth).max() for name in seconds}
+        errors = {
+            name: np.abs(as_numpy(final[name])[:, :4] - truth).max() / np.abs(truth).max()
+            for name in seconds
+        }
         return {
             "slots": self.slots,
             "nonzeros": reservoir.w_rec.nse,
@@ -267,13 +334,24 @@ class TorchWays(JaxWays):
 
     def turns(self, reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> dict[str, Callable]:
         """Returns the contenders."""
-        ways = {"CSR": ("csr", "float32"), "dense bf16": ("dense bf16", "bf16"), "dense tf32": ("dense", "tf32")}
-        return {f"PyTorch {name}": torch_steps(reservoir, h, tokens, *way) for name, way in ways.items()}
+        ways = {
+            "CSR": ("csr", "float32"),
+            "dense bf16": ("dense bf16", "bf16"),
+            "dense tf32": ("dense", "tf32"),
+        }
+        return {
+            f"PyTorch {name}": torch_steps(reservoir, h, tokens, *way) for name, way in ways.items()
+        }
 
 
 def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:
-    weights = {"W": as_scipy(reservoir.w_rec).astype(np.float32), "Win": as_scipy(reservoir.w_in).astype(np.float32)}
-    node = reservoirpy.nodes.Reservoir(lr=np.asarray(reservoir.leak[...]), dtype=np.float32, **weights)
+    weights = {
+        "W": as_scipy(reservoir.w_rec).astype(np.float32),
+        "Win": as_scipy(reservoir.w_in).astype(np.float32),
+    }
+    node = reservoirpy.nodes.Reservoir(
+        lr=np.asarray(reservoir.leak[...]), dtype=np.float32, **weights
+    )
     one_hot, starts = np.eye(reservoir.vocab_size, dtype=np.float32), np.ascontiguousarray(h.T)
 
     def run(_):
@@ -301,21 +379,46 @@ def lines_of(row: dict) -> list[str]:
     title = f"N = {row['size']:,}, B = {row['slots']:,}: floor {1e3 * row['floor_s']:.3g} ms"
     results = sorted(row["contenders"].items(), key=lambda item: item[1]["median_s"])
     cells = [
-        [name, 1e3 * r["median_s"], 1e3 * r["min_s"], 1e3 * r["max_s"], r["slower"], r["share_of_floor"], r["error"]]
+        [
+            name,
+            1e3 * r["median_s"],
+            1e3 * r["min_s"],
+            1e3 * r["max_s"],
+            r["slower"],
+            r["share_of_floor"],
+            r["error"],
+        ]
         for name, r in results
     ]
     head = ["", "ms per step", "least", "most", f"x {BASELINE}", "floor / time", "error"]
-    return [title, "", *measure.table(head, cells), *(f"- {k}: {v}" for k, v in row["left_out"].items()), ""]
+    return [
+        title,
+        "",
+        *measure.table(head, cells),
+        *(f"- {k}: {v}" for k, v in row["left_out"].items()),
+        "",
+    ]
 
 
 def markdown(record: dict) -> list[str]:
     absent = [] if reservoirpy is not None else ["reservoirpy is not installed"]
     absent += [] if measure.torch is not None else ["torch is not installed"]
-    copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
+    copies = ", ".join(
+        f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items()
+    )
     return [
-        "Milliseconds per step, medians of rounds in which the contenders take turns; float32, the same matrices.",
-        "`esnlm` is what a run uses: its choice of kernel, in blocks of slots that fit the cache; kernels by name take",
-        "all slots at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
+        (
+            "Milliseconds per step, medians of rounds in which the contenders take turns; float32,"
+            " the same matrices."
+        ),
+        (
+            "`esnlm` is what a run uses: its choice of kernel, in blocks of slots that fit the"
+            " cache; kernels by name take"
+        ),
+        (
+            "all slots at once. Error: the largest of the final states against SciPy's float64,"
+            " over the largest state."
+        ),
         f"Copy bandwidth in GB/s, read and written: {copies}.",
         *absent,
         "",

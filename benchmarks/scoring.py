@@ -1,13 +1,15 @@
-"""Minimal pairs scored per second: esnlm, which evaluates each distinct prefix once, against padded batches.
+"""Minimal pairs scored per second: esnlm, which evaluates each distinct prefix once, against padded
+batches.
 
     python benchmarks/scoring.py --pairs data/blimp --tokenizer gpt2 --limit 4000
 
     esnlm          Run.token_log_probs_of, as `eval_blimp.py` calls it
-    plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same recurrence kernel
-    plain torch    the same in PyTorch: torch.sparse, a Python loop over time, torch.log_softmax
+    plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same
+    recurrence kernel plain torch    the same in PyTorch: torch.sparse, a Python loop over time,
+    torch.log_softmax
 
-The readout is untrained, which does not change the time. Each contender scores all sentences in its turn, and the
-log-probabilities are compared.
+The readout is untrained, which does not change the time. Each contender scores all sentences in its
+turn, and the log-probabilities are compared.
 
 Writes scoring.json and .md under --out.
 """
@@ -35,10 +37,16 @@ BASELINE = "esnlm"
 def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__, rounds=3)
     parser.add_argument(
-        "--pairs", type=Path, nargs="+", required=True, help="JSONL files of minimal pairs, or a folder"
+        "--pairs",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="JSONL files of minimal pairs, or a folder",
     )
     parser.add_argument("--tokenizer", default="gpt2", help="of the pairs: gpt2 or a folder")
-    parser.add_argument("--limit", type=int, default=4000, help="sentences, spread over the paradigms")
+    parser.add_argument(
+        "--limit", type=int, default=4000, help="sentences, spread over the paradigms"
+    )
     parser.add_argument("--size", type=int, default=4096, help="N")
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--batch", type=int, default=32, help="sentences in a padded batch")
@@ -67,7 +75,9 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {
         BASELINE: lambda _: np.array([x.sum() for x in run.token_log_probs_of(sentences)]),
-        "plain jax": lambda _: np.concatenate([plain_jax(cell, params, batch, args.batch) for batch in batches]),
+        "plain jax": lambda _: np.concatenate(
+            [plain_jax(cell, params, batch, args.batch) for batch in batches]
+        ),
     }
     if measure.torch is not None:
         torch_way = measure.Apart(PlainTorch, args.size, vocab_size, args.rank, batches)
@@ -82,7 +92,9 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
         result["largest_difference"] = float(np.abs(found[name] / found[BASELINE] - 1).max())
     predictions = sum(len(sentence) - 1 for sentence in sentences)
     padded = sum(len(batch) * (max(map(len, batch)) - 1) for batch in batches)
-    distinct = len({sentence[:t].tobytes() for sentence in sentences for t in range(1, len(sentence))})
+    distinct = len(
+        {sentence[:t].tobytes() for sentence in sentences for t in range(1, len(sentence))}
+    )
     return {
         "size": args.size,
         "vocab_size": vocab_size,
@@ -99,7 +111,8 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
 
 
 def plain_jax(cell, params: dict, sentences: list[np.ndarray], width: int) -> np.ndarray:
-    """Returns log p of each sentence. The length is padded to a multiple of 8, so that few shapes are compiled."""
+    """Returns log p of each sentence. The length is padded to a multiple of 8, so that few shapes
+    are compiled."""
     length = -(-(max(map(len, sentences)) - 1) // 8) * 8
     inputs, targets = np.zeros((2, length, width), np.int32)
     mask = np.zeros((length, width), np.float32)
@@ -117,12 +130,15 @@ def _plain_jax(cell, params, inputs, targets, mask):
 
     states = lax.scan(step, cell.initial_state(inputs.shape[1]), inputs)[1]  # (T, B, N)
     with jax.default_matmul_precision("float32"):
-        log_probs = jax.nn.log_softmax(states @ params["b"].T @ params["a"].T + params["bias"])  # (T, B, V)
+        log_probs = jax.nn.log_softmax(
+            states @ params["b"].T @ params["a"].T + params["bias"]
+        )  # (T, B, V)
     return (jnp.take_along_axis(log_probs, targets[..., None], axis=2)[..., 0] * mask).sum(0)
 
 
 class PlainTorch:
-    """PyTorch on the same batches, in its own process, since its threads and JAX's would wait for each other."""
+    """PyTorch on the same batches, in its own process, since its threads and JAX's would wait for
+    each other."""
 
     def __init__(self, size: int, vocab_size: int, rank: int, batches: list):
         measure.set_up()
@@ -138,7 +154,9 @@ class PlainTorch:
             return np.concatenate([self._score(batch) for batch in self.batches])
 
     def _score(self, sentences: list[np.ndarray]) -> np.ndarray:
-        inputs, targets = (torch.from_numpy(x).to(measure.TORCH_DEVICE) for x in peers.pad(sentences))  # (B, T)
+        inputs, targets = (
+            torch.from_numpy(x).to(measure.TORCH_DEVICE) for x in peers.pad(sentences)
+        )  # (B, T)
         h, states = self.reservoir.zeros(len(sentences)), []
         for t in range(inputs.shape[1]):
             h = self.reservoir.step(h, inputs[:, t])
@@ -152,19 +170,37 @@ def markdown(record: dict) -> list[str]:
     row = record["row"]
     results = sorted(row["contenders"].items(), key=lambda item: item[1]["median_s"])
     cells = [
-        [name, r["sentences_per_s"], r["median_s"], r["min_s"], r["max_s"], r["slower"], r["largest_difference"]]
+        [
+            name,
+            r["sentences_per_s"],
+            r["median_s"],
+            r["min_s"],
+            r["max_s"],
+            r["slower"],
+            r["largest_difference"],
+        ]
         for name, r in results
     ]
     return [
-        f"{row['sentences']:,} sentences, N = {row['size']:,}, V = {row['vocab_size']:,}, r = {row['rank']}, float32."
-        " Medians over rounds in turns. Difference: the largest of a sentence's log-probability from esnlm's, as a share of it.",
+        (
+            f"{row['sentences']:,} sentences, N = {row['size']:,}, V = {row['vocab_size']:,}, r ="
+            f" {row['rank']}, float32. Medians over rounds in turns. Difference: the largest of a"
+            " sentence's log-probability from esnlm's, as a share of it."
+        ),
         "",
-        *measure.table(["", "sentences/s", "s", "least", "most", f"x {BASELINE}", "difference"], cells),
+        *measure.table(
+            ["", "sentences/s", "s", "least", "most", f"x {BASELINE}", "difference"], cells
+        ),
         "",
-        f"- {row['predictions']:,} predictions, {row['real_share_of_padded']:.0%} of the padded batches;"
-        f" {row['distinct_prefixes']:,} distinct prefixes ({row['distinct_prefixes'] / row['predictions']:.0%})",
-        f"- esnlm: {row['states_per_s']:,.0f} states/s;"
-        f" BLiMP's 134,000 sentences at this rate: {row['minutes_for_blimp']:.1f} minutes",
+        (
+            f"- {row['predictions']:,} predictions, {row['real_share_of_padded']:.0%} of the padded"
+            f" batches; {row['distinct_prefixes']:,} distinct prefixes"
+            f" ({row['distinct_prefixes'] / row['predictions']:.0%})"
+        ),
+        (
+            f"- esnlm: {row['states_per_s']:,.0f} states/s;"
+            f" BLiMP's 134,000 sentences at this rate: {row['minutes_for_blimp']:.1f} minutes"
+        ),
         *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
     ]
 

@@ -1,12 +1,14 @@
-"""Small reservoirs for real-valued series, compared with reservoirpy: a fit, a step of the closed loop, a grid of fits.
+"""Small reservoirs for real-valued series, compared with reservoirpy: a fit, a step of the closed
+loop, a grid of fits.
 
     OMP_NUM_THREADS=1 python benchmarks/small.py --rounds 7
 
-Both draw a reservoir of 500 units, run 1,500 steps of the Mackey-Glass sequence, fit a ridge readout with a given
-penalty and predict 500 more; run 100 steps of the closed loop; and do 24 such fits with 100 units. They take turns.
-Times are wall-clock medians over the rounds; each round draws new reservoirs. The first turn, which imports and
-compiles, is `first_s`; run the command twice, with JAX_COMPILATION_CACHE_DIR empty and full. It needs reservoirpy.
-Writes small.json and .md under --out.
+Both draw a reservoir of 500 units, run 1,500 steps of the Mackey-Glass sequence, fit a ridge
+readout with a given penalty and predict 500 more; run 100 steps of the closed loop; and do 24 such
+fits with 100 units. They take turns. Times are wall-clock medians over the rounds; each round draws
+new reservoirs. The first turn, which imports and compiles, is `first_s`; run the command twice,
+with JAX_COMPILATION_CACHE_DIR empty and full. It needs reservoirpy. Writes small.json and .md under
+--out.
 """
 
 import sys
@@ -30,8 +32,14 @@ def main(arguments: list[str] | None = None) -> dict:
     args = parser.parse_args(arguments)
     record = measure.begin() | {"rows": {}}
     tasks = {
-        f"fit and prediction, {UNITS} units": (lambda i: fit(UNITS, i), lambda i: fit_peer(UNITS, i)),
-        "the same, penalty chosen by esnlm": (lambda i: fit(UNITS, i, None), lambda i: fit_peer(UNITS, i)),
+        f"fit and prediction, {UNITS} units": (
+            lambda i: fit(UNITS, i),
+            lambda i: fit_peer(UNITS, i),
+        ),
+        "the same, penalty chosen by esnlm": (
+            lambda i: fit(UNITS, i, None),
+            lambda i: fit_peer(UNITS, i),
+        ),
         f"{STEPS} steps of the closed loop": (Loop(), PeerLoop()),
         "24 fits, 100 units": (lambda i: grid(fit, i), lambda i: grid(fit_peer, i)),
     }
@@ -47,20 +55,31 @@ def main(arguments: list[str] | None = None) -> dict:
         [task, *(f"{row[name][key]:.3g}" for key in ("first_s", "median_s") for name in row), f"{row['reservoirpy']['slower']:.2f}"]
         for task, row in record["rows"].items()
     ]  # fmt: skip
-    heads = ["task", "esnlm: first s", "reservoirpy: first s", "esnlm: s", "reservoirpy: s", "reservoirpy / esnlm"]
+    heads = [
+        "task",
+        "esnlm: first s",
+        "reservoirpy: first s",
+        "esnlm: s",
+        "reservoirpy: s",
+        "reservoirpy / esnlm",
+    ]
     measure.write(args.out, "small", "Small reservoirs", measure.table(heads, cells), record)
     return record
 
 
 def fit(units: int, seed: int, ridge: float | None = 1e-8) -> float:
-    network = ReservoirRegressor(units, washout=100, carry_state=True, ridge=ridge, random_state=seed)
+    network = ReservoirRegressor(
+        units, washout=100, carry_state=True, ridge=ridge, random_state=seed
+    )
     return nrmse(network.fit(U[:1500], Y[:1500]).predict(U[1500:]), Y[1500:])
 
 
 def fitted_peer(units: int, seed: int):
     from reservoirpy.nodes import Reservoir, Ridge
 
-    network = Reservoir(units, sr=0.9, rc_connectivity=10 / units, input_connectivity=1.0, seed=seed) >> Ridge(1e-7)
+    network = Reservoir(
+        units, sr=0.9, rc_connectivity=10 / units, input_connectivity=1.0, seed=seed
+    ) >> Ridge(1e-7)
     return network.fit(U[:1500], Y[:1500], warmup=100)
 
 
@@ -74,7 +93,9 @@ def grid(run, seed: int) -> list[float]:
 
 class Loop:
     def __init__(self):
-        self.reservoir = esnlm.Reservoir.draw(UNITS, inputs=1, spectral_radius=0.9, leak=1.0, mean_degree=10)
+        self.reservoir = esnlm.Reservoir.draw(
+            UNITS, inputs=1, spectral_radius=0.9, leak=1.0, mean_degree=10
+        )
         x, self.start = self.reservoir.run(U[:1500])
         self.readout = esnlm.Readout("ridge", regularizations=(1e-8,)).fit(x[100:], Y[100:1500])
 

@@ -1,4 +1,5 @@
-"""Untrained echo state networks for measurements, since training does not change the speed of a model."""
+"""Untrained echo state networks for measurements, since training does not change the speed of a
+model."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -16,9 +17,11 @@ from esnlm.reservoir.weights import ReservoirConfig
 
 
 def initialize(size: int, vocab_size: int, rank: int, degree: float = 32) -> esnlm.Run:
-    """Returns a run of N, V and r without directory and text, with random weights from seed 0. It scores token ids.
+    """Returns a run of N, V and r without directory and text, with random weights from seed 0. It
+    scores token ids.
 
-    W_rec has `degree` nonzeros per row on average, at most N. Compute settings are chosen for the device.
+    W_rec has `degree` nonzeros per row on average, at most N. Compute settings are chosen for the
+    device.
     """
     reservoir = ReservoirConfig(size, mean_degree=min(degree, size))
     model = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank))
@@ -28,6 +31,8 @@ def initialize(size: int, vocab_size: int, rank: int, degree: float = 32) -> esn
     return esnlm.Run(Path(), Experiment(model=model, compute=chosen), 0, initialized, tokenizer)
 
 
-@lru_cache(maxsize=1)  # the same reservoir is measured at several precisions, and W_rec of 65,536 units takes seconds
+@lru_cache(
+    maxsize=1
+)  # the same reservoir is measured at several precisions, and W_rec of 65,536 units takes seconds
 def _frozen(model: EchoStateConfig, vocab_size: int) -> dict:
     return model.initialize_frozen(vocab_size, seed=0)[0]

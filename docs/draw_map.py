@@ -30,16 +30,32 @@ ARROWS = [
     ("loaded_run", "evaluation/"), ("evaluation/", "reporting/"),
 ]  # fmt: skip
 FLOORS = [
-    ("commands/  studies/  workflows/  api/  sklearn   the command line, studies and the Python interface", 6.1),
+    (
+        (
+            "commands/  studies/  workflows/  api/  sklearn   the command line, studies and the"
+            " Python interface"
+        ),
+        6.1,
+    ),
     ("diagnosis/  interchange/   state diagnostics; other people's harnesses and formats", 0.5),
-    ("config  compute  runs/  parallel/   settings, devices, and the run directory with its checkpoints", -0.15),
+    (
+        (
+            "config  compute  runs/  parallel/   settings, devices, and the run directory with its"
+            " checkpoints"
+        ),
+        -0.15,
+    ),
     ("errors  settings  rng  process  io/  ops/  distributed/   used everywhere", -0.8),
 ]
 
 
 def box(axes: Axes, x: float, y: float, width: float, height: float, colour: str) -> None:
     """Draws one room."""
-    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0.06", facecolor=colour, edgecolor="0.45"))
+    axes.add_patch(
+        FancyBboxPatch(
+            (x, y), width, height, boxstyle="round,pad=0.06", facecolor=colour, edgecolor="0.45"
+        )
+    )
 
 
 def main() -> None:
@@ -55,14 +71,28 @@ def main() -> None:
         (x1, y1), (x2, y2) = places[start], places[end]
         if y1 == y2:
             right = x2 > x1
-            tail, head = (x1 + (2.08 if right else -0.08), y1 + 0.5), (x2 + (-0.1 if right else 2.1), y2 + 0.5)
+            tail, head = (
+                (x1 + (2.08 if right else -0.08), y1 + 0.5),
+                (x2 + (-0.1 if right else 2.1), y2 + 0.5),
+            )
         else:
-            tail, head = (x1 + 1.0, y1 - 0.08 if y2 < y1 else y1 + 1.08), (x2 + 1.0, y2 + 1.1 if y2 < y1 else y2 - 0.1)
-        axes.annotate("", head, tail, arrowprops={"arrowstyle": "-|>", "color": "0.25", "linewidth": 1.4})
+            tail, head = (
+                (x1 + 1.0, y1 - 0.08 if y2 < y1 else y1 + 1.08),
+                (x2 + 1.0, y2 + 1.1 if y2 < y1 else y2 - 0.1),
+            )
+        axes.annotate(
+            "", head, tail, arrowprops={"arrowstyle": "-|>", "color": "0.25", "linewidth": 1.4}
+        )
     for text, y in FLOORS:
         box(axes, 0.0, y, 12.4, 0.4, AROUND)
         axes.text(0.15, y + 0.2, text, va="center", fontsize=9.5)
-    axes.text(0.0, 4.95, "green: frozen    orange: trained    blue: text in, scores out", fontsize=9, color="0.3")
+    axes.text(
+        0.0,
+        4.95,
+        "green: frozen    orange: trained    blue: text in, scores out",
+        fontsize=9,
+        color="0.3",
+    )
     axes.set(xlim=(-0.2, 12.6), ylim=(-1.0, 6.7))
     axes.axis("off")
     figure.savefig(Path(__file__).with_name("map.png"), dpi=110)

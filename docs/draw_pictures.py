@@ -1,9 +1,10 @@
-"""Draws the pictures of the pages: docs/model.svg, docs/losses.svg, docs/sentence.svg and docs/packing.svg.
+"""Draws the pictures of the pages: docs/model.svg, docs/losses.svg, docs/sentence.svg and
+docs/packing.svg.
 
 python docs/draw_pictures.py
 
-The losses are read from the tables in results/. The picture of a sentence is of a small model that is trained for it, and the
-program's own layout draws the packing.
+The losses are read from the tables in results/. The picture of a sentence is of a small model that
+is trained for it, and the program's own layout draws the packing.
 """
 
 import tempfile
@@ -29,17 +30,49 @@ training: {learning_rate: 0.01}
 """
 
 
-def box(axes: Axes, x: float, y: float, width: float, height: float, colour: str, title: str, *lines: str) -> None:
+def box(
+    axes: Axes,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    colour: str,
+    title: str,
+    *lines: str,
+) -> None:
     """Draws a box with its name and what it does."""
-    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0.06", facecolor=colour, edgecolor=LINE))
-    axes.text(x + width / 2, y + height - 0.22, title, ha="center", va="center", weight="bold", fontsize=11)
+    axes.add_patch(
+        FancyBboxPatch(
+            (x, y), width, height, boxstyle="round,pad=0.06", facecolor=colour, edgecolor=LINE
+        )
+    )
+    axes.text(
+        x + width / 2,
+        y + height - 0.22,
+        title,
+        ha="center",
+        va="center",
+        weight="bold",
+        fontsize=11,
+    )
     for number, line in enumerate(lines):
-        axes.text(x + width / 2, y + height - 0.55 - 0.28 * number, line, ha="center", va="center", fontsize=9)
+        axes.text(
+            x + width / 2,
+            y + height - 0.55 - 0.28 * number,
+            line,
+            ha="center",
+            va="center",
+            fontsize=9,
+        )
 
 
-def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], label: str = "") -> None:
+def arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], label: str = ""
+) -> None:
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": LINE, "linewidth": 1.4})
-    axes.text((start[0] + end[0]) / 2, start[1] + 0.16, label, ha="center", fontsize=10, style="italic")
+    axes.text(
+        (start[0] + end[0]) / 2, start[1] + 0.16, label, ha="center", fontsize=10, style="italic"
+    )
 
 
 def blank(width: float, height: float) -> tuple[Figure, Axes]:
@@ -64,7 +97,9 @@ def draw_model() -> Figure:
             axes.plot(*units[[here, there]].T, color="0.6", linewidth=0.8, zorder=2)
     axes.scatter(units[:, 0], units[:, 1], s=55, color="#4f9a64", edgecolor="white", zorder=3)
     box(axes, 6.3, 0.9, 1.3, 1.0, TRAINED, "readout", "trained")
-    for number, (word, probability) in enumerate([("sleep", 0.42), ("that", 0.27), ("near", 0.15), ("sleeps", 0.02)]):
+    for number, (word, probability) in enumerate(
+        [("sleep", 0.42), ("that", 0.27), ("near", 0.15), ("sleeps", 0.02)]
+    ):
         y = 1.95 - 0.36 * number
         axes.add_patch(Rectangle((8.55, y - 0.1), 1.9 * probability, 0.2, facecolor="#f0b26b"))
         axes.text(8.45, y, word, ha="right", va="center", fontsize=9)
@@ -77,7 +112,10 @@ def draw_model() -> Figure:
 
 def column(page: str, heading: str) -> dict[int, float]:
     """Returns a column of a table by words of text, from a page of results/."""
-    rows = [line.strip("| ").split(" | ") for line in (HERE.parent / "results" / page).read_text("utf-8").splitlines()]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in (HERE.parent / "results" / page).read_text("utf-8").splitlines()
+    ]
     first = next(number for number, row in enumerate(rows) if row[0] == "words" and heading in row)
     place, found = rows[first].index(heading), {}
     for row in rows[first + 2 :]:
@@ -100,13 +138,26 @@ def draw_losses() -> Figure:
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     axes = figure.subplots()
     for name, (losses, colour) in lines.items():
-        axes.plot(list(losses), list(losses.values()), "o-", color=colour, linewidth=2, markersize=5)
+        axes.plot(
+            list(losses), list(losses.values()), "o-", color=colour, linewidth=2, markersize=5
+        )
         last = max(losses)
-        axes.annotate(name, (last, losses[last]), (8, 0), textcoords="offset points", color=colour, va="center")
+        axes.annotate(
+            name,
+            (last, losses[last]),
+            (8, 0),
+            textcoords="offset points",
+            color=colour,
+            va="center",
+        )
     axes.set_xscale("log")
     axes.set_xticks([1e6, 2e6, 4e6, 8e6, 16e6, 25e6], ["1", "2", "4", "8", "16", "25"])
     axes.xaxis.minorticks_off()
-    axes.set(xlim=(0.9e6, 45e6), xlabel="million words of training text", ylabel="validation NLL, nats a token")
+    axes.set(
+        xlim=(0.9e6, 45e6),
+        xlabel="million words of training text",
+        ylabel="validation NLL, nats a token",
+    )
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9")
     return figure
@@ -122,12 +173,24 @@ def draw_sentence(run: esnlm.Run) -> Figure:
     rows = figure.subplots(4, 1, height_ratios=[0.5, 0.5, 3, 1.6], sharex=True)
     for axes, cells, colour in ((rows[0], words, TEXT), (rows[1], ids, TEXT)):
         for place, cell in enumerate(cells):
-            axes.add_patch(Rectangle((place - 0.47, 0.1), 0.94, 0.8, facecolor=colour, edgecolor=LINE, linewidth=0.6))
+            axes.add_patch(
+                Rectangle(
+                    (place - 0.47, 0.1), 0.94, 0.8, facecolor=colour, edgecolor=LINE, linewidth=0.6
+                )
+            )
             axes.text(place, 0.5, str(cell), ha="center", va="center", fontsize=10)
         axes.set(ylim=(0, 1), yticks=[])
-    rows[2].imshow(states[:, :48].T, aspect="auto", cmap="BrBG", vmin=-1, vmax=1, interpolation="nearest")
+    rows[2].imshow(
+        states[:, :48].T, aspect="auto", cmap="BrBG", vmin=-1, vmax=1, interpolation="nearest"
+    )
     rows[2].set(yticks=[0, 47], yticklabels=["1", "48"])
-    rows[3].bar(np.arange(1, len(words)), -log_probs / np.log(2), color="#f0b26b", edgecolor=LINE, linewidth=0.6)
+    rows[3].bar(
+        np.arange(1, len(words)),
+        -log_probs / np.log(2),
+        color="#f0b26b",
+        edgecolor=LINE,
+        linewidth=0.6,
+    )
     rows[3].set(xlim=(-0.6, len(words) - 0.4), xticks=[])
     titles = [
         "1  text, split into tokens, framed by BOS and EOS",
@@ -152,7 +215,9 @@ def draw_packing() -> Figure:
     for number, length in enumerate(lengths):
         y = len(lengths) - number - 1
         padded.add_patch(Rectangle((0, y), lengths.max(), 0.85, facecolor="0.93", edgecolor="none"))
-        padded.add_patch(Rectangle((0, y), length, 0.85, facecolor=colours[number], edgecolor="none"))
+        padded.add_patch(
+            Rectangle((0, y), length, 0.85, facecolor=colours[number], edgecolor="none")
+        )
     layout = in_sequence([np.full(length, number) for number, length in enumerate(lengths)], slots)
     assert layout.starts is not None  # of sentences one after another
     steps, running = layout.steps, np.diff([*layout.first_rows, layout.total])
@@ -160,14 +225,23 @@ def draw_packing() -> Figure:
         for slot in range(slots):
             used = slot < running[step]
             colour = colours[layout.tokens[step, slot]] if used else "0.93"
-            packed.add_patch(Rectangle((step, slots - slot - 1), 1, 0.85, facecolor=colour, edgecolor="none"))
+            packed.add_patch(
+                Rectangle((step, slots - slot - 1), 1, 0.85, facecolor=colour, edgecolor="none")
+            )
             if used and layout.starts[step, slot]:
-                packed.plot([step, step], [slots - slot - 1, slots - slot - 0.15], color="black", linewidth=1.5)
+                packed.plot(
+                    [step, step],
+                    [slots - slot - 1, slots - slot - 0.15],
+                    color="black",
+                    linewidth=1.5,
+                )
     cells, total = len(lengths) * lengths.max(), lengths.sum()
     padded.set_title(f"padded: {cells} cells for {total} tokens", loc="left", fontsize=10.5)
     title = f"in {slots} batch slots: {slots * steps} cells for {total} tokens"
     packed.set_title(title, loc="left", fontsize=10.5)
-    padded.set(xlim=(0, lengths.max()), ylim=(-0.2, len(lengths)), ylabel="sentences", xlabel="time step")
+    padded.set(
+        xlim=(0, lengths.max()), ylim=(-0.2, len(lengths)), ylabel="sentences", xlabel="time step"
+    )
     packed.set(xlim=(0, steps), ylim=(-0.1, slots), ylabel="batch slots")
     packed.set_xlabel("time step (a black line: a sentence begins, with a fresh state)")
     for axes in (padded, packed):
@@ -187,7 +261,11 @@ def trained() -> esnlm.Run:
 
 def main() -> None:
     """Draws all of them beside this file. The same packages give the same bytes."""
-    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "esnlm", "font.family": "sans-serif"}
+    matplotlib.rcParams |= {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "esnlm",
+        "font.family": "sans-serif",
+    }
     figures = {
         "model": draw_model(),
         "losses": draw_losses(),

@@ -1,4 +1,5 @@
-"""Shows the sections `Example:` of docstrings as code, in the Python reference. mkdocs.yml names this file."""
+"""Shows the sections `Example:` of docstrings as code, in the Python reference. mkdocs.yml names
+this file."""
 
 import re
 

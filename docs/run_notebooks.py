@@ -1,4 +1,5 @@
-"""Runs the notebooks of docs/notebooks, one after another in one empty folder, and writes their outputs into them.
+"""Runs the notebooks of docs/notebooks, one after another in one empty folder, and writes their
+outputs into them.
 
 python docs/run_notebooks.py
 
@@ -25,16 +26,22 @@ def run(name: str, folder: Path) -> nbformat.NotebookNode:
         CellExecutionError: a cell failed.
     """
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for !esnlm
+    os.environ["PATH"] = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for !esnlm
+    )
     # The same picture has the same ids, day by day.
     (folder / "matplotlibrc").write_text("svg.hashsalt: esnlm\n", "utf-8")
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}
+    ).execute()
     return notebook
 
 
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Returns the notebook without what differs from machine to machine or from day to day."""
-    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    notebook.metadata = {
+        "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+    }
     for number, cell in enumerate(notebook.cells):
         cell.id, cell.metadata = f"cell-{number}", {}
         if cell.cell_type == "code":
@@ -46,7 +53,9 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
                     if "image/svg+xml" in output.data:
                         output.data.pop("text/plain", None)
                         svg = output.data["image/svg+xml"]
-                        output.data["image/svg+xml"] = re.sub(r" *<metadata>.*?</metadata>\n", "", svg, flags=re.DOTALL)
+                        output.data["image/svg+xml"] = re.sub(
+                            r" *<metadata>.*?</metadata>\n", "", svg, flags=re.DOTALL
+                        )
             cell.outputs = joined(kept)
     return notebook
 

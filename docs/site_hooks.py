@@ -1,7 +1,9 @@
-"""What MkDocs cannot do by itself: pages from outside docs/, links as they are in the repository, and notebooks.
+"""What MkDocs cannot do by itself: pages from outside docs/, links as they are in the repository,
+and notebooks.
 
-mkdocs.yml names this file. The pages are written to be read in the repository, too, so their links are those of its
-folders: docs/start.md links to ../results/quickstart.md. In the site what lies in docs/ stands beside results/ and configs/.
+mkdocs.yml names this file. The pages are written to be read in the repository, too, so their links
+are those of its folders: docs/start.md links to ../results/quickstart.md. In the site what lies in
+docs/ stands beside results/ and configs/.
 """
 
 import json
@@ -17,8 +19,12 @@ ROOT = Path(__file__).parents[1]
 PATTERNS = ("results/**/*.md", "results/**/*.png", "configs/README.md", "configs/**/*.yaml")
 OUTSIDE = {path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)}
 LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")  # [text](target)
-PIPE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")  # code in a table, with an escaped mark between two cells
-BLOCK = re.compile(r"(^```.*?^```$|(?:^ {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)  # code, whose brackets are no links
+PIPE = re.compile(
+    r"`[^`\n]*\\\|[^`\n]*`"
+)  # code in a table, with an escaped mark between two cells
+BLOCK = re.compile(
+    r"(^```.*?^```$|(?:^ {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL
+)  # code, whose brackets are no links
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,7 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns the links of the repository into those of the site, and takes the backslash of `\\|` away, which a forge needs."""
+    """Turns the links of the repository into those of the site, and takes the backslash of `\\|`
+    away, which a forge needs."""
     name = page.file.src_uri
     here = posixpath.dirname(name if name in OUTSIDE else f"docs/{name}")
     parts = BLOCK.split(markdown)
@@ -43,9 +50,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def site_link(link: re.Match, here: str, page: str) -> str:
-    """Returns a link of a page in the repository's folder `here` as the site has it, or its text alone.
+    """Returns a link of a page in the repository's folder `here` as the site has it, or its text
+    alone.
 
-    What is no part of the site, such as a file of code, is not linked. A folder stands for its first page.
+    What is no part of the site, such as a file of code, is not linked. A folder stands for its
+    first page.
     """
     text, target = link.groups()
     if ":" in target or target.startswith("#"):
@@ -53,7 +62,14 @@ def site_link(link: re.Match, here: str, page: str) -> str:
     path, _, anchor = target.partition("#")
     there = posixpath.normpath(posixpath.join(here, path))
     if (ROOT / there).is_dir():
-        there = next((each for each in sorted(OUTSIDE) if each.startswith(f"{there}/") and each.endswith(".md")), there)
+        there = next(
+            (
+                each
+                for each in sorted(OUTSIDE)
+                if each.startswith(f"{there}/") and each.endswith(".md")
+            ),
+            there,
+        )
     if there.startswith("docs/"):
         there = re.sub(r"\.ipynb$", ".md", there.removeprefix("docs/"))
     elif there not in OUTSIDE:
@@ -63,7 +79,8 @@ def site_link(link: re.Match, here: str, page: str) -> str:
 
 
 def notebook_page(name: str, notebook: dict) -> dict[str, str | bytes]:
-    """Returns a notebook as a page, with the pictures of its outputs: contents by the names of their files."""
+    """Returns a notebook as a page, with the pictures of its outputs: contents by the names of
+    their files."""
     file = posixpath.basename(name)
     pictures: dict[str, str | bytes] = {}
     parts: list[str] = []
@@ -74,7 +91,9 @@ def notebook_page(name: str, notebook: dict) -> dict[str, str | bytes]:
             data = output.get("data", {"text/plain": output.get("text", "")})
             if "image/svg+xml" in data:
                 picture = f"{file}_{len(pictures) + 1}.svg"
-                pictures[posixpath.join(posixpath.dirname(name), picture)] = "".join(data["image/svg+xml"])
+                pictures[posixpath.join(posixpath.dirname(name), picture)] = "".join(
+                    data["image/svg+xml"]
+                )
                 parts.append(f"![what the cell above draws]({picture})")
             else:
                 parts.append("```text\n" + "".join(data["text/plain"]).rstrip() + "\n```")

@@ -2,9 +2,10 @@
 
 python docs/write_settings.py > docs/settings.md
 
-A setting is a field of a dataclass. The comment beside or above the field gives its meaning. A paper's symbol stands
-there in brackets, [rho_rec], and the paper in parentheses, (Ueda et al. 2025b). A symbol without a paper belongs to the
-paper named in the docstring of the class. The annotation gives the values that a setting may have.
+A setting is a field of a dataclass. The comment beside or above the field gives its meaning. A
+paper's symbol stands there in brackets, [rho_rec], and the paper in parentheses, (Ueda et al.
+2025b). A symbol without a paper belongs to the paper named in the docstring of the class. The
+annotation gives the values that a setting may have.
 """
 
 import dataclasses
@@ -46,11 +47,20 @@ cited as in the [references](references.md); a symbol in brackets is the paper's
 """
 CITED = r"[A-Z][\w-]+(?: and [A-Z][\w-]+| et al\.)? \d{4}[a-z]?"
 PAPER = rf"\(({CITED})\)"  # in the comment beside a setting
-# The topologies that are classes of a module of esnlm; a topology that a program makes of a function is not.
+# The topologies that are classes of a module of esnlm; a topology that a program makes of a
+# function is not.
 OWN_TOPOLOGIES = {
-    kind: of for kind, of in sorted(TOPOLOGIES.items()) if hasattr(sys.modules[of.__module__], of.__name__)
+    kind: of
+    for kind, of in sorted(TOPOLOGIES.items())
+    if hasattr(sys.modules[of.__module__], of.__name__)
 }
-TYPES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "names with integers"}
+TYPES = {
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    dict: "names with integers",
+}
 BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
@@ -74,7 +84,9 @@ def sections() -> Iterator[Section]:
             yield Section(title, "model.reservoir.", ReservoirConfig)
             yield from inner_sections(ReservoirConfig, "model.reservoir.", "")
             for kind, topology in OWN_TOPOLOGIES.items():
-                yield Section(f"model.reservoir.topology, kind: {kind}", "model.reservoir.topology.", topology)
+                yield Section(
+                    f"model.reservoir.topology, kind: {kind}", "model.reservoir.topology.", topology
+                )
         yield from inner_sections(model, "model.", f", of the family {family}")
     for kind, training in TRAINING.items():
         yield Section(f"training, kind: {kind}", "training.", training)
@@ -82,7 +94,8 @@ def sections() -> Iterator[Section]:
 
 
 def inner_sections(of: type, key: str, where: str) -> Iterator[Section]:
-    """Yields the sections within a section, except those with a kind and the reservoir, which several families have."""
+    """Yields the sections within a section, except those with a kind and the reservoir, which
+    several families have."""
     for name, hint in typing.get_type_hints(of, include_extras=True).items():
         inner = section_of(hint)
         if inner is not None and choice_of(hint) is None and inner is not ReservoirConfig:
@@ -92,16 +105,26 @@ def inner_sections(of: type, key: str, where: str) -> Iterator[Section]:
 
 def page() -> str:
     """Returns the page."""
-    kinds: dict[str, dict] = {"data": SOURCES, "model": MODELS, "topology": OWN_TOPOLOGIES, "training": TRAINING}
+    kinds: dict[str, dict] = {
+        "data": SOURCES,
+        "model": MODELS,
+        "topology": OWN_TOPOLOGIES,
+        "training": TRAINING,
+    }
     first = {"data": "grammar", "model": "esn", "topology": "erdos_renyi", "training": "gradient"}
-    names = {of: ", ".join(sorted(registry, key=lambda name: name != first[of])) for of, registry in kinds.items()}
+    names = {
+        of: ", ".join(sorted(registry, key=lambda name: name != first[of]))
+        for of, registry in kinds.items()
+    }
     parts = [HEAD.format(**names)]
     for section in sections():
         text = " ".join((inspect.getdoc(section.of) or "").split("\n\n")[0].split())
         parts.append(f"## {section.title}\n\n{text}\n")
         rows = list(settings(section))
         if rows:
-            head = "| setting | default | values | meaning | paper |\n| --- | --- | --- | --- | --- |"
+            head = (
+                "| setting | default | values | meaning | paper |\n| --- | --- | --- | --- | --- |"
+            )
             parts.append("\n".join([head, *rows]) + "\n")
         else:
             parts.append("It has no settings of its own.\n")
@@ -120,7 +143,11 @@ def settings(section: Section) -> Iterator[str]:
         comment = comments[field.name]
         symbol, paper = re.search(r" \[([^\]]+)\]$", comment), re.search(PAPER, comment)
         meaning = re.sub(PAPER, "", re.sub(r" \[[^\]]+\]$", "", comment)).strip()
-        meaning = re.sub(r"^[A-Z](?=[a-z ])", lambda first: first[0].lower(), re.sub(r"\s+([;,.])", r"\1", meaning))
+        meaning = re.sub(
+            r"^[A-Z](?=[a-z ])",
+            lambda first: first[0].lower(),
+            re.sub(r"\s+([;,.])", r"\1", meaning),
+        )
         meaning += f" [{symbol[1]}]" if symbol else ""
         source = paper or (of_class if symbol else None)
         cells = [f"`{section.key}{field.name}`", shown(default(field)), allowed(hint), meaning]
@@ -128,7 +155,8 @@ def settings(section: Section) -> Iterator[str]:
 
 
 def comments_of(kind: type) -> dict[str, str]:
-    """Returns the comment of each field: the comment lines above it, and the comment at the end of its line.
+    """Returns the comment of each field: the comment lines above it, and the comment at the end of
+    its line.
 
     Raises:
         ValueError: a field has no comment.
@@ -143,8 +171,14 @@ def comments_of(kind: type) -> dict[str, str]:
             above = [*above, line.removeprefix("    # ")] if line.startswith("    # ") else []
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
-        if not found.get(field.name) and field.name not in ("kind", "family") and not is_section(hints[field.name]):
-            raise ValueError(f"{kind.__module__}.{kind.__name__}.{field.name}: describe the setting in a comment")
+        if (
+            not found.get(field.name)
+            and field.name not in ("kind", "family")
+            and not is_section(hints[field.name])
+        ):
+            raise ValueError(
+                f"{kind.__module__}.{kind.__name__}.{field.name}: describe the setting in a comment"
+            )
     return found
 
 
@@ -155,7 +189,9 @@ def is_section(hint: Any) -> bool:
 
 def default(field: dataclasses.Field) -> Any:
     """Returns the default of a setting; pydantic wraps some in an object of its own."""
-    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    value = (
+        field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    )
     return value.get_default() if isinstance(value, FieldInfo) else value
 
 
@@ -174,7 +210,12 @@ def allowed(hint: Any) -> str:
     """Returns the values that a setting may have: its type and bounds, or its choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        bounds = [bound for each in hint.__metadata__ if isinstance(each, FieldInfo) for bound in each.metadata]
+        bounds = [
+            bound
+            for each in hint.__metadata__
+            if isinstance(each, FieldInfo)
+            for bound in each.metadata
+        ]
         found = [
             rule.format(f"{value:g}")
             for bound in bounds

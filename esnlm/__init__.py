@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
     from esnlm.reservoir.functions import update_rule as update_rule
     from esnlm.reservoir.topology.function import topology as topology
 
-# JAX takes a second or two to start. Each name is imported at its first use, so that --help and preparing text do not
-# wait for JAX.
+# JAX takes a second or two to start. Each name is imported at its first use, so that --help and
+# preparing text do not wait for JAX.
 _HOMES = {
     "Experiment": "esnlm.config:Experiment",
     "Readout": "esnlm.api.readout:Readout",

@@ -1,8 +1,10 @@
-"""Keeps compiled programs between processes, in a folder of the user, from which JAX loads them quickly.
+"""Keeps compiled programs between processes, in a folder of the user, from which JAX loads them
+quickly.
 
-The commands switch this on; the library does not. JAX's key for a program holds its computation and the versions of JAX
-and XLA, but not the processor it was compiled for. Different machines may share a home folder, and code for another
-processor may crash or round differently, so each machine has its own folder.
+The commands switch this on; the library does not. JAX's key for a program holds its computation and
+the versions of JAX and XLA, but not the processor it was compiled for. Different machines may share
+a home folder, and code for another processor may crash or round differently, so each machine has
+its own folder.
 """
 
 import contextlib
@@ -15,14 +17,20 @@ import warnings
 from pathlib import Path
 
 SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off" in small letters or capitals
-MOST_BYTES = 1 << 30  # per folder; JAX removes the least recently used. The programs of a run take about 1 MB.
+MOST_BYTES = (
+    1 << 30
+)  # per folder; JAX removes the least recently used. The programs of a run take about 1 MB.
 SHORTEST_SECONDS = "0.3"  # Programs that compile faster are not kept.
 
 
 def use() -> None:
-    """Lets JAX keep compiled programs. Call it before importing JAX, which then reads these settings."""
-    # If a program cannot be read, JAX compiles it; if it cannot be written, it is not kept. Neither matters to a run.
-    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache|Cache value for key")
+    """Lets JAX keep compiled programs. Call it before importing JAX, which then reads these
+    settings."""
+    # If a program cannot be read, JAX compiles it; if it cannot be written, it is not kept. Neither
+    # matters to a run.
+    warnings.filterwarnings(
+        "ignore", "Error (reading|writing) persistent compilation cache|Cache value for key"
+    )
     folder = choose_folder()
     if folder is None or "jax" in sys.modules:
         return
@@ -34,7 +42,8 @@ def use() -> None:
 
 
 def choose_folder() -> Path | None:
-    """Returns the folder for this machine, which may not exist yet; None if the user set another one or "off"."""
+    """Returns the folder for this machine, which may not exist yet; None if the user set another
+    one or "off"."""
     chosen = os.environ.get(SWITCH, "")
     if chosen.lower() == "off" or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return None
@@ -53,7 +62,9 @@ def available_cores() -> int:
 
 def machine() -> str:
     """Returns a hash of all machine properties that affect XLA's code: processor, cores, jaxlib."""
-    threads = [os.environ.get(name) for name in ("NPROC", "PJRT_NPROC")]  # XLA splits loops among this many.
+    threads = [
+        os.environ.get(name) for name in ("NPROC", "PJRT_NPROC")
+    ]  # XLA splits loops among this many.
     facts = (
         _processor(),
         platform.machine(),
@@ -66,11 +77,22 @@ def machine() -> str:
 
 
 def _processor() -> str:
-    """Returns the first processor's lines of /proc/cpuinfo, with its instruction sets; elsewhere the machine's name."""
+    """Returns the first processor's lines of /proc/cpuinfo, with its instruction sets; elsewhere
+    the machine's name."""
     try:
         first = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
     except OSError:
         return f"{platform.processor()} {platform.node()}"
     # The clock speed and others change between readings.
-    lasting = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ", "isa", "cpu\t")
+    lasting = (
+        "vendor_id",
+        "cpu family",
+        "model",
+        "stepping",
+        "flags",
+        "Features",
+        "CPU ",
+        "isa",
+        "cpu\t",
+    )
     return "\n".join(line for line in first if line.startswith(lasting)) or platform.node()

@@ -1,4 +1,5 @@
-"""How a run is computed: settings that change no result beyond rounding, and their defaults on each device."""
+"""How a run is computed: settings that change no result beyond rounding, and their defaults on each
+device."""
 
 from dataclasses import field
 from typing import Literal, NamedTuple
@@ -8,7 +9,8 @@ import jax
 from esnlm.errors import InputError
 from esnlm.settings import Count, settings
 
-# On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in measurements up to N = 65,536.
+# On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in
+# measurements up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
 # On a GPU states are gathered from its second-level cache, 40 MB on an A100 and 50 MB on an H100.
 GPU_CACHE = 32 << 20  # bytes
@@ -18,16 +20,23 @@ MOST_SLOTS = 4096  # on a GPU or TPU
 
 @settings
 class ComputeConfig:
-    """How a run is computed. No setting changes a result beyond rounding. A null is set for the device and recorded."""
+    """How a run is computed. No setting changes a result beyond rounding. A null is set for the
+    device and recorded."""
 
-    # Precision of the trained arrays' matrix products: float32, tf32 or bf16. A reservoir is computed in float32.
+    # Precision of the trained arrays' matrix products: float32, tf32 or bf16. A reservoir is
+    # computed in float32.
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     # Kernel of the reservoir's sparse product; fused is for GPUs; auto: chosen for the device.
     kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
-    # Precision of W_rec's product: bf16 rounds the states; with the kernel dense, tf32 and bf16 round both factors.
+    # Precision of W_rec's product: bf16 rounds the states; with the kernel dense, tf32 and bf16
+    # round both factors.
     state_precision: Literal["float32", "tf32", "bf16"] = "float32"
-    batch_slots: Count | None = None  # B, sentences that run at once if no gradient is taken; null: chosen
-    window_tokens: Count | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    batch_slots: Count | None = (
+        None  # B, sentences that run at once if no gradient is taken; null: chosen
+    )
+    window_tokens: Count | None = (
+        None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    )
     chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
     # The devices as {data: D, vocabulary: M} (docs/machines.md); null: all, along vocabulary.
     mesh: dict[Literal["data", "vocabulary"], Count] | None = None
@@ -35,14 +44,15 @@ class ComputeConfig:
 
 @settings
 class ResolvedCompute(ComputeConfig):
-    """How a run is computed on the available devices, with every null chosen. The mesh stays as given."""
+    """How a run is computed on the available devices, with every null chosen. The mesh stays as
+    given."""
 
     batch_slots: Count = field(kw_only=True)
     window_tokens: Count = field(kw_only=True)
 
 
-# For functions whose caller may have set jax_enable_x64. A run computes in float32, and with this its arrays never mix
-# with float64 ones: it computes the same bits as without jax_enable_x64.
+# For functions whose caller may have set jax_enable_x64. A run computes in float32, and with this
+# its arrays never mix with float64 ones: it computes the same bits as without jax_enable_x64.
 in_float32 = jax.enable_x64(False)
 
 
@@ -56,13 +66,16 @@ def backend() -> str:
         return jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that a CUDA device is there
         asked = jax.config.jax_platforms  # type: ignore[attr-defined]
-        reason = str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]  # without JAX's own advice
+        reason = (
+            str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]
+        )  # without JAX's own advice
         reason = f" ({reason})" if reason else ""
         raise InputError(f"JAX_PLATFORMS is {asked}: no such device is available{reason}") from None
 
 
 class SparseMatrix(NamedTuple):
-    """The shape of a frozen (size, size) matrix, not drawn yet, that multiplies a state at each time step."""
+    """The shape of a frozen (size, size) matrix, not drawn yet, that multiplies a state at each
+    time step."""
 
     size: int
     nonzeros: int
@@ -78,7 +91,8 @@ class Recurrence(NamedTuple):
 
 
 def default_batch_slots(units: int, backend: str) -> int:
-    """Returns the number of slots: as many as the cache of a CPU or GPU holds, but enough for a GPU's products."""
+    """Returns the number of slots: as many as the cache of a CPU or GPU holds, but enough for a
+    GPU's products."""
     widest = {"cpu": CPU_CACHE, "gpu": GPU_CACHE}.get(backend, 1 << 28) // (4 * units)
     most = CPU_SLOTS if backend == "cpu" else MOST_SLOTS
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))

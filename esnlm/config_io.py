@@ -22,24 +22,28 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """Reads an experiment from a YAML file. `overrides` (`--section.key value`) take precedence.
 
     Raises:
-        InputError: the file is missing, a setting is unknown or has the wrong type or range, or a tracker is not installed.
+        InputError: the file is missing, a setting is unknown or has the wrong type or range, or a
+            tracker is not installed.
     """
     return _with_trackers(read_begun(file, overrides))
 
 
 def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Reads the config.yaml of a run, as `read` does, but does not require the run's trackers to be installed."""
+    """Reads the config.yaml of a run, as `read` does, but does not require the run's trackers to be
+    installed."""
     return _build(_read_tree(file), overrides, str(file))
 
 
 def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
     """Reads the parent's configuration for a run that continues it, as `read` does.
 
-    Leaves out the parent's directory, its own parent, the settings chosen for its device, and its section `data` if the
-    overrides set another `data.kind`.
+    Leaves out the parent's directory, its own parent, the settings chosen for its device, and its
+    section `data` if the overrides set another `data.kind`.
     """
     tree = _read_tree(file) | {"run": "", "parent": {}}
-    tree["compute"] = {key: value for key, value in tree.get("compute", {}).items() if key not in OF_DEVICE}
+    tree["compute"] = {
+        key: value for key, value in tree.get("compute", {}).items() if key not in OF_DEVICE
+    }
     kind = _overrides(overrides).get(("data", "kind"))
     if kind is not None and kind != tree.get("data", {}).get("kind"):
         tree["data"] = {}
@@ -47,7 +51,8 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in `read`."""
+    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in
+    `read`."""
     return _with_trackers(build(Experiment, tree))
 
 
@@ -94,7 +99,9 @@ def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
         word = waiting.pop(0)
         flag, equals, value = word.partition("=")
         if not flag.startswith("--"):
-            raise InputError(f"command line: {word}: no option before it; give settings as --section.key value")
+            raise InputError(
+                f"command line: {word}: no option before it; give settings as --section.key value"
+            )
         if not equals:
             if not waiting:
                 raise InputError(f"command line: {flag} has no value")

@@ -36,17 +36,21 @@ def evaluate_run(
     overwrite: bool = False,
     command: str | None = None,
 ) -> Evaluation:
-    """Scores minimal pairs with a run, writes the report and prints it. Checks all input before it scores.
+    """Scores minimal pairs with a run, writes the report and prints it. Checks all input before it
+    scores.
 
-    The arguments are the options of `esnlm blimp`; the report names `command` as its origin. The defaults are the run's
-    own pairs, BLiMP's columns, the newest checkpoint, and RUN/evaluation/blimp-SCORING.json. Raises InputError if the
-    run, the pairs, the report to compare with or the path of the report is not usable.
+    The arguments are the options of `esnlm blimp`; the report names `command` as its origin. The
+    defaults are the run's own pairs, BLiMP's columns, the newest checkpoint, and
+    RUN/evaluation/blimp-SCORING.json. Raises InputError if the run, the pairs, the report to
+    compare with or the path of the report is not usable.
     """
     conventions.get(scoring)
     if (good or bad or group or phenomenon or label) and not data:
         raise InputError("--good, --bad, --group, --phenomenon, --label: need --data")
     if (label is None) != (pair is None):
-        raise InputError("--label and --pair belong together: a table with one sentence per row needs both")
+        raise InputError(
+            "--label and --pair belong together: a table with one sentence per row needs both"
+        )
     usual = minimal_pairs.Columns()
     own = good or ("sentence" if label else usual.good), tuple(bad or usual.bad)
     columns = minimal_pairs.Columns(*own, group, phenomenon, label, pair)
@@ -55,17 +59,23 @@ def evaluate_run(
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     directory = RunDirectory(loaded.directory)
     pairs, bigram = (_own_pairs(directory), loaded.bigram()) if pairs is None else (pairs, None)
-    baselines = {} if bigram is None else {"bigram": bigram}  # a generated text is small and always available
+    baselines = (
+        {} if bigram is None else {"bigram": bigram}
+    )  # a generated text is small and always available
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
     path = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
     compare_with = None
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
-        compare_with = blimp_report.read_to_compare(run_copy(compare, untrained=True), scoring, data_sha256, len(pairs))
+        compare_with = blimp_report.read_to_compare(
+            run_copy(compare, untrained=True), scoring, data_sha256, len(pairs)
+        )
     other = compare_with[0] if compare_with else None
     blimp_report.require_place(path, loaded, scoring, pairs, normalize, other, overwrite)
 
-    evaluation = evaluate(loaded, pairs, scoring, baselines, compare_with, progress=True, normalize=normalize)
+    evaluation = evaluate(
+        loaded, pairs, scoring, baselines, compare_with, progress=True, normalize=normalize
+    )
     if not processes.writes():
         return evaluation
     evaluation.result["provenance"] = provenance(command)

@@ -1,4 +1,5 @@
-"""The public interface of a trained run: `load` restores it from its directory, and `Run` evaluates text."""
+"""The public interface of a trained run: `load` restores it from its directory, and `Run` evaluates
+text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,7 +23,13 @@ from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
-from esnlm.evaluation.sequences import describe_unscored, encode, is_blank, list_texts, sum_log_probs
+from esnlm.evaluation.sequences import (
+    describe_unscored,
+    encode,
+    is_blank,
+    list_texts,
+    sum_log_probs,
+)
 from esnlm.features.stream import SentenceFeatures
 from esnlm.io.console import Progress, Shown, counted
 from esnlm.io.remote import is_url, run_copy
@@ -38,15 +45,18 @@ from esnlm.warning import warn_caller
 Step = int | Literal["best"] | None  # of a checkpoint
 
 MAX_STATE_BYTES = 8 << 30  # per sequence: nothing else limits the length of a sentence
-MAX_BYTES_AT_ONCE = 256 << 20  # for the states of sentences read together, unless one alone has more
+MAX_BYTES_AT_ONCE = (
+    256 << 20
+)  # for the states of sentences read together, unless one alone has more
 
 
 @dataclass(frozen=True)
 class Run:
     """A model restored from a run directory. `load` makes it.
 
-    All log-probabilities are natural logarithms (nats). Sentences are ordinary text: no part of them is read as a
-    special token. A sentence too long for the model or the memory raises InputError.
+    All log-probabilities are natural logarithms (nats). Sentences are ordinary text: no part of
+    them is read as a special token. A sentence too long for the model or the memory raises
+    InputError.
     """
 
     directory: Path
@@ -67,12 +77,16 @@ class Run:
         return self.directory.resolve().name
 
     @in_float32
-    def log_probs(self, sentences: list[str], scoring: str = "paper", progress: Shown = False) -> np.ndarray:
-        """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text, which is no sentence.
+    def log_probs(
+        self, sentences: list[str], scoring: str = "paper", progress: Shown = False
+    ) -> np.ndarray:
+        """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text, which is
+        no sentence.
 
         Args:
             sentences: n texts.
-            scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval", "babylm" or "without-bos"; see evaluation/conventions.
+            scoring: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval", "babylm" or
+                "without-bos"; see evaluation/conventions.
             progress: whether to show progress on stderr.
         """
         texts = list_texts(sentences)
@@ -104,11 +118,12 @@ class Run:
         with_likeliest: bool = False,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,), without adding BOS or EOS.
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,), without
+        adding BOS or EOS.
 
-        The result is one float32 array (T - 1,) per sequence, empty if T < 2; with `with_likeliest` (T - 1, 2): the
-        second column is 1 if the token is the model's most probable one, else 0. With `group`, (V,) bool, it is
-        log p(w_{t+1} is in this group of tokens | w_1 .. w_t).
+        The result is one float32 array (T - 1,) per sequence, empty if T < 2; with `with_likeliest`
+        (T - 1, 2): the second column is 1 if the token is the model's most probable one, else 0.
+        With `group`, (V,) bool, it is log p(w_{t+1} is in this group of tokens | w_1 .. w_t).
         """
         self._require_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
@@ -123,12 +138,15 @@ class Run:
         return scoring.token_log_probs(*given, with_likeliest=with_likeliest, group=group)
 
     @in_float32
-    def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
-        """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word and perplexity.
+    def likelihood(
+        self, text: TokenStore | Path | str | Sequence[str], progress: bool = False
+    ) -> Likelihood:
+        """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word
+        and perplexity.
 
-        `text` is a token store or its folder, or a list of sentences; blank ones are left out. A run with data.context
-        document carries its state over the sentences of a document; a list is one document. Raises InputError if a
-        store is missing, is damaged or has another tokenizer.
+        `text` is a token store or its folder, or a list of sentences; blank ones are left out. A
+        run with data.context document carries its state over the sentences of a document; a list is
+        one document. Raises InputError if a store is missing, is damaged or has another tokenizer.
         """
         if isinstance(text, str | Path):
             text = open_store(text)
@@ -142,16 +160,21 @@ class Run:
 
         def on_progress(nats: float, tokens: int) -> None:
             if progress:
-                bar.show(tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total)
+                bar.show(
+                    tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total
+                )
 
         by_document = self.config.data.document_piece is not None
-        found = of_model(self._stream, self._readout, store, self.config.compute, on_progress, by_document)
+        found = of_model(
+            self._stream, self._readout, store, self.config.compute, on_progress, by_document
+        )
         assert found is not None  # `on_progress` never stops it early
         self._warn_of_undefined([-found.nats], of="the text")
         return found
 
     def require_store(self, store: TokenStore) -> None:
-        """Raises InputError if a store has another tokenizer, or a sentence too long for `likelihood`."""
+        """Raises InputError if a store has another tokenizer, or a sentence too long for
+        `likelihood`."""
         store.require_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
         self._require_room(int(store.lengths[i]), f"{store.folder}: sentence {i}")
@@ -173,39 +196,51 @@ class Run:
         scoring: str = "paper",
         progress: Shown = False,
     ) -> list[dict]:
-        """Returns the surprisal of each word or token, -log p given all text before it, as the rows of a table.
+        """Returns the surprisal of each word or token, -log p given all text before it, as the rows
+        of a table.
 
-        A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or `token`, `start`
-        and `end` (sentence[start:end] is the word), and `surprisal_bits` or `surprisal_nats`. The rows of a sentence
-        sum to its -log p; a blank text has none. docs/surprisal.md describes the treatment of white space, punctuation
-        and documents.
+        A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or
+        `token`, `start` and `end` (sentence[start:end] is the word), and `surprisal_bits` or
+        `surprisal_nats`. The rows of a sentence sum to its -log p; a blank text has none.
+        docs/surprisal.md describes the treatment of white space, punctuation and documents.
 
         Args:
-            sentences: n texts, or lists of words. The words of a list are joined, and each has a row. If words share a
-                token, the first has the surprisal of all, and the others None.
+            sentences: n texts, or lists of words. The words of a list are joined, and each has a
+                row. If words share a token, the first has the surprisal of all, and the others
+                None.
             by: "word" (in a text, separated by white space) or "token".
             unit: "bits" or "nats".
-            context: "sentence" resets the state at each sentence; "document" carries the state from one sentence of a
-                document to the next.
-            documents: for context "document", the document of each sentence, n values: neighbours with the same value
-                form one document. None: all n form one.
-            punctuation: "attached" leaves punctuation in the word that it touches, "separate" makes it a word.
-            whitespace: "leading" counts a space with the word after it, "trailing" with the word before it.
-            separator: text between the words of a list; None: a space, or nothing in a script without spaces.
-            spaces: for n lists of words, whether the separator (by default a space) follows each word.
+            context: "sentence" resets the state at each sentence; "document" carries the state from
+                one sentence of a document to the next.
+            documents: for context "document", the document of each sentence, n values: neighbours
+                with the same value form one document. None: all n form one.
+            punctuation: "attached" leaves punctuation in the word that it touches, "separate" makes
+                it a word.
+            whitespace: "leading" counts a space with the word after it, "trailing" with the word
+                before it.
+            separator: text between the words of a list; None: a space, or nothing in a script
+                without spaces.
+            spaces: for n lists of words, whether the separator (by default a space) follows each
+                word.
             eos: whether the end of each sentence has its own row, `<|endoftext|>`.
             scoring: the convention: "paper", "no-eos" or "lm-eval".
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
-            rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these words
+            rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these
+            words
         """
         joined = surprisal.join_sentences(sentences, separator, spaces)
         groups = _documents(len(joined), context, documents)
-        if context == "document" and self.config.data.has_corpus and self.config.data.document_piece is None:
+        if (
+            context == "document"
+            and self.config.data.has_corpus
+            and self.config.data.document_piece is None
+        ):
             warn_caller(
-                "context is document, but this model was trained on single sentences (data.context sentence), so it has not"
-                " learned to read on after one: choose context sentence, or a model trained on whole documents"
+                "context is document, but this model was trained on single sentences (data.context"
+                " sentence), so it has not learned to read on after one: choose context sentence,"
+                " or a model trained on whole documents"
             )
         options = surprisal.Options(by, unit, punctuation, whitespace, eos, scoring)
         rows = surprisal.surprisals(self, joined, groups, options, progress)
@@ -217,24 +252,35 @@ class Run:
 
     @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
-        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
+        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T
+        that after EOS.
 
-        They are the input features of the readout, without dropout, one float32 array (T, F) per sentence;
-        docs/states.md lists them for each family.
+        They are the input features of the readout, without dropout, one float32 array (T, F) per
+        sentence; docs/states.md lists them for each family.
         """
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
-        # Half a window leaves room in a buffer of the usual size for the last sequence, which may exceed it.
-        tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
+        # Half a window leaves room in a buffer of the usual size for the last sequence, which may
+        # exceed it.
+        tokens = max(
+            1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
+        )
         windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
         found: list[np.ndarray] = []
         for number in np.unique(windows):
-            buffer, rows = self._stream.read([sequences[i] for i in np.flatnonzero(windows == number)])
+            buffer, rows = self._stream.read(
+                [sequences[i] for i in np.flatnonzero(windows == number)]
+            )
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
-            size = min(1 << (total - 1).bit_length(), total + -total % 1024)  # few sizes, so few compilations
+            size = min(
+                1 << (total - 1).bit_length(), total + -total % 1024
+            )  # few sizes, so few compilations
             states = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
-            found += [each.copy() for each in np.split(states[:total, : self.model.states_in_features], ends)]
+            found += [
+                each.copy()
+                for each in np.split(states[:total, : self.model.states_in_features], ends)
+            ]
         return found
 
     @in_float32
@@ -252,7 +298,8 @@ class Run:
 
         Args:
             prompt: the text to continue.
-            count: number of continuations. A larger count begins with the continuations of a smaller one.
+            count: number of continuations. A larger count begins with the continuations of a
+                smaller one.
             length: maximum number of tokens; EOS ends a continuation earlier.
             temperature: divides the logits; 0 always takes the most probable token.
             top_k: sample from this many most probable tokens; None: from all.
@@ -264,18 +311,33 @@ class Run:
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
-            raise InputError(f"the prompt has {len(ids)} tokens and length is {length}: at most {longest} together")
-        choice: dict[str, Any] = {"length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
-        given = self._ready.reader(count, len(ids) + length), self._readout_here, [ids] * count, self.tokenizer.eos
+            raise InputError(
+                f"the prompt has {len(ids)} tokens and length is {length}: at most {longest}"
+                " together"
+            )
+        choice: dict[str, Any] = {
+            "length": length,
+            "temperature": temperature,
+            "top_k": top_k,
+            "seed": seed,
+        }
+        given = (
+            self._ready.reader(count, len(ids) + length),
+            self._readout_here,
+            [ids] * count,
+            self.tokenizer.eos,
+        )
         found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)
         return [self.tokenizer.decode(ids) for ids in found]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns a copy of every weight by name, such as "readout.a", "reservoir.leak" and "reservoir.recurrent.values"."""
+        """Returns a copy of every weight by name, such as "readout.a", "reservoir.leak" and
+        "reservoir.recurrent.values"."""
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
-        """Returns the unigram model of the training corpus, as a baseline; None if the model was imported."""
+        """Returns the unigram model of the training corpus, as a baseline; None if the model was
+        imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
@@ -285,10 +347,15 @@ class Run:
     def bigram(self) -> WittenBellModel | None:
         """Returns the bigram model of the training corpus; None if the model was imported."""
         store = self.training_store()
-        return None if store is None else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
+        return (
+            None
+            if store is None
+            else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
+        )
 
     def training_store(self) -> TokenStore | None:
-        """Returns the run's training store, at the path in the configuration; None if the model was imported."""
+        """Returns the run's training store, at the path in the configuration; None if the model was
+        imported."""
         directory = RunDirectory(self.directory)
         folder = self.config.data.train_folder(directory)
         if folder is None:
@@ -311,7 +378,8 @@ class Run:
 
     @cached_property
     def _ready(self) -> LanguageModel:
-        """The model prepared for one device, cached because preparing it costs as much as generating many tokens."""
+        """The model prepared for one device, cached because preparing it costs as much as
+        generating many tokens."""
         return self.model.for_device(self.config.compute)
 
     @cached_property
@@ -329,31 +397,50 @@ class Run:
     @cached_property
     def _readout_here(self) -> dict:
         """The arrays of the readout, on one device."""
-        model = self._ready if self._placement is None else self.model  # `_ready` is one copy, on one device.
+        model = (
+            self._ready if self._placement is None else self.model
+        )  # `_ready` is one copy, on one device.
         return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
         """Raises InputError if a sequence has ids outside the vocabulary or is too long."""
         for i, sequence in enumerate(sequences):
             ids = np.asarray(sequence)
-            if ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size):
-                raise InputError(f"sequence {i} has values outside the ids 0 .. {self.tokenizer.vocab_size - 1}")
+            if ids.size and (
+                ids.dtype.kind not in "iu"
+                or not 0 <= ids.min() <= ids.max() < self.tokenizer.vocab_size
+            ):
+                raise InputError(
+                    f"sequence {i} has values outside the ids 0 .. {self.tokenizer.vocab_size - 1}"
+                )
             self._require_room(len(ids), f"sequence {i}", reads_last)
 
     def _require_room(self, ids: int, where: str, reads_last: bool = False) -> None:
-        """Raises InputError if a sequence is too long for this model or for the memory of its states."""
+        """Raises InputError if a sequence is too long for this model or for the memory of its
+        states."""
         longest = self.config.model.longest
         if longest is not None and ids - (not reads_last) > longest:
             most = f"{longest}{'' if reads_last else ' + 1'}"
             raise InputError(f"{where} has {ids} ids: this model reads at most {most}; shorten it")
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
-            raise InputError(f"{where} has {ids:,} ids: its states would take {size / 1e9:.1f} GB; split it")
+            raise InputError(
+                f"{where} has {ids:,} ids: its states would take {size / 1e9:.1f} GB; split it"
+            )
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
-        """Warns if log-probabilities (of sentences, or of `of`) are not numbers, and names the arrays that cause it."""
+        """Warns if log-probabilities (of sentences, or of `of`) are not numbers, and names the
+        arrays that cause it."""
         if undefined := int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs))):
-            names = [name for name, array in flatten(self.model.params).items() if not np.isfinite(array).all()]
-            cause = f": {', '.join(names)} of step {self.step} has values that are not finite" if names else ""
+            names = [
+                name
+                for name, array in flatten(self.model.params).items()
+                if not np.isfinite(array).all()
+            ]
+            cause = (
+                f": {', '.join(names)} of step {self.step} has values that are not finite"
+                if names
+                else ""
+            )
             have = f"{of} has" if of else f"{undefined} of {len(log_probs)} sentences have"
             warn_caller(f"{have} a log-probability that is not a number{cause}")
 
@@ -364,10 +451,12 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
 
     Args:
         run: the run directory, or the URL of one (docs/machines.md).
-        step: the update after which the checkpoint was saved; "best": the best validation, if training.stop_after kept
-            it; None: the newest checkpoint that verifies.
-        untrained: whether to return the model before its first update, which needs no checkpoint and accepts no `step`.
-        averaged: whether to use the averaged weights of a run with training.ema instead of those of the last update.
+        step: the update after which the checkpoint was saved; "best": the best validation, if
+            training.stop_after kept it; None: the newest checkpoint that verifies.
+        untrained: whether to return the model before its first update, which needs no checkpoint
+            and accepts no `step`.
+        averaged: whether to use the averaged weights of a run with training.ema instead of those of
+            the last update.
 
     Example:
         early = esnlm.load("runs/quickstart", step=500)
@@ -382,15 +471,23 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         run = run_copy(run, step, untrained=untrained)
     directory = RunDirectory(Path(run))
     if not directory.config.exists():
-        raise InputError(f"{directory.path}: not a run directory (no config.yaml); give one that train.py wrote")
+        raise InputError(
+            f"{directory.path}: not a run directory (no config.yaml); give one that train.py wrote"
+        )
     directory.verify(directory.config, directory.tokenizer)
     experiment = _for_this_machine(config_io.read_begun(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
     frozen = _frozen(directory, experiment, tokenizer)
     if untrained:
         if not experiment.data.has_corpus:
-            raise InputError(f"{directory.path}: this model was imported: its state before training is unknown")
-        initial = None if experiment.parent.run is None else checkpoint.restore(directory.initial)[0]["params"]
+            raise InputError(
+                f"{directory.path}: this model was imported: its state before training is unknown"
+            )
+        initial = (
+            None
+            if experiment.parent.run is None
+            else checkpoint.restore(directory.initial)[0]["params"]
+        )
         return _made(directory.path, experiment, 0, tokenizer, frozen, initial)
     if step == "best":
         step = _best_step(directory)
@@ -403,7 +500,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
-        raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; available: {there}")
+        raise InputError(
+            f"{directory.checkpoints}: no checkpoint of step {step}; available: {there}"
+        )
     params = arrays["average" if averaged and "average" in arrays else "params"]
     return _made(directory.path, experiment, step, tokenizer, frozen, params)
 
@@ -415,19 +514,33 @@ def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenize
 
 @in_float32
 def _made(
-    path: Path, experiment: ResolvedExperiment, step: int, tokenizer: Tokenizer, frozen: dict, params: dict | None
+    path: Path,
+    experiment: ResolvedExperiment,
+    step: int,
+    tokenizer: Tokenizer,
+    frozen: dict,
+    params: dict | None,
 ) -> Run:
-    """Returns the run with these arrays; without `params`, with the arrays before the first update."""
+    """Returns the run with these arrays; without `params`, with the arrays before the first
+    update."""
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
-    return Run(path, experiment, step, model if params is None else model.with_params(params), tokenizer)
+    return Run(
+        path, experiment, step, model if params is None else model.with_params(params), tokenizer
+    )
 
 
 def _best_step(directory: RunDirectory) -> int:
-    """Returns the step of the best validation of a run, from its summary or, during training, its newest checkpoint."""
+    """Returns the step of the best validation of a run, from its summary or, during training, its
+    newest checkpoint."""
     steps = checkpoint.all_steps(directory.checkpoints)
-    known = directory.read_summary() or (checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {})
+    known = directory.read_summary() or (
+        checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {}
+    )
     if (step := known.get("best_step")) is None:
-        raise InputError(f"{directory.path}: no best checkpoint, which only training.stop_after keeps; name a step")
+        raise InputError(
+            f"{directory.path}: no best checkpoint, which only training.stop_after keeps; name a"
+            " step"
+        )
     return step
 
 
@@ -436,11 +549,16 @@ def _documents(count: int, context: str, documents: Sequence | None) -> list[lis
     if context not in ("sentence", "document"):
         raise InputError(f"context is {context!r}: choose sentence or document")
     if context == "sentence" and documents is not None:
-        raise InputError("documents need context='document', which carries the state between sentences")
+        raise InputError(
+            "documents need context='document', which carries the state between sentences"
+        )
     if documents is None:
         documents = range(count) if context == "sentence" else [None] * count
     if len(documents) != count:
-        raise InputError(f"documents has {len(documents)} values for {counted(count, 'sentence')}: give one for each")
+        raise InputError(
+            f"documents has {len(documents)} values for {counted(count, 'sentence')}: give one for"
+            " each"
+        )
     named = enumerate(documents)
     return [[number for number, _ in group] for _, group in groupby(named, itemgetter(1))]
 
@@ -450,7 +568,9 @@ def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
     device, precision = backend(), experiment.compute.precision
     to_choose = dataclasses.replace(
         experiment.compute,
-        precision="float32" if device != "gpu" and precision == "tf32" else precision,  # only GPUs have tf32
+        precision=(
+            "float32" if device != "gpu" and precision == "tf32" else precision
+        ),  # only GPUs have tf32
         kernel="auto",
         batch_slots=None,
         window_tokens=None,

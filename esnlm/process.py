@@ -22,8 +22,9 @@ MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, 
 def exit_with(main: Callable[[], int | None]) -> int:
     """Runs a command and returns its exit status.
 
-    The status is that of `main` (None counts as 0), or 2 after one line on standard error for an InputError, a full disk and
-    the like, or too little memory, or 130 for Ctrl-C, or 76 if another process of the run was lost.
+    The status is that of `main` (None counts as 0), or 2 after one line on standard error for an
+    InputError, a full disk and the like, or too little memory, or 130 for Ctrl-C, or 76 if another
+    process of the run was lost.
     """
     keep_freed_memory()
     warnings.formatwarning = _spell_warning
@@ -51,7 +52,11 @@ def _run(main: Callable[[], int | None]) -> int:
     except InputError as error:
         return _end(2, f"error: {error}")
     except MemoryError as error:
-        return _end(2, f"error: not enough memory: {error or 'no more is given'}; train.py --plan shows the need")
+        return _end(
+            2,
+            f"error: not enough memory: {error or 'no more is given'}; train.py --plan shows the"
+            " need",
+        )
     except Exception as error:
         if group.is_loss(error):
             return _end(group.LOST, f"error: {group.LOSS}")
@@ -68,14 +73,17 @@ def _flushed(status: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would flush again at exit
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python would flush again at exit
         if not isinstance(error, BrokenPipeError):
             return status or _end(2, f"error: standard output: {error.strerror}")
     return status
 
 
 def _end(status: int, line: str) -> int:
-    """Prints why a command failed, ends the other processes of the run, too, and returns the status."""
+    """Prints why a command failed, ends the other processes of the run, too, and returns the
+    status."""
     end_status()
     print(line, file=sys.stderr)
     if status == 2:

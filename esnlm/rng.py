@@ -1,12 +1,13 @@
 """Random numbers by name: every part of a run has its own stream.
 
-A stream is a NumPy generator, seeded with the run's seed and the number of the stream. So changing one part of a model
-does not change the random numbers of the others. All trained arrays of a deep readout are one part: adding an n-gram
-table or a gated network redraws the arrays after it. The numbers below define what a seed means: a number in use must
-never change, and a new part takes a new number.
+A stream is a NumPy generator, seeded with the run's seed and the number of the stream. So changing
+one part of a model does not change the random numbers of the others. All trained arrays of a deep
+readout are one part: adding an n-gram table or a gated network redraws the arrays after it. The
+numbers below define what a seed means: a number in use must never change, and a new part takes a
+new number.
 
-Measurements on a run are not part of it and have their own seed. A diagnosis also uses a stream, so that the inputs of
-a reservoir are independent of its weights. Bootstraps need no stream.
+Measurements on a run are not part of it and have their own seed. A diagnosis also uses a stream, so
+that the inputs of a reservoir are independent of its weights. Bootstraps need no stream.
 """
 
 from enum import IntEnum
@@ -15,13 +16,16 @@ import numpy as np
 
 from esnlm.errors import InputError, whole_number
 
-LARGEST_SEED = 2**32 - 1  # A seed with two 32-bit words would look like a one-word seed with a stream's number.
+LARGEST_SEED = (
+    2**32 - 1
+)  # A seed with two 32-bit words would look like a one-word seed with a stream's number.
 
 
 class Stream(IntEnum):
     """The streams of a run, each with the number that seeds it."""
 
-    # NumPy pads a seed with zeros, so [seed, 0] is the stream of `seed` alone. No other stream may begin with 0.
+    # NumPy pads a seed with zeros, so [seed, 0] is the stream of `seed` alone. No other stream may
+    # begin with 0.
     RECURRENT = 0  # W_rec: positions and values
     INPUT = 1  # W_in
     LEAK = 2  # the leaks a

@@ -1,4 +1,5 @@
-"""Settings: frozen dataclasses with checked types and ranges, whether made in Python or from a file."""
+"""Settings: frozen dataclasses with checked types and ranges, whether made in Python or from a
+file."""
 
 import dataclasses
 import re
@@ -29,13 +30,15 @@ SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML 1.1 reads
 def settings(section: type[Section]) -> type[Section]:
     """Makes a class a frozen dataclass with checked fields.
 
-    Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's name.
+    Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's
+    name.
     """
     return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
 
 
 class Choice(NamedTuple):
-    """Marks a field whose own `key` chooses its class: `Annotated[Topology, Choice(TOPOLOGIES, "kind", "ring")]`."""
+    """Marks a field whose own `key` chooses its class: `Annotated[Topology, Choice(TOPOLOGIES,
+    "kind", "ring")]`."""
 
     classes: Mapping[str, type]
     key: str
@@ -46,8 +49,11 @@ class CommandLine(str):
     """A value from the command line, not yet parsed."""
 
 
-def build(section: type[Section], tree: Mapping[str, Any], path: str = "", where: str = "") -> Section:
-    """Returns a section of settings from nested mappings of plain values. Settings left out have their defaults.
+def build(
+    section: type[Section], tree: Mapping[str, Any], path: str = "", where: str = ""
+) -> Section:
+    """Returns a section of settings from nested mappings of plain values. Settings left out have
+    their defaults.
 
     Args:
         section: a class made by `settings`.
@@ -67,7 +73,9 @@ def build(section: type[Section], tree: Mapping[str, Any], path: str = "", where
     for name, value in tree.items():
         here = "command line" if isinstance(value, CommandLine) else where
         if name not in known:
-            raise InputError(f"{_begin(here)}{path}{name}: no such setting; choose from {', '.join(known)}")
+            raise InputError(
+                f"{_begin(here)}{path}{name}: no such setting; choose from {', '.join(known)}"
+            )
         values[name] = _value(hints[name], value, f"{path}{name}", where)
     try:
         return section(**values)
@@ -96,7 +104,9 @@ def section_of(hint: Any) -> Any:
 
 def choice_of(hint: Any) -> Choice | None:
     """Returns the Choice of a field of this type; None if its class is fixed."""
-    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Choice)), None)
+    return next(
+        (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Choice)), None
+    )
 
 
 def _begin(where: str) -> str:
@@ -116,12 +126,17 @@ def _value(hint: Any, value: Any, name: str, where: str) -> Any:
     if isinstance(value, CommandLine):
         value = yaml.safe_load(value)
     if not isinstance(value, Mapping):
-        raise InputError(f"{begin}{name} is {spell(value)}: it is a section; give its settings, as {name}.KEY")
+        raise InputError(
+            f"{begin}{name} is {spell(value)}: it is a section; give its settings, as {name}.KEY"
+        )
     if choice is not None:
         kind = value.get(choice.key, choice.default)
         if kind not in choice.classes:
             begin = _begin("command line" if isinstance(kind, CommandLine) else where)
-            raise InputError(f"{begin}{name}.{choice.key} is {spell(kind)}: choose from {', '.join(choice.classes)}")
+            raise InputError(
+                f"{begin}{name}.{choice.key} is {spell(kind)}: choose from"
+                f" {', '.join(choice.classes)}"
+            )
         section = choice.classes[kind]
     return build(section, value, f"{name}.", where)
 
@@ -158,5 +173,13 @@ def _alternatives(hint: Any) -> list[Any]:
     if origin in (typing.Union, types.UnionType):
         return [each for one in typing.get_args(hint) for each in _alternatives(one)]
     if origin is tuple:
-        return [tuple, *(each for one in typing.get_args(hint) if one is not ... for each in _alternatives(one))]
+        return [
+            tuple,
+            *(
+                each
+                for one in typing.get_args(hint)
+                if one is not ...
+                for each in _alternatives(one)
+            ),
+        ]
     return [hint]

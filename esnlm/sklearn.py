@@ -1,14 +1,17 @@
-"""Echo state networks for real-valued sequences as scikit-learn estimators. It needs esnlm[sklearn].
+"""Echo state networks for real-valued sequences as scikit-learn estimators. It needs
+esnlm[sklearn].
 
-The reservoir is an `esnlm.Reservoir` in float64. The fit is a ridge regression on (u, x), the input and the state, with
-an intercept. It uses sums over the states, computed piece by piece: only the states of some thousand steps, or of the
-longest sequence with `predicts="sequences"`, are in memory at once.
+The reservoir is an `esnlm.Reservoir` in float64. The fit is a ridge regression on (u, x), the input
+and the state, with an intercept. It uses sums over the states, computed piece by piece: only the
+states of some thousand steps, or of the longest sequence with `predicts="sequences"`, are in memory
+at once.
 
 Example:
     from esnlm.sklearn import ReservoirRegressor
-    u, y = ...                                             # (n, D) and (n, L), such as examples.series.narma10(3000, 0)
-    network = ReservoirRegressor(400, washout=100, random_state=0).fit(u[:2000], y[:2000])
-    network.score(u[2000:], y[2000:])                      # R^2, without the first 100 steps: 0.93
+    u, y = ...                                             # (n, D) and (n, L), such as
+    examples.series.narma10(3000, 0) network = ReservoirRegressor(400, washout=100,
+    random_state=0).fit(u[:2000], y[:2000]) network.score(u[2000:], y[2000:])                      #
+    R^2, without the first 100 steps: 0.93
 """
 
 import zlib
@@ -29,15 +32,24 @@ from esnlm.warning import warn_caller
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.metrics import accuracy_score, r2_score
-    from sklearn.utils import check_array, check_consistent_length, check_random_state, check_scalar, column_or_1d
+    from sklearn.utils import (
+        check_array,
+        check_consistent_length,
+        check_random_state,
+        check_scalar,
+        column_or_1d,
+    )
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
-    raise ImportError("esnlm.sklearn needs scikit-learn 1.6 or newer: pip install 'esnlm[sklearn]'") from None
+    raise ImportError(
+        "esnlm.sklearn needs scikit-learn 1.6 or newer: pip install 'esnlm[sklearn]'"
+    ) from None
 
 
 class _ReservoirEstimator(BaseEstimator):
-    """The reservoir and the ridge regression on its states. See ReservoirRegressor for the arguments."""
+    """The reservoir and the ridge regression on its states. See ReservoirRegressor for the
+    arguments."""
 
     _default = "steps"  # default of `predicts`
     _sums: RidgeSums
@@ -85,7 +97,8 @@ class _ReservoirEstimator(BaseEstimator):
         return (self.predicts or self._default) == "steps"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits the estimator and returns it. Raises ValueError if X or y has a wrong shape or nonfinite numbers."""
+        """Fits the estimator and returns it. Raises ValueError if X or y has a wrong shape or
+        nonfinite numbers."""
         self.__dict__.pop("_sums", None)
         self.partial_fit(X, y)
         if self.carry_state:
@@ -93,24 +106,30 @@ class _ReservoirEstimator(BaseEstimator):
         return self
 
     def states(self, X: Any) -> Any:
-        """Returns the states x after each step, (n, N) float64, or a list of these for several sequences."""
+        """Returns the states x after each step, (n, N) float64, or a list of these for several
+        sequences."""
         check_is_fitted(self)
         sequences, several, _ = self._read(X)
         found = [self.reservoir_.run(_with_bias(u), self._end)[0] for u in sequences]
         return found if several or not self._of_steps else found[0]
 
     def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray], again: bool) -> None:
-        """Fits the readout to targets (T, L) per sequence, or [(n, L)]; `again` keeps the earlier data."""
+        """Fits the readout to targets (T, L) per sequence, or [(n, L)]; `again` keeps the earlier
+        data."""
         if self._of_steps:
             for u, target in zip(sequences, targets, strict=True):
                 check_consistent_length(u, target)
             steps = [len(u) for u in sequences]
             steps[0] += self._steps if again else 0
-            self._check_washout(steps[:-1] if self.carry_state else steps)  # a later call may continue the last one
+            self._check_washout(
+                steps[:-1] if self.carry_state else steps
+            )  # a later call may continue the last one
         outputs = self._sums.outputs if again else targets[0].shape[1]
         for target in targets:
             if target.shape[1] != outputs:
-                raise InputError(f"y has {target.shape[1]} numbers per row, but the first has {outputs}")
+                raise InputError(
+                    f"y has {target.shape[1]} numbers per row, but the first has {outputs}"
+                )
         if not again:
             self._draw(sequences[0].shape[1], outputs)
         y = targets if self._of_steps else [each[None] for each in targets[0]]
@@ -121,11 +140,15 @@ class _ReservoirEstimator(BaseEstimator):
             begin = max(first, self.washout - earlier_steps[i])
             rows = slice(begin, first + len(h))
             if begin < rows.stop:
-                self._sums.add(h[begin - first :], y[i][rows], begins=earlier_steps[i] + begin == self.washout)
+                self._sums.add(
+                    h[begin - first :], y[i][rows], begins=earlier_steps[i] + begin == self.washout
+                )
             if self.carry_state:
                 self._end, self._steps = end, earlier_steps[i] + rows.stop
         if self._sums.parts:
-            self.ridge_ = self._sums.choose(Ridge.regularizations) if self.ridge is None else self.ridge
+            self.ridge_ = (
+                self._sums.choose(Ridge.regularizations) if self.ridge is None else self.ridge
+            )
             self.coef_, self.intercept_ = self._sums.solve(self.ridge_)
 
     def _draw(self, inputs: int, outputs: int) -> None:
@@ -137,7 +160,10 @@ class _ReservoirEstimator(BaseEstimator):
         if self.ridge is not None:
             check_scalar(self.ridge, "ridge", Real, min_val=0)
         if not self._of_steps and (self.washout or self.carry_state):
-            raise InputError("washout and carry_state are for predicts='steps': a whole sequence is read at its end")
+            raise InputError(
+                "washout and carry_state are for predicts='steps': a whole sequence is read at"
+                " its end"
+            )
         density: dict[str, Any] = {}
         if self.mean_degree is not None:
             density["mean_degree"] = min(self.mean_degree, self.state_size)
@@ -159,7 +185,8 @@ class _ReservoirEstimator(BaseEstimator):
         self._sums = RidgeSums(outputs, np.random.default_rng(seed), from_rest=True)
 
     def _outputs(self, X: Any) -> Any:
-        """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole sequences."""
+        """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole
+        sequences."""
         check_is_fitted(self, "coef_")
         sequences, several, _ = self._read(X)
         found: list[list[np.ndarray]] = [[] for _ in sequences]
@@ -170,8 +197,11 @@ class _ReservoirEstimator(BaseEstimator):
             return np.concatenate(parts)
         return parts if several else parts[0]
 
-    def _pieces(self, sequences: list[np.ndarray], starts: list) -> Iterator[tuple[int, int, np.ndarray, Any]]:
-        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and the final state."""
+    def _pieces(
+        self, sequences: list[np.ndarray], starts: list
+    ) -> Iterator[tuple[int, int, np.ndarray, Any]]:
+        """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and
+        the final state."""
         # Short sequences are read side by side, without a final state, unless they carry a state.
         most = max(1, BLOCK // 2 // self.state_size)  # time steps
         alone = self._of_steps and (self.carry_state or max(map(len, sequences)) > most)
@@ -183,17 +213,27 @@ class _ReservoirEstimator(BaseEstimator):
         group = np.cumsum([0, *map(len, sequences)])[:-1] // most
         for number in [] if alone else np.unique(group):
             here = np.flatnonzero(group == number).tolist()
-            for i, x in zip(here, self.reservoir_.states([_with_bias(sequences[i]) for i in here]), strict=True):
+            for i, x in zip(
+                here, self.reservoir_.states([_with_bias(sequences[i]) for i in here]), strict=True
+            ):
                 h = np.hstack([sequences[i], x])
-                yield i, 0, h if self._of_steps else np.hstack([h[-1:], h.mean(axis=0, keepdims=True)]), None
+                yield (
+                    i,
+                    0,
+                    h if self._of_steps else np.hstack([h[-1:], h.mean(axis=0, keepdims=True)]),
+                    None,
+                )
 
     def _counted(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Returns targets, predictions and weights of all steps that count in a score, without the washout."""
+        """Returns targets, predictions and weights of all steps that count in a score, without the
+        washout."""
         predictions = self.predict(X)
         several = isinstance(predictions, list)
         washout = 0 if self.carry_state else self.washout
         if washout:
-            self._check_washout([len(steps) for steps in (predictions if several else [predictions])])
+            self._check_washout(
+                [len(steps) for steps in (predictions if several else [predictions])]
+            )
 
         def cut(values: Any) -> np.ndarray:
             sequences = _by_row(values) if several else [values]
@@ -207,12 +247,18 @@ class _ReservoirEstimator(BaseEstimator):
             if self.washout >= length:
                 name = f"sequence {i}" if len(steps) > 1 else "the sequence"
                 advice = "lower washout or leave the sequence out"
-                raise InputError(f"washout is {self.washout}, but {name} has only {length} steps: {advice}")
+                raise InputError(
+                    f"washout is {self.washout}, but {name} has only {length} steps: {advice}"
+                )
 
-    def _read(self, X: Any, reset: bool = False, y: Any = None, **checks: Any) -> tuple[list[np.ndarray], bool, Any]:
-        """Returns the sequences (T, D) of X, whether X has several, and y, which only predictions do not have.
+    def _read(
+        self, X: Any, reset: bool = False, y: Any = None, **checks: Any
+    ) -> tuple[list[np.ndarray], bool, Any]:
+        """Returns the sequences (T, D) of X, whether X has several, and y, which only predictions
+        do not have.
 
-        `reset`, for the first data of a fit, records the columns of X. Otherwise X must have the same columns.
+        `reset`, for the first data of a fit, records the columns of X. Otherwise X must have the
+        same columns.
         """
         fits = reset or y is not None
         several = self._is_several(X)
@@ -220,7 +266,9 @@ class _ReservoirEstimator(BaseEstimator):
             sequences = []
             for i, table in enumerate(X):
                 _check_index(table)
-                sequences.append(validate_data(self, table, reset=reset and i == 0, dtype=np.float64))
+                sequences.append(
+                    validate_data(self, table, reset=reset and i == 0, dtype=np.float64)
+                )
             if fits:
                 check_consistent_length(sequences, y)
                 y = _by_row(y)
@@ -243,9 +291,14 @@ class _ReservoirEstimator(BaseEstimator):
         for u in sequences:
             checksum = zlib.crc32(np.ascontiguousarray(u).data, checksum)
         if fits:
-            self._fit_checksum = checksum if reset else None  # not of further parts: a short one may come again
+            self._fit_checksum = (
+                checksum if reset else None
+            )  # not of further parts: a short one may come again
         elif checksum == self._fit_checksum:
-            warn_caller("X has the inputs of the fit: with carry_state, predictions continue after the fit's last step")
+            warn_caller(
+                "X has the inputs of the fit: with carry_state, predictions continue after the"
+                " fit's last step"
+            )
 
     def _is_several(self, X: Any) -> bool:
         """Returns whether X is several sequences of vectors instead of one array with two axes."""
@@ -265,37 +318,43 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         state_size: N, number of units of the reservoir.
         spectral_radius: spectral radius of W_rec.
         leak: a, one number, or the interval from which each unit draws its leak.
-        mean_degree: mean nonzeros per row of an erdos_renyi W_rec; None: 32. Other topologies have other settings, as
-            in {"kind": "fixed_in_degree", "degree": 10}.
-        topology, activation, update_rule: as in `esnlm.Reservoir.draw`. Pickling needs registered functions.
-        input_scale: standard deviation of W_in, one number or one for each input, (D,). Scale the inputs to a size near
-            1 first (StandardScaler).
+        mean_degree: mean nonzeros per row of an erdos_renyi W_rec; None: 32. Other topologies have
+            other settings, as in {"kind": "fixed_in_degree", "degree": 10}.
+        topology, activation, update_rule: as in `esnlm.Reservoir.draw`. Pickling needs registered
+            functions.
+        input_scale: standard deviation of W_in, one number or one for each input, (D,). Scale the
+            inputs to a size near 1 first (StandardScaler).
         bias_scale: standard deviation of the weights of a constant input 1.
-        ridge: penalty, relative to the mean variance of the readout's inputs; None: the best of 1e-9, 1e-8, .., 1 by
-            4-fold cross-validation on all data so far, chosen anew by each `partial_fit`: for learning step by step,
-            give a number. The folds are whole sequences, of which each four consecutive ones are assigned to four
-            folds at random, or of a single sequence about its quarters. The first of these is neither held out nor
-            counted in the variance, because its states may depend on the state 0. A fold with a class that no other
-            fold has is not held out either. Equal errors, or no fold to hold out, give the largest penalty. Penalties
-            below 1e-14 times the number of inputs are lost in rounding: they are not
-            tried, and a given one is raised. If all inputs of the readout are equal, it predicts the mean target.
-        washout: number of first steps of each sequence left out of the fit and, unless carry_state is on, of `score`;
-            sequences must be longer. `predict` returns all steps.
-        predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence of n time steps.
-            "sequences": each sequence has a target, predicted from its last and its mean state. X (n, T) is n
-            sequences of T steps of one number. In both cases y is (n,) or (n, L). X may also be (n, T, D) or a list of
-            n arrays or tables (T, D) with the same columns; for "steps" y is then a list of n arrays (T,) or (T, L).
-        carry_state: for "steps", whether predictions continue from the final state of the last sequence in the fit, as
-            when a series is cut into a training and a test part right after it; otherwise each sequence begins with the
-            state 0. Only `fit` and `partial_fit` move this state: after `predict(a)`, `predict(b)` starts from it, too.
-            In `partial_fit`, the first sequence of a call continues the last one of the call before, also its washout;
+        ridge: penalty, relative to the mean variance of the readout's inputs; None: the best of
+            1e-9, 1e-8, .., 1 by 4-fold cross-validation on all data so far, chosen anew by each
+            `partial_fit`: for learning step by step, give a number. The folds are whole sequences,
+            of which each four consecutive ones are assigned to four folds at random, or of a single
+            sequence about its quarters. The first of these is neither held out nor counted in the
+            variance, because its states may depend on the state 0. A fold with a class that no
+            other fold has is not held out either. Equal errors, or no fold to hold out, give the
+            largest penalty. Penalties below 1e-14 times the number of inputs are lost in rounding:
+            they are not tried, and a given one is raised. If all inputs of the readout are equal,
+            it predicts the mean target.
+        washout: number of first steps of each sequence left out of the fit and, unless carry_state
+            is on, of `score`; sequences must be longer. `predict` returns all steps.
+        predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence
+            of n time steps. "sequences": each sequence has a target, predicted from its last and
+            its mean state. X (n, T) is n sequences of T steps of one number. In both cases y is
+            (n,) or (n, L). X may also be (n, T, D) or a list of n arrays or tables (T, D) with the
+            same columns; for "steps" y is then a list of n arrays (T,) or (T, L).
+        carry_state: for "steps", whether predictions continue from the final state of the last
+            sequence in the fit, as when a series is cut into a training and a test part right after
+            it; otherwise each sequence begins with the state 0. Only `fit` and `partial_fit` move
+            this state: after `predict(a)`, `predict(b)` starts from it, too. In `partial_fit`, the
+            first sequence of a call continues the last one of the call before, also its washout;
             further sequences of the call begin with the state 0.
         random_state: seed of the reservoir; an int gives the same reservoir each time.
 
     Attributes:
         reservoir_: the `esnlm.Reservoir`. Its last input is the constant 1.
-        coef_, intercept_: the readout on (u, x), (L, D + N) and (L,), float64; with predicts="sequences" on (u, x) of
-            the last step and their means over the steps, (L, 2 (D + N)).
+        coef_, intercept_: the readout on (u, x), (L, D + N) and (L,), float64; with
+            predicts="sequences" on (u, x) of the last step and their means over the steps, (L, 2 (D
+            + N)).
         ridge_: the penalty.
 
     Example:
@@ -303,10 +362,12 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
     """
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Adds further sequences to the fit. Equal to `fit` on all data so far, up to rounding, however they are cut.
+        """Adds further sequences to the fit. Equal to `fit` on all data so far, up to rounding,
+        however they are cut.
 
-        In another order, sequences share other folds, which may change a penalty that is chosen. With carry_state, the
-        parts of a series may be as short as one step; `predict` works once the series is longer than the washout.
+        In another order, sequences share other folds, which may change a penalty that is chosen.
+        With carry_state, the parts of a series may be as short as one step; `predict` works once
+        the series is longer than the washout.
         """
         again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y, multi_output=True, y_numeric=True)
@@ -318,14 +379,17 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Returns predictions in the shape of the fitted y, (n,) or (n, L) float64, or a list of these."""
+        """Returns predictions in the shape of the fitted y, (n,) or (n, L) float64, or a list of
+        these."""
         return _each(self._outputs(X), lambda found: found[:, 0] if self._flat else found)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Returns R^2 over the steps of all sequences; 1 is perfect, and predicting the mean scores 0.
+        """Returns R^2 over the steps of all sequences; 1 is perfect, and predicting the mean scores
+        0.
 
-        The first `washout` steps of each sequence do not count, as in the fit, unless carry_state is on. scikit-learn's
-        `scoring=None` calls this method; `scoring="r2"` calls `predict` and counts all steps.
+        The first `washout` steps of each sequence do not count, as in the fit, unless carry_state
+        is on. scikit-learn's `scoring=None` calls this method; `scoring="r2"` calls `predict` and
+        counts all steps.
 
         Args:
             X, y: as for `fit`.
@@ -341,15 +405,18 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
 
 
 class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
-    """Predicts a class for each sequence, or for each time step, by a ridge regression onto one-hot classes.
+    """Predicts a class for each sequence, or for each time step, by a ridge regression onto one-hot
+    classes.
 
-    The arguments are those of ReservoirRegressor. By default each sequence has a class: `predicts="sequences"`.
+    The arguments are those of ReservoirRegressor. By default each sequence has a class:
+    `predicts="sequences"`.
 
     Attributes:
         classes_: the classes, sorted.
 
     Example:
-        ReservoirClassifier(random_state=0).fit([a_series, another], ["rising", "falling"])    # each (T, D)
+        ReservoirClassifier(random_state=0).fit([a_series, another], ["rising", "falling"])    #
+        each (T, D)
     """
 
     _default = "sequences"
@@ -357,8 +424,8 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Adds further sequences to the fit, as `ReservoirRegressor.partial_fit` does.
 
-        The first call must have all classes in y or in `classes`. In another order, also a given penalty leads to
-        slightly other probabilities, because these come from held-out folds.
+        The first call must have all classes in y or in `classes`. In another order, also a given
+        penalty leads to slightly other probabilities, because these come from held-out folds.
         """
         again = hasattr(self, "_sums")
         sequences, several, y = self._read(X, not again, y)
@@ -369,7 +436,10 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
             self.classes_ = np.unique(labels if classes is None else classes)
         numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         if (unknown := self.classes_[numbers] != labels).any():
-            raise InputError(f"y has the class {labels[unknown][0]}: give all classes to the first call of partial_fit")
+            raise InputError(
+                f"y has the class {labels[unknown][0]}: give all classes to the first call of"
+                " partial_fit"
+            )
         ends = np.cumsum([len(each) for each in parts])
         self._fit(sequences, np.split(np.eye(len(self.classes_))[numbers], ends[:-1]), again)
         if self._sums.parts:
@@ -377,10 +447,12 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         return self
 
     def _fit_discriminant(self) -> None:
-        """Changes W and b so that the scores s of the regression become log p of the classes, up to a common term."""
-        # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out folds, if the other
-        # folds have their classes, too. One row's
-        # worth of the covariance of all s is added, so that classes that are never confused get finite scores.
+        """Changes W and b so that the scores s of the regression become log p of the classes, up to
+        a common term."""
+        # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out
+        # folds, if the other folds have their classes, too. One row's
+        # worth of the covariance of all s is added, so that classes that are never confused get
+        # finite scores.
         held_out = self._sums.held_out_moments(self.ridge_)
         classes = len(self.classes_)
         mean_score, share = np.split(held_out.mean, 2)
@@ -395,9 +467,14 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         self.coef_, self.intercept_ = slopes @ self.coef_, slopes @ self.intercept_ + constant
 
     def decision_function(self, X: Any) -> Any:
-        """Returns log p up to a common term, (n, classes) float64, for two classes the difference, (n,); or a list."""
+        """Returns log p up to a common term, (n, classes) float64, for two classes the difference,
+        (n,); or a list."""
         found = self._outputs(X)
-        return _each(found, lambda scores: scores[:, 1] - scores[:, 0]) if len(self.classes_) == 2 else found
+        return (
+            _each(found, lambda scores: scores[:, 1] - scores[:, 0])
+            if len(self.classes_) == 2
+            else found
+        )
 
     def predict_proba(self, X: Any) -> Any:
         """Returns the probability of each class, (n, classes) float64, or a list of these."""
@@ -407,7 +484,9 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         """Returns the class with the highest score, (n,), or a list of these."""
 
         def best(scores: np.ndarray) -> np.ndarray:
-            return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+            return self.classes_[
+                (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+            ]
 
         return _each(self.decision_function(X), best)
 
@@ -418,7 +497,8 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 
 
 def _check_index(table: Any) -> None:
-    """Raises InputError if the rows of a pandas table belong to several series, such as by a MultiIndex (id, time)."""
+    """Raises InputError if the rows of a pandas table belong to several series, such as by a
+    MultiIndex (id, time)."""
     index: Any = getattr(table, "index", None)
     if getattr(index, "nlevels", 1) == 1:
         return
@@ -427,7 +507,9 @@ def _check_index(table: Any) -> None:
         levels = ", ".join(map(str, index.names))
         split = "[part for _, part in X.groupby(level=0)]"
         one = "X.reset_index(drop=True) if it is one series"
-        raise InputError(f"X or y has a MultiIndex ({levels}): give several series as a list, {split}, or {one}")
+        raise InputError(
+            f"X or y has a MultiIndex ({levels}): give several series as a list, {split}, or {one}"
+        )
 
 
 def _by_row(y: Any) -> Any:

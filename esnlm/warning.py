@@ -8,8 +8,12 @@ BETWEEN = ("esnlm", "jax", "contextlib", "functools")
 
 
 def warn_caller(line: str) -> None:
-    """Warns at the caller's line, so that filters by module and "once for each place" apply to it."""
+    """Warns at the caller's line, so that filters by module and "once for each place" apply to
+    it."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(line, stacklevel=level)

@@ -1,4 +1,5 @@
-"""Jaeger's network with output feedback for real-valued sequences, on the tasks of Jaeger 2001 and on NARMA-10.
+"""Jaeger's network with output feedback for real-valued sequences, on the tasks of Jaeger 2001 and
+on NARMA-10.
 
     python -m examples.output_feedback --seeds 10 --out signals.md
 
@@ -7,11 +8,12 @@ The equations are those of Jaeger 2001, as summarised by Ichimura 2019 (eq. 1 an
     x(n+1) = (1 - alpha a) x(n) + a f(W_in u(n+1) + W x(n) + W_back y(n)),   f = tanh
     y(n+1) = f_out(W_out x(n+1))
 
-At a = alpha = 1 these are the paper's. Training feeds back the teacher's output (teacher forcing) and finds W_out by
-ridge regression; then `generate` runs the network on its own output. All arrays are float64: in a loop on its own
-output, float32 rounding would limit the error.
+At a = alpha = 1 these are the paper's. Training feeds back the teacher's output (teacher forcing)
+and finds W_out by ridge regression; then `generate` runs the network on its own output. All arrays
+are float64: in a loop on its own output, float32 rounding would limit the error.
 
-esnlm draws W as for any reservoir. `esnlm.Reservoir` and `esnlm.Readout` do the same without feedback.
+esnlm draws W as for any reservoir. `esnlm.Reservoir` and `esnlm.Readout` do the same without
+feedback.
 """
 
 import argparse
@@ -53,11 +55,18 @@ class Network:
         cls, size: int, inputs: int, outputs: int = 1, *, input_scale: float = 1.0, feedback_scale: float = 0.0,
         leak: float = 1.0, decay: float = 1.0, tanh_output: bool = False, seed: int = 0, **settings: object,
     ) -> "Network":  # fmt: skip
-        """Draws W as esnlm.Reservoir does with these settings, and dense uniform W_in and W_back."""
+        """Draws W as esnlm.Reservoir does with these settings, and dense uniform W_in and
+        W_back."""
         w = esnlm.Reservoir.draw(size, inputs=1, leak=leak, seed=seed, **settings).w_rec
-        w_in = generator(seed, Stream.SIGNAL_INPUT).uniform(-input_scale, input_scale, (size, inputs))
-        w_back = generator(seed, Stream.SIGNAL_FEEDBACK).uniform(-feedback_scale, feedback_scale, (size, outputs))
-        return cls(scipy.sparse.csr_array(w, dtype=np.float64), w_in, w_back, leak, decay, tanh_output)
+        w_in = generator(seed, Stream.SIGNAL_INPUT).uniform(
+            -input_scale, input_scale, (size, inputs)
+        )
+        w_back = generator(seed, Stream.SIGNAL_FEEDBACK).uniform(
+            -feedback_scale, feedback_scale, (size, outputs)
+        )
+        return cls(
+            scipy.sparse.csr_array(w, dtype=np.float64), w_in, w_back, leak, decay, tanh_output
+        )
 
     def with_signs(self, seed: int) -> "Network":
         """Returns the network with W_in and W_back of -1 and 1, as in Jaeger 2001."""
@@ -78,7 +87,8 @@ class Network:
         return np.tanh(found) if self.tanh_output else found
 
     def states(self, u: np.ndarray, teacher: np.ndarray) -> tuple[np.ndarray, State]:
-        """Returns x of each step from 0, (T, N), with the teacher's outputs (T, L) fed back, and the final state."""
+        """Returns x of each step from 0, (T, N), with the teacher's outputs (T, L) fed back, and
+        the final state."""
         state, found = State(np.zeros(len(self.w_in)), np.zeros(teacher.shape[1])), []
         for here, taught in zip(u, teacher, strict=True):
             state = State(self.step(state, here), taught)
@@ -86,17 +96,26 @@ class Network:
         return np.array(found), state
 
     def train(
-        self, u: np.ndarray, teacher: np.ndarray, washout: int, ridge: float, noise: float = 0.0, seed: int = 0
+        self,
+        u: np.ndarray,
+        teacher: np.ndarray,
+        washout: int,
+        ridge: float,
+        noise: float = 0.0,
+        seed: int = 0,
     ) -> "Network":
         """Returns the network with W_out fitted to the teacher's outputs after the washout.
 
-        Uniform noise in -noise .. noise on the fed-back outputs makes W_out correct errors of the feedback. A network
-        that generates needs it for a stable loop (Jaeger 2001, section 3.4).
+        Uniform noise in -noise .. noise on the fed-back outputs makes W_out correct errors of the
+        feedback. A network that generates needs it for a stable loop (Jaeger 2001, section 3.4).
         """
-        fed = teacher + generator(seed, Stream.SIGNAL_FEEDBACK_NOISE).uniform(-noise, noise, teacher.shape)
+        fed = teacher + generator(seed, Stream.SIGNAL_FEEDBACK_NOISE).uniform(
+            -noise, noise, teacher.shape
+        )
         target = np.arctanh(teacher[washout:]) if self.tanh_output else teacher[washout:]
         x, penalty = self.states(u, fed)[0][washout:], np.sqrt(ridge) * np.eye(len(self.w_in))
-        # Normal equations would square the condition number, which matters for a network that generates.
+        # Normal equations would square the condition number, which matters for a network that
+        # generates.
         w_out = np.linalg.lstsq(
             np.vstack([x, penalty]), np.vstack([target, np.zeros((len(penalty), target.shape[1]))])
         )[0].T
@@ -118,7 +137,9 @@ class Network:
 def follower(seed: int) -> dict[str, float]:
     """1/2 sin^7(n/5) from the input sin(n/5), without feedback."""
     u, y = 2 * sine(1000), sine(1000, power=7)
-    network = Network.draw(100, 1, mean_degree=5, spectral_radius=0.88, tanh_output=True, seed=seed).with_signs(seed)
+    network = Network.draw(
+        100, 1, mean_degree=5, spectral_radius=0.88, tanh_output=True, seed=seed
+    ).with_signs(seed)
     network = network.train(u[:300], y[:300], washout=100, ridge=0.0)
     found = network.output(network.states(u[300:], y[300:])[0])
     return {"MSE": float(np.mean((found[100:] - y[400:]) ** 2))}
@@ -127,17 +148,26 @@ def follower(seed: int) -> dict[str, float]:
 def sine_generator(seed: int, noise: float) -> dict[str, float]:
     """1/2 sin^7(n/5) from the network's own output only."""
     y = sine(1400, power=7)
-    settings = {"mean_degree": 5, "spectral_radius": 0.88, "feedback_scale": 1.0, "tanh_output": True}
+    settings = {
+        "mean_degree": 5,
+        "spectral_radius": 0.88,
+        "feedback_scale": 1.0,
+        "tanh_output": True,
+    }
     network = Network.draw(100, 0, **settings, seed=seed).with_signs(seed)
     silence = np.zeros((1400, 0))
     network = network.train(silence[:300], y[:300], 100, 0.0 if noise else 1e-8, noise, seed)
     _, state = network.states(silence[300:400], y[300:400])
     error = (network.generate(state, silence[400:]) - y[400:]) ** 2
-    return {"MSE of steps 1 .. 100": float(error[:100].mean()), "MSE of steps 901 .. 1000": float(error[900:].mean())}
+    return {
+        "MSE of steps 1 .. 100": float(error[:100].mean()),
+        "MSE of steps 901 .. 1000": float(error[900:].mean()),
+    }
 
 
 def mackey(seed: int, trials: int = 20) -> dict[str, float]:
-    """The Mackey-Glass sequence 84 steps ahead: after each of `trials` stretches of 1000 steps it generates."""
+    """The Mackey-Glass sequence 84 steps ahead: after each of `trials` stretches of 1000 steps it
+    generates."""
     raw = mackey_glass(3000 + trials * 1084)
     y, variance = np.tanh(raw - 1), float(raw.var())
     leaky = {"leak": 0.44, "decay": 0.9, "spectral_radius": 0.79, "mean_degree": 5}
@@ -159,7 +189,9 @@ def narma(seed: int) -> dict[str, float]:
     u, y = narma10(6000, seed=2 + seed)  # the scales were chosen on the sequence of seed 1
     u = np.hstack([u, np.ones_like(u)])
     ring = Network.draw(400, 2, topology="ring", spectral_radius=0.87, seed=seed).with_signs(seed)
-    ring = dataclasses.replace(ring, w_in=ring.w_in * [0.02, 0.2]).train(u[:5000], y[:5000], washout=100, ridge=1e-10)
+    ring = dataclasses.replace(ring, w_in=ring.w_in * [0.02, 0.2]).train(
+        u[:5000], y[:5000], washout=100, ridge=1e-10
+    )
     found = ring.output(ring.states(u[5000:], y[5000:])[0])
     return {"NRMSE": nrmse(found[100:], y[5100:])}
 
@@ -176,12 +208,18 @@ TASKS: dict[str, tuple[Callable[[int], dict[str, float]], dict[str, float], str]
         for noise in (0.0, 1e-6, 1e-4, 1e-3)
     },
     "Mackey-Glass, 400 units": (mackey, {"NRMSE 84": 0.00028}, f"{GMD}, 6.4"),
-    "NARMA-10, a ring of 400 units": (narma, {"NRMSE": 0.078}, "Liang et al. 2022, Nature Communications 13, 1549"),
+    "NARMA-10, a ring of 400 units": (
+        narma,
+        {"NRMSE": 0.078},
+        "Liang et al. 2022, Nature Communications 13, 1549",
+    ),
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path, help="Markdown page to write")
     args = parser.parse_args()
@@ -191,13 +229,20 @@ def main() -> None:
         for name in errors[0]:
             own = [each[name] for each in errors]
             spread = f"{min(own):.2g} .. {max(own):.2g}"
-            lines.append(f"| {title} | {name} | {published[name]:.2g} ({source}) | {np.median(own):.2g} | {spread} |")
+            lines.append(
+                f"| {title} | {name} | {published[name]:.2g} ({source}) | {np.median(own):.2g} |"
+                f" {spread} |"
+            )
             print(lines[-1], flush=True)
     if args.out:
         page = (
-            f"# Real-valued sequences\n\nJaeger's network beside published errors, {args.seeds} seeds, in float64.\n\n"
+            f"# Real-valued sequences\n\nJaeger's network beside published errors, {args.seeds}"
+            " seeds, in float64.\n\n"
         )
-        command = f"\n\nCommand: `python -m examples.output_feedback --seeds {args.seeds} --out {args.out}`\n"
+        command = (
+            f"\n\nCommand: `python -m examples.output_feedback --seeds {args.seeds} --out"
+            f" {args.out}`\n"
+        )
         args.out.write_text(page + "\n".join(lines) + command, "utf-8")
 
 

@@ -1,17 +1,21 @@
 """Whole documents, with the commands at the head of configs/studies/documents.yaml.
 
-`windows` writes a token store whose sentences are the consecutive windows of each document. A window reads at most so
-many tokens. It begins with the last token of the window before, so every token is predicted once.
+`windows` writes a token store whose sentences are the consecutive windows of each document. A
+window reads at most so many tokens. It begins with the last token of the window before, so every
+token is predicted once.
 
-`table` measures all finished runs of a folder on the documents of a store. Runs on sentences begin each one anew, those
-on windows each window, and those with data.context document carry their state along. The tokens of the document so far
-also serve every model in two ways. As a cache (Kuhn and De Mori 1990): p = (1 - l) p_model + l p_cache, where p_cache
-is a token's share of them. As a feature: logits o_w + e log(1 + c_w / (1000 p_1(w))), where c_w counts a token among
-them and p_1 is its share of the training text (after Kneser, Peters and Klakow 1997). An l and an e for each range of
-distances are fitted to every other document and used on the rest, both ways. All rates are chosen on these documents.
+`table` measures all finished runs of a folder on the documents of a store. Runs on sentences begin
+each one anew, those on windows each window, and those with data.context document carry their state
+along. The tokens of the document so far also serve every model in two ways. As a cache (Kuhn and De
+Mori 1990): p = (1 - l) p_model + l p_cache, where p_cache is a token's share of them. As a feature:
+logits o_w + e log(1 + c_w / (1000 p_1(w))), where c_w counts a token among them and p_1 is its
+share of the training text (after Kneser, Peters and Klakow 1997). An l and an e for each range of
+distances are fitted to every other document and used on the rest, both ways. All rates are chosen
+on these documents.
 
-`compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval: of the models alone,
-with the cache and with the counts. Above 0 the second model is better. It also says what these two give each model.
+`compare` takes the NLL of one model less that of another, seed by seed, with Student's t interval:
+of the models alone, with the cache and with the counts. Above 0 the second model is better. It also
+says what these two give each model.
 """
 
 import argparse
@@ -51,12 +55,16 @@ ROWS = 1024  # predictions at once
 def read(store: TokenStore) -> list[list[np.ndarray]]:
     """Returns the sentences of each document."""
     if (tokenizer := store.tokenizer()).bos != tokenizer.eos:
-        raise InputError(f"{store.folder}: its tokenizer has a BOS that is not its EOS, which this does not support")
+        raise InputError(
+            f"{store.folder}: its tokenizer has a BOS that is not its EOS, which this does not"
+            " support"
+        )
     return [[store.sentence(s) for s in its] for its in documents_of(store)]
 
 
 def end_to_end(sentences: list[np.ndarray]) -> np.ndarray:
-    """Returns a document with one token between its sentences, for a tokenizer with the same BOS and EOS."""
+    """Returns a document with one token between its sentences, for a tokenizer with the same BOS
+    and EOS."""
     return np.concatenate([*(sentence[:-1] for sentence in sentences), sentences[-1][-1:]])
 
 
@@ -70,23 +78,37 @@ def write_windows(options: argparse.Namespace) -> None:
         raise InputError(f"--tokens {options.tokens}: give at least 1")
     store = open_store(options.store)
     with StoreWriter(options.out, store.tokenizer(), overwrite=options.overwrite) as writer:
-        for number, (its, sentences) in enumerate(zip(documents_of(store), read(store), strict=True)):
+        for number, (its, sentences) in enumerate(
+            zip(documents_of(store), read(store), strict=True)
+        ):
             windows = cut(end_to_end(sentences), options.tokens)
             # The words and bytes of a sentence count in the window of its last token.
             window_of = (np.cumsum(store.lengths[its] - 1) - 1) // options.tokens
-            words, size = (np.bincount(window_of, n[its], len(windows)).astype(int) for n in (store.words, store.bytes))
-            writer.append(np.concatenate(windows), list(map(len, windows)), words, size, [number] * len(windows))
+            words, size = (
+                np.bincount(window_of, n[its], len(windows)).astype(int)
+                for n in (store.words, store.bytes)
+            )
+            writer.append(
+                np.concatenate(windows),
+                list(map(len, windows)),
+                words,
+                size,
+                [number] * len(windows),
+            )
         writer.finish(sentence_rule=f"windows of {options.tokens} tokens")
 
 
 @in_float32
 def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns -log p of the predicted tokens in nats, (E, T), for each weight of the counts, and p_cache, (T,)."""
+    """Returns -log p of the predicted tokens in nats, (E, T), for each weight of the counts, and
+    p_cache, (T,)."""
     compute, store = run.config.compute, run.training_store()
     assert store is not None, "the run of a study was trained here"
     model = run.model.for_device(compute)
     stream, params = model.stream(compute, None), model.readout_arrays(run.model.params)
-    probabilities = jax.jit(lambda params, rows: jax.nn.softmax(linear.logits(params, rows, compute.precision)))
+    probabilities = jax.jit(
+        lambda params, rows: jax.nn.softmax(linear.logits(params, rows, compute.precision))
+    )
     longest = run.longest if "windows" in store.manifest["sentence_rule"] else None
     seen = unigram_counts(store, run.tokenizer) + 1.0
     unigram = jnp.array(seen / seen.sum(), jnp.float32)
@@ -96,7 +118,9 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
         if run.config.data.document_piece is not None:
             buffer, (rows,) = stream.read([np.concatenate(sentences)[:-1]])
             # The BOS after an EOS is read, but not predicted.
-            rows = rows[np.concatenate([np.arange(len(each)) < len(each) - 1 for each in sentences])[:-1]]
+            rows = rows[
+                np.concatenate([np.arange(len(each)) < len(each) - 1 for each in sentences])[:-1]
+            ]
         else:
             pieces = sentences if longest is None else cut(document, longest)
             buffer, by_piece = stream.read([piece[:-1] for piece in pieces])
@@ -115,7 +139,8 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
 def with_counts(
     p: jax.Array, tokens: jax.Array, following: jax.Array, counts: jax.Array, unigram: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the counts (V,) after the tokens (T,), and of those that follow -log p, (T, E), for p (T, V), and p_cache, (T,)."""
+    """Returns the counts (V,) after the tokens (T,), and of those that follow -log p, (T, E), for p
+    (T, V), and p_cache, (T,)."""
 
     def step(carried: tuple, now: tuple) -> tuple[tuple, tuple]:
         counts, factors = carried
@@ -139,7 +164,8 @@ def mixtures(nats: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def fitted(nats: np.ndarray, distance: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Returns surprisals, (T,), from those of each weight, (W, T), with the weights fitted on the other half."""
+    """Returns surprisals, (T,), from those of each weight, (W, T), with the weights fitted on the
+    other half."""
     found = np.empty(nats.shape[1])
     for k in range(len(NAMES)):
         for own in (0, 1):
@@ -152,16 +178,25 @@ def measure(options: argparse.Namespace) -> None:
     store = open_store(options.store)
     texts = read(store)
     sizes = [len(end_to_end(sentences)) - 1 for sentences in texts]
-    distance = np.searchsorted(EDGES, np.concatenate([np.arange(size) for size in sizes]), side="right") - 1
+    distance = (
+        np.searchsorted(EDGES, np.concatenate([np.arange(size) for size in sizes]), side="right")
+        - 1
+    )
     half = np.repeat(np.arange(len(sizes)) % 2, sizes)
     path = options.out.with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else {}
-    known = {name: record for name, record in known.items() if record["of"][0] == store.tokens_sha256}
+    known = {
+        name: record for name, record in known.items() if record["of"][0] == store.tokens_sha256
+    }
     if not (summaries := sorted(options.runs.glob("*/summary.json"))):
         raise InputError(f"{options.runs}: no finished run; name the folder `runs` of the study")
     for summary in summaries:
-        name, run, result = summary.parent.name, esnlm.load(summary.parent), json.loads(summary.read_text())
+        name, run, result = (
+            summary.parent.name,
+            esnlm.load(summary.parent),
+            json.loads(summary.read_text()),
+        )
         made_from = [store.tokens_sha256, result["config_sha256"]]
         if name in known and known[name]["of"] == made_from:
             continue
@@ -181,11 +216,15 @@ def measure(options: argparse.Namespace) -> None:
             "seconds": result["seconds"],
             # Overall, then by the ranges that some document reaches.
             **{
-                of: [x.mean(), *(x[distance == k].mean() for k in range(max(distance) + 1))] for of, x in losses.items()
+                of: [x.mean(), *(x[distance == k].mean() for k in range(max(distance) + 1))]
+                for of, x in losses.items()
             },
         }
         write_json(path, known)
-        print(f"{name}: " + ", ".join(f"{of} {values.mean():.4f}" for of, values in losses.items()), flush=True)
+        print(
+            f"{name}: " + ", ".join(f"{of} {values.mean():.4f}" for of, values in losses.items()),
+            flush=True,
+        )
     best = at_best_rates(known)
     write_file(options.out.with_suffix(".md"), table(best))
     draw(best, options.out.with_suffix(".png"))
@@ -202,30 +241,42 @@ def compare(options: argparse.Namespace) -> None:
         raise InputError(f"{options.results}: no model {unknown[0]}; it has {', '.join(best)}")
     one, other = options.models
     pairs = [(of, (one, of), (other, of)) for of in LOSSES]
-    pairs += [(f"{model}, nll less {of}", (model, "nll"), (model, of)) for model in (one, other) for of in LOSSES[1:]]
+    pairs += [
+        (f"{model}, nll less {of}", (model, "nll"), (model, of))
+        for model in (one, other)
+        for of in LOSSES[1:]
+    ]
     for name, *both in pairs:
-        first, second = ({record["seed"]: np.array(record[of]) for record in best[model]} for model, of in both)
+        first, second = (
+            {record["seed"]: np.array(record[of]) for record in best[model]} for model, of in both
+        )
         if not (differences := [first[seed] - second[seed] for seed in first if seed in second]):
             raise InputError(f"{options.results}: {one} and {other} have no seed in common")
         for where, values in zip(["all", *NAMES], zip(*differences, strict=True), strict=False):
             low, high = seed_interval(values) or (np.nan, np.nan)
-            told = f"{np.mean(values):.4f} ({low:.4f} to {high:.4f}), {counted(len(values), 'seed')}"
+            told = (
+                f"{np.mean(values):.4f} ({low:.4f} to {high:.4f}), {counted(len(values), 'seed')}"
+            )
             print(f"{name}, {where}: {told}")
 
 
 def at_best_rates(known: dict) -> dict[str, list[dict]]:
-    """Returns the records of each model at the rate with the lowest NLL of its first seed, the lowest mean NLL first."""
+    """Returns the records of each model at the rate with the lowest NLL of its first seed, the
+    lowest mean NLL first."""
     rate, found = dict[str, float](), dict[str, list[dict]]()
     for record in sorted(known.values(), key=lambda record: (record["seed"], record["nll"])):
         if record["rate"] == rate.setdefault(record["model"], record["rate"]):
             found.setdefault(record["model"], []).append(record)
     for model, records in found.items():
-        runs_by_seed(records, f"{model} at a rate of {records[0]['rate']:g}")  # raises if a seed occurs twice
+        runs_by_seed(
+            records, f"{model} at a rate of {records[0]['rate']:g}"
+        )  # raises if a seed occurs twice
     return dict(sorted(found.items(), key=lambda item: _mean(item[1], "nll")[0]))
 
 
 def table(best: dict[str, list[dict]]) -> str:
-    """Returns the table of the page: means over seeds, 95 % intervals from three seeds on, minutes of the fastest run."""
+    """Returns the table of the page: means over seeds, 95 % intervals from three seeds on, minutes
+    of the fastest run."""
     rows = []
     for model, records in best.items():
         interval = seed_interval([record["nll"][0] for record in records])
@@ -235,7 +286,16 @@ def table(best: dict[str, list[dict]]) -> str:
         figures = [f"{minutes:.1f}", f"{nll:.3f}{spread}", *(f"{x:.2f}" for x in by_distance)]
         figures += [f"{_mean(records, of)[0]:.3f}" for of in LOSSES[1:]]
         rows.append([model, f"{records[0]['rate']:g}", len(records), *figures])
-    head = ["model", "rate", "seeds", "minutes", "NLL", *NAMES[: len(by_distance)], "with the cache", "with counts"]
+    head = [
+        "model",
+        "rate",
+        "seeds",
+        "minutes",
+        "NLL",
+        *NAMES[: len(by_distance)],
+        "with the cache",
+        "with counts",
+    ]
     return "\n".join(markdown_table(head, rows, align="lr")) + "\n"
 
 
@@ -253,10 +313,14 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
         for axes, of in zip(panels, ("nll", "counted"), strict=True):
             nll = _mean(records, of)[1:]
             axes.plot(NAMES[: len(nll)], nll, style, color=colour, markersize=4, label=model)
-    for axes, title in zip(panels, ("the model alone", "with the counts of the document's tokens"), strict=True):
+    for axes, title in zip(
+        panels, ("the model alone", "with the counts of the document's tokens"), strict=True
+    ):
         axes.set(title=title, xlabel="tokens since the document's beginning")
     panels[0].set_ylabel("NLL, nats per token")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9
+    )
     plots.save(figure, path)
 
 
@@ -265,7 +329,9 @@ def _mean(records: list[dict], of: str) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     windows = commands.add_parser("windows")
     windows.add_argument("store", type=Path)
@@ -276,7 +342,9 @@ def main() -> None:
     of_runs = commands.add_parser("table")
     of_runs.add_argument("runs", type=Path)
     of_runs.add_argument("store", type=Path)
-    of_runs.add_argument("--out", type=Path, required=True, help="the page, a picture and JSON get this name")
+    of_runs.add_argument(
+        "--out", type=Path, required=True, help="the page, a picture and JSON get this name"
+    )
     of_runs.set_defaults(run=measure)
     of_two = commands.add_parser("compare")
     of_two.add_argument("results", type=Path, help="the JSON file of table")

@@ -1,4 +1,5 @@
-"""A deep readout a second time: plain float64 NumPy, one sentence and one token at a time, written from the equations."""
+"""A deep readout a second time: plain float64 NumPy, one sentence and one token at a time, written
+from the equations."""
 
 import numpy as np
 
@@ -20,7 +21,8 @@ def sigmoid(x):
 
 
 def diagonal(arrays, sentence):
-    """s' = (1 - g) s + g c(u), g = 1 - exp(-f(u) / tau); the features are s sqrt((2 - g0) / g0), g0 = 1 - exp(-1 / tau)."""
+    """s' = (1 - g) s + g c(u), g = 1 - exp(-f(u) / tau); the features are s sqrt((2 - g0) / g0), g0
+    = 1 - exp(-1 / tau)."""
     codes, time_scales, factors = (arrays.get(name) for name in ("codes", "time_scales", "factors"))
     s, found = np.zeros(len(time_scales)), []
     for token in sentence:
@@ -43,8 +45,11 @@ def gru(u_z, u_r, u_c, w_z, w_r, w_c, bias, sentence):
 
 
 def history(sentence, count):
-    """The last tokens after each token, the newest first: ids plus 1, and 0 before the sentence began."""
-    return np.array([[sentence[t - k] + 1 if t >= k else 0 for k in range(count)] for t in range(len(sentence))])
+    """The last tokens after each token, the newest first: ids plus 1, and 0 before the sentence
+    began."""
+    return np.array(
+        [[sentence[t - k] + 1 if t >= k else 0 for k in range(count)] for t in range(len(sentence))]
+    )
 
 
 def attention(projection, heads, window, sharpness, h):
@@ -75,7 +80,8 @@ def bucket(ngram, buckets):
 
 
 def recent_tokens(params, sentence, count, decays=(), window=0, weights=None, a=None):
-    """What the last tokens, fading sums and heads of attention (T, heads, L) add; embeddings are of their own, or A's rows."""
+    """What the last tokens, fading sums and heads of attention (T, heads, L) add; embeddings are of
+    their own, or A's rows."""
     embedding, found = params["embedding"] if a is None else np.sqrt(a.shape[1]) * a, []
     for t in range(len(sentence)):
         nothing = np.zeros(embedding.shape[1])
@@ -83,7 +89,9 @@ def recent_tokens(params, sentence, count, decays=(), window=0, weights=None, a=
         vectors = last[:count] + [nothing] * (count - len(last))
         for decay in decays:
             powers = decay ** np.arange(window)
-            vectors.append(sum(p * x for p, x in zip(powers, last, strict=False)) / np.sqrt((powers**2).sum()))
+            vectors.append(
+                sum(p * x for p, x in zip(powers, last, strict=False)) / np.sqrt((powers**2).sum())
+            )
         for head in [] if weights is None else weights[t]:
             vectors.append(sum((a * x for a, x in zip(head, last, strict=False)), nothing))
         found.append(params["weights"] @ np.concatenate(vectors))
@@ -94,7 +102,10 @@ def ngrams(params, sentence, orders, multiplier=1):
     """What n-grams add."""
     found = []
     for last in history(sentence, max(orders)):
-        rows = [table[bucket(last[:n], len(table))] for n, table in zip(orders, params["tables"], strict=True)]
+        rows = [
+            table[bucket(last[:n], len(table))]
+            for n, table in zip(orders, params["tables"], strict=True)
+        ]
         found.append(multiplier * params["weights"] @ np.concatenate(rows))
     return np.array(found)
 

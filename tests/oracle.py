@@ -1,14 +1,16 @@
-"""The science a second time: plain float64 NumPy, dense matrices, one sentence and one step at a time.
+"""The science a second time: plain float64 NumPy, dense matrices, one sentence and one step at a
+time.
 
-Written from the equations of Ueda et al. 2025a, sharing nothing with the package, so that the two can only agree by both being
-right.
+Written from the equations of Ueda et al. 2025a, sharing nothing with the package, so that the two
+can only agree by both being right.
 """
 
 import numpy as np
 
 
 def dense(matrix):
-    """A matrix in float64, of an array or of positions `indices` and values `data`, as JAX's BCOO has them."""
+    """A matrix in float64, of an array or of positions `indices` and values `data`, as JAX's BCOO
+    has them."""
     if not hasattr(matrix, "indices"):
         return np.asarray(matrix, np.float64)
     found, (row, column) = np.zeros(matrix.shape), np.asarray(matrix.indices).T
@@ -18,7 +20,11 @@ def dense(matrix):
 
 def matrices(reservoir):
     """W_rec, W_in and the leaks of one layer, in float64."""
-    return dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), np.asarray(reservoir.leak, np.float64)
+    return (
+        dense(reservoir.stored_w_rec),
+        dense(reservoir.stored_w_in),
+        np.asarray(reservoir.leak, np.float64),
+    )
 
 
 def states(w_rec, w_in, leak, sentence, f=np.tanh):
@@ -34,7 +40,8 @@ def states(w_rec, w_in, leak, sentence, f=np.tanh):
 
 
 def logits(readout, h):
-    """o = W_out h + b_out, (T, V), for h (T, N) and a readout {"a", "b", "bias"} or {"w", "bias"}."""
+    """o = W_out h + b_out, (T, V), for h (T, N) and a readout {"a", "b", "bias"} or {"w",
+    "bias"}."""
     readout = {name: np.asarray(array, np.float64) for name, array in readout.items()}
     w_out = readout["w"] if "w" in readout else readout["a"] @ readout["b"]
     return h @ w_out.T + readout["bias"]
@@ -52,7 +59,8 @@ def token_log_probs(w_rec, w_in, leak, readout, sentence, f=np.tanh):
 
 
 def mean_nll_and_gradient(readout, h, targets):
-    """Mean NLL over the predictions of features h (C, N), and its gradient in each array of the readout."""
+    """Mean NLL over the predictions of features h (C, N), and its gradient in each array of the
+    readout."""
     readout = {name: np.asarray(array, np.float64) for name, array in readout.items()}
     o = logits(readout, h)
     log_p = log_softmax(o)
@@ -86,7 +94,8 @@ class AdamW:
 
 
 def dropped_states(w_rec, w_in, leak, sentence, keep, f=np.tanh):
-    """h_1 .. h_T, (T, N), where W_in u is multiplied by dropout's mask keep (T, N) before W_rec h is added (Ueda et al. 2025b)."""
+    """h_1 .. h_T, (T, N), where W_in u is multiplied by dropout's mask keep (T, N) before W_rec h
+    is added (Ueda et al. 2025b)."""
     w_rec, w_in, leak = (np.asarray(array, np.float64) for array in (w_rec, w_in, leak))
     h, found = np.zeros(len(leak)), []
     for token, mask in zip(sentence, np.asarray(keep, np.float64), strict=True):
@@ -97,7 +106,9 @@ def dropped_states(w_rec, w_in, leak, sentence, keep, f=np.tanh):
 
 def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
     """h_1 .. h_T, (T, H), of the LSTM in torch.nn.LSTM's documentation, h_0 = c_0 = 0."""
-    embedding, w_ih, w_hh, b_ih, b_hh = (np.asarray(array, np.float64) for array in (embedding, w_ih, w_hh, b_ih, b_hh))
+    embedding, w_ih, w_hh, b_ih, b_hh = (
+        np.asarray(array, np.float64) for array in (embedding, w_ih, w_hh, b_ih, b_hh)
+    )
     h, c, found = np.zeros(w_hh.shape[1]), np.zeros(w_hh.shape[1]), []
     for token in sentence:
         i, f, g, o = (w_ih @ embedding[token] + b_ih + w_hh @ h + b_hh).reshape(4, -1)
@@ -109,11 +120,13 @@ def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
 
 
 def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=0.0, start=0.0):
-    """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state `start` before, of h.
+    """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state `start`
+    before, of h.
 
-    leaky_output: h' = (1 - a) h + a f(W_rec h + W_in d). leaky_membrane (Fujimaki 2026): x' = (1 - a) x + a (W_in d + W_rec r),
-    r = f(x), of which r is seen. euler_state (Gallicchio 2024): h' = h + a f((W_rec - gamma I) h + W_in d), gamma the diffusion.
-    residual_shift (Ceni and Gallicchio 2024): h' = (1 - a) O h + a f(W_rec h + W_in d), O h the states moved on by one unit.
+    leaky_output: h' = (1 - a) h + a f(W_rec h + W_in d). leaky_membrane (Fujimaki 2026): x' = (1 -
+    a) x + a (W_in d + W_rec r), r = f(x), of which r is seen. euler_state (Gallicchio 2024): h' = h
+    + a f((W_rec - gamma I) h + W_in d), gamma the diffusion. residual_shift (Ceni and Gallicchio
+    2024): h' = (1 - a) O h + a f(W_rec h + W_in d), O h the states moved on by one unit.
     """
     w_rec, leak, drive = (np.asarray(array, np.float64) for array in (w_rec, leak, drive))
     x, r, found = np.zeros(len(leak)), np.zeros(len(leak)) + start, []
@@ -124,7 +137,9 @@ def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=
         elif rule == "euler_state":
             r = r + leak * f((w_rec - diffusion * np.eye(len(leak))) @ r + driven)
         elif rule == "residual_shift":
-            cycle = np.eye(len(leak))[[len(leak) - 1, *range(len(leak) - 1)]]  # row i has its 1 in column i - 1
+            cycle = np.eye(len(leak))[
+                [len(leak) - 1, *range(len(leak) - 1)]
+            ]  # row i has its 1 in column i - 1
             r = (1 - leak) * (cycle @ r) + leak * f(w_rec @ r + driven)
         else:
             r = (1 - leak) * r + leak * f(w_rec @ r + driven)
@@ -133,10 +148,12 @@ def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=
 
 
 def stacked_states(layers, d, rule="leaky_output", f=np.tanh, keep=1.0, diffusion=0.0):
-    """The states of all layers side by side, (T, L N), for inputs d (T, D), a row one-hot or of an embedding.
+    """The states of all layers side by side, (T, L N), for inputs d (T, D), a row one-hot or of an
+    embedding.
 
     Args:
-        layers: (W_rec, W_in, leak) of each; the first W_in is (N, D), the others read the states below, (N, N).
+        layers: (W_rec, W_in, leak) of each; the first W_in is (N, D), the others read the states
+            below, (N, N).
         keep: dropout's mask on W_in d of the first, (T, N).
     """
     below, found = np.asarray(d, np.float64), []

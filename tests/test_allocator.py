@@ -8,7 +8,9 @@ import pytest
 
 def printed(program: str) -> list[int]:
     """Runs a program in a process of its own, and returns the numbers that it prints."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return [int(line) for line in done.stdout.split()]
 
 

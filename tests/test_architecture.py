@@ -1,4 +1,5 @@
-"""The package's rooms: a module imports from those above its own, never in a circle, and every function says its types.
+"""The package's rooms: a module imports from those above its own, never in a circle, and every
+function says its types.
 
 The package is read with `ast`, so that nothing of it is run.
 """
@@ -15,7 +16,8 @@ from esnlm.models.registry import MODELS
 
 PACKAGE = Path(esnlm.__file__).parent
 
-# In the order of docs/how_it_works.md. A module may import from its own room and from those before it in this list.
+# In the order of docs/how_it_works.md. A module may import from its own room and from those before
+# it in this list.
 ROOMS = [
     "errors",
     "warning",
@@ -83,7 +85,8 @@ HEAVY = {
 }
 # Classes that inherit from theirs. These modules themselves are imported only inside functions.
 ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn")}
-# Nothing here imports them: `esnlm export` puts copies beside the weights, where transformers runs them without esnlm.
+# Nothing here imports them: `esnlm export` puts copies beside the weights, where transformers runs
+# them without esnlm.
 SHIPPED = {f"esnlm.interchange.huggingface.modeling_{name}" for name in ("esnlm", "deep_readout")}
 
 # Most statements in the package. Lines are no measure: a limit of lines makes people squeeze them.
@@ -134,7 +137,9 @@ def climbs(trees: dict[str, ast.Module]) -> set[tuple[str, str]]:
 
 def circle(trees: dict[str, ast.Module]) -> list[str]:
     """Returns the modules of a circle of imports, or nothing."""
-    arrows = {module: sorted(imports(tree, set(trees)) & set(trees)) for module, tree in trees.items()}
+    arrows = {
+        module: sorted(imports(tree, set(trees)) & set(trees)) for module, tree in trees.items()
+    }
     finished: set[str] = set()
 
     def walk(module: str, way: list[str]) -> list[str]:
@@ -152,21 +157,35 @@ def circle(trees: dict[str, ast.Module]) -> list[str]:
 
 
 def untyped(trees: dict[str, ast.Module]) -> set[str]:
-    """Returns the functions of which an argument or the result has no annotation, as module.function."""
+    """Returns the functions of which an argument or the result has no annotation, as
+    module.function."""
     found = set()
     for module, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = node.args
-                named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-                arguments = [argument for argument in named if argument and argument.arg not in ("self", "cls")]
-                if node.returns is None or any(argument.annotation is None for argument in arguments):
+                named = [
+                    *given.posonlyargs,
+                    *given.args,
+                    *given.kwonlyargs,
+                    given.vararg,
+                    given.kwarg,
+                ]
+                arguments = [
+                    argument
+                    for argument in named
+                    if argument and argument.arg not in ("self", "cls")
+                ]
+                if node.returns is None or any(
+                    argument.annotation is None for argument in arguments
+                ):
                     found.add(f"{module}.{node.name}")
     return found
 
 
 def without_encoding(trees: dict[str, ast.Module]) -> set[str]:
-    """Returns the calls that read or write a text file in the encoding of the machine, as module:line."""
+    """Returns the calls that read or write a text file in the encoding of the machine, as
+    module:line."""
     arguments_with_encoding = {"read_text": 1, "write_text": 2, "open": 4}
     calls = set()
     for module, tree in trees.items():
@@ -179,7 +198,9 @@ def without_encoding(trees: dict[str, ast.Module]) -> set[str]:
                 continue
             mode = node.args[1] if name == "open" and len(node.args) > 1 else None
             is_binary = isinstance(mode, ast.Constant) and "b" in mode.value
-            named = len(node.args) >= arguments_with_encoding[name] or "encoding" in {key.arg for key in node.keywords}
+            named = len(node.args) >= arguments_with_encoding[name] or "encoding" in {
+                key.arg for key in node.keywords
+            }
             if not named and not is_binary:
                 calls.add(f"{module}:{node.lineno}")
     return calls
@@ -187,13 +208,19 @@ def without_encoding(trees: dict[str, ast.Module]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def trees():
-    """The modules of the package, but for its face, esnlm/__init__.py, and the two lines of `python -m esnlm`."""
+    """The modules of the package, but for its face, esnlm/__init__.py, and the two lines of `python
+    -m esnlm`."""
     found = read(PACKAGE)
     return {name: tree for name, tree in found.items() if name not in ("esnlm", "esnlm.__main__")}
 
 
 def test_the_package_keeps_to_its_budget():
-    statements = (node for tree in read(PACKAGE).values() for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    statements = (
+        node
+        for tree in read(PACKAGE).values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt)
+    )
     assert sum(1 for _ in statements) <= MOST_STATEMENTS
 
 
@@ -205,7 +232,9 @@ def test_the_page_names_every_room_in_this_order_and_modules_that_exist():
     page = (PACKAGE.parent / "docs" / "how_it_works.md").read_text().partition("## The code")[2]
     rooms, _, modules = page.partition("Outside the package")
     assert [name for name in re.findall(r"`(\w+)(?:/|\.py)`", rooms) if name in ROOMS] == ROOMS
-    assert [file for file in re.findall(r"`(\w+/\w+\.py)`", modules) if not (PACKAGE / file).exists()] == []
+    assert [
+        file for file in re.findall(r"`(\w+/\w+\.py)`", modules) if not (PACKAGE / file).exists()
+    ] == []
 
 
 def test_imports_go_down(trees):
@@ -217,7 +246,9 @@ def test_no_modules_import_each_other_in_a_circle(trees):
 
 
 def test_nothing_inside_imports_the_face(trees):
-    assert {module for module, tree in trees.items() if "esnlm" in imports(tree, set(trees))} == set()
+    assert {
+        module for module, tree in trees.items() if "esnlm" in imports(tree, set(trees))
+    } == set()
 
 
 def test_what_is_heavy_is_imported_where_it_is_used(trees):
@@ -225,19 +256,27 @@ def test_what_is_heavy_is_imported_where_it_is_used(trees):
         (module, name.split(".")[0])
         for module, tree in trees.items()
         for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.Try)  # `if TYPE_CHECKING` imports nothing
+        if isinstance(
+            node, ast.Import | ast.ImportFrom | ast.Try
+        )  # `if TYPE_CHECKING` imports nothing
         for name in imports(node, set(trees))
     }
-    found = {(module, name) for module, name in at_the_top if name in HEAVY and module not in SHIPPED}
+    found = {
+        (module, name) for module, name in at_the_top if name in HEAVY and module not in SHIPPED
+    }
     assert found == ADAPTERS
 
 
 def test_what_is_shipped_knows_nothing_of_the_package_and_is_not_imported(trees):
     for shipped in SHIPPED:
-        assert {name for name in imports(trees[shipped], set(trees)) if name.split(".")[0] == "esnlm"} == set()
+        assert {
+            name for name in imports(trees[shipped], set(trees)) if name.split(".")[0] == "esnlm"
+        } == set()
     found = {module: imports(tree, set(trees)) for module, tree in trees.items()}
     assert {module for module, names in found.items() if SHIPPED & names} == set()
-    relative = {(module, name) for module, names in found.items() for name in names if name.startswith(".")}
+    relative = {
+        (module, name) for module, names in found.items() for name in names if name.startswith(".")
+    }
     assert relative == {("esnlm.interchange.huggingface.modeling_deep_readout", ".modeling_esnlm")}
 
 
@@ -249,9 +288,12 @@ def test_text_files_have_the_same_encoding_on_every_machine(trees):
     assert not without_encoding(trees)
 
 
-@pytest.mark.parametrize("config", [ModelConfig, *MODELS.values()], ids=lambda config: config.__name__)
+@pytest.mark.parametrize(
+    "config", [ModelConfig, *MODELS.values()], ids=lambda config: config.__name__
+)
 def test_what_a_model_family_is_fits_into_few_members(config):
-    """Members besides its settings. Questions of memory, devices and the like are functions near those who ask."""
+    """Members besides its settings. Questions of memory, devices and the like are functions near
+    those who ask."""
     settings = {*ModelConfig.__annotations__, *getattr(config, "__dataclass_fields__", ())}
     members = [name for name in dir(config) if name[0] != "_" and name not in settings]
     assert len(members) <= 14, members
@@ -263,7 +305,9 @@ def test_these_tests_see_what_they_look_for(tmp_path):
     (package / "data").mkdir(parents=True)
     (package / "data" / "up.py").write_text("def f(x):\n    from esnlm.training import loop\n")
     (package / "data" / "one.py").write_text("from esnlm.data import two\n")
-    (package / "data" / "two.py").write_text("import esnlm\nfrom esnlm.data.one import f\nf.read_text()\nopen(f)\n")
+    (package / "data" / "two.py").write_text(
+        "import esnlm\nfrom esnlm.data.one import f\nf.read_text()\nopen(f)\n"
+    )
     trees = read(package)
     assert climbs(trees) == {("esnlm.data.up", "esnlm.training")}
     assert circle(trees) == ["esnlm.data.one", "esnlm.data.two"]

@@ -1,4 +1,5 @@
-"""Compiled programs are kept where the user's caches lie, apart for each kind of machine, and never change a number."""
+"""Compiled programs are kept where the user's caches lie, apart for each kind of machine, and never
+change a number."""
 
 import json
 import os
@@ -52,10 +53,20 @@ training: {log_every: 2}
 """
 
 
-def train(folder: Path, name: str, cache: Path | str, *words: str) -> tuple[dict[str, np.ndarray], list[dict], str]:
+def train(
+    folder: Path, name: str, cache: Path | str, *words: str
+) -> tuple[dict[str, np.ndarray], list[dict], str]:
     """The arrays, the metrics and what was said of a run in a process of its own."""
     run = folder / name
-    command = [sys.executable, "train.py", "--config", str(folder / "small.yaml"), "--run", str(run), *words]
+    command = [
+        sys.executable,
+        "train.py",
+        "--config",
+        str(folder / "small.yaml"),
+        "--run",
+        str(run),
+        *words,
+    ]
     environment = os.environ | {"ESNLM_COMPILATION_CACHE": str(cache)}
     # A fast machine compiles these programs in less than SHORTEST_SECONDS, and would keep none.
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -79,8 +90,18 @@ def test_the_update_is_compiled_once_and_a_cold_and_a_warm_cache_end_in_the_same
     assert kept and len(used) == len(kept)
     ends["warm"] = train(tmp_path, "warm", cache)
     assert all(path.read_bytes() != before for path, before in used.items()), "they were read"
-    train(tmp_path, "rates", cache, "--training.learning_rate", "0.01", "--training.schedule", "cosine")
-    assert {path: path.read_bytes() for path in cache.glob("*/jit_update*-cache")} == kept, "none was compiled anew"
+    train(
+        tmp_path,
+        "rates",
+        cache,
+        "--training.learning_rate",
+        "0.01",
+        "--training.schedule",
+        "cosine",
+    )
+    assert {path: path.read_bytes() for path in cache.glob("*/jit_update*-cache")} == kept, (
+        "none was compiled anew"
+    )
 
     for path in cache.glob("*/*-cache"):
         path.write_bytes(path.read_bytes()[:-20])

@@ -24,11 +24,15 @@ def test_a_window_fits_its_memory_and_fills_its_slots(backend, size):
 
 @pytest.mark.parametrize("backend", ["gpu", "tpu"])
 def test_accelerators_have_as_many_slots_as_the_longest_window_fills(backend):
-    assert choose_compute(ComputeConfig(), experiment(512).model, backend).batch_slots == 512  # docs/machines.md
+    assert (
+        choose_compute(ComputeConfig(), experiment(512).model, backend).batch_slots == 512
+    )  # docs/machines.md
 
 
 def test_what_is_set_stays():
-    chosen = choose_compute(ComputeConfig(kernel="ell", batch_slots=3, window_tokens=77), experiment(4096).model, "cpu")
+    chosen = choose_compute(
+        ComputeConfig(kernel="ell", batch_slots=3, window_tokens=77), experiment(4096).model, "cpu"
+    )
     assert (chosen.kernel, chosen.batch_slots, chosen.window_tokens) == ("ell", 3, 77)
 
 
@@ -36,4 +40,7 @@ def test_what_is_set_stays():
 def test_tf32_is_for_gpus(backend):
     with pytest.raises(InputError, match="compute.precision is tf32"):
         choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, backend)
-    assert choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, "gpu").precision == "tf32"
+    assert (
+        choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, "gpu").precision
+        == "tf32"
+    )

@@ -24,7 +24,9 @@ def test_the_states_of_many_sentences_are_those_of_each_alone(monkeypatch):
     for text in set(texts):
         buffer, [rows] = read(encode([text], run.tokenizer, "paper"))
         alone[text] = np.asarray(buffer)[rows]
-    monkeypatch.setattr(run._stream, "read", lambda sequences: reads.append(len(sequences)) or read(sequences))
+    monkeypatch.setattr(
+        run._stream, "read", lambda sequences: reads.append(len(sequences)) or read(sequences)
+    )
     for text, states in zip(texts, run.states(texts), strict=True):
         np.testing.assert_array_equal(states, alone[text])
     assert sum(reads) == len(texts) and 1 < len(reads) < 10
@@ -57,7 +59,9 @@ def test_what_was_chosen_for_eight_gpus_is_chosen_anew(device, kernel, monkeypat
     found = loaded_run._for_this_machine(Experiment(compute=gpus)).compute
     assert (found.precision, found.kernel, found.mesh) == ("float32", kernel, None)
     assert found.batch_slots < 4096 and found.window_tokens < 1 << 19
-    assert (found.state_precision, found.chunk_tokens) == ("bf16", 512), "which is the run's own choice"
+    assert (found.state_precision, found.chunk_tokens) == ("bf16", 512), (
+        "which is the run's own choice"
+    )
 
 
 def test_ids_are_integers_of_the_vocabulary():
@@ -69,17 +73,27 @@ def test_ids_are_integers_of_the_vocabulary():
 
 def test_all_tokens_together_have_probability_one():
     run = small_run()
-    everything = run.token_log_probs_of([np.array([0, 3, 1])], group=np.ones(run.tokenizer.vocab_size, bool))[0]
+    everything = run.token_log_probs_of(
+        [np.array([0, 3, 1])], group=np.ones(run.tokenizer.vocab_size, bool)
+    )[0]
     np.testing.assert_allclose(everything, 0, atol=1e-6)
 
 
 def test_warnings_name_the_line_of_the_caller():
-    """Who filters the warnings of JAX, or looks for the line, would miss them where they named JAX's own file."""
+    """Who filters the warnings of JAX, or looks for the line, would miss them where they named
+    JAX's own file."""
     run = small_run()
     params = run.model.params["readout"]
-    broken = run.model.with_params({"readout": params | {"bias": np.full_like(params["bias"], np.nan)}})
+    broken = run.model.with_params(
+        {"readout": params | {"bias": np.full_like(params["bias"], np.nan)}}
+    )
     diverged = loaded_run.Run(run.directory, run.config, 0, broken, run.tokenizer)
-    for ask in (diverged.log_probs, diverged.token_log_probs, diverged.surprisal, diverged.likelihood):
+    for ask in (
+        diverged.log_probs,
+        diverged.token_log_probs,
+        diverged.surprisal,
+        diverged.likelihood,
+    ):
         with pytest.warns(UserWarning, match="readout.bias of step 0") as warned:
             ask(["The cats"])
         assert [Path(each.filename) for each in warned] == [Path(__file__)]

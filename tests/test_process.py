@@ -1,4 +1,5 @@
-"""Commands as processes of their own: where their output cannot go, and where the system or the environment is against them."""
+"""Commands as processes of their own: where their output cannot go, and where the system or the
+environment is against them."""
 
 import os
 import subprocess
@@ -30,10 +31,13 @@ sys.exit(exit_with(lambda: [print("result", i) for i in range(9999)] and 0))
 
 
 def shell(line: str, folder: Path, **environment: str) -> tuple[int, str, str]:
-    """Status, stdout and stderr of a line of bash, in which $PY is this Python; a pipe has the status of what is not 0."""
+    """Status, stdout and stderr of a line of bash, in which $PY is this Python; a pipe has the
+    status of what is not 0."""
     variables = os.environ | {"PYTHONPATH": str(ROOT), "PY": sys.executable} | environment
     words = ["bash", "-c", f"set -o pipefail; {line}"]
-    done = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        words, cwd=folder, env=variables, capture_output=True, text=True, timeout=300
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -57,7 +61,9 @@ def test_a_command_prints_text_in_any_encoding(folder):
 
 def test_a_command_has_threads_for_the_devices_that_it_simulates(folder):
     prints = (
-        PRINTS.replace('"result", i', 'os.environ["PJRT_NPROC"]').replace("9999", "1").replace("sys\n", "os, sys\n")
+        PRINTS.replace('"result", i', 'os.environ["PJRT_NPROC"]')
+        .replace("9999", "1")
+        .replace("sys\n", "os, sys\n")
     )
     flags = "--xla_force_host_platform_device_count=300"
     assert shell('$PY -c "$PRINTS"', folder, PRINTS=prints, XLA_FLAGS=flags) == (0, "600\n", "")
@@ -93,7 +99,9 @@ def test_ctrl_c_is_130(capsys):
 
 
 def test_a_device_that_is_not_here_is_one_line_that_says_which_are(folder):
-    status, out, errors = shell(f"$PY {ROOT / 'train.py'} --config small.yaml", folder, JAX_PLATFORMS="abacus")
+    status, out, errors = shell(
+        f"$PY {ROOT / 'train.py'} --config small.yaml", folder, JAX_PLATFORMS="abacus"
+    )
     assert (status, out) == (2, "") and "Traceback" not in errors
     assert errors.splitlines()[-1].startswith("error: JAX_PLATFORMS is abacus") and "cpu" in errors
     assert not (folder / "new" / "checkpoints").exists()
@@ -112,7 +120,11 @@ def test_a_caller_in_float64_gets_the_same_bits(settings, folder, monkeypatch):
         with jax.enable_x64(wide):
             assert train_run(config_io.read("small.yaml", ["--run", f"run{wide}", *settings])) == 0
             run = esnlm.load(f"run{wide}")
-            scores = [run.log_probs(sentences), *run.token_log_probs(sentences), *run.states(sentences)]
+            scores = [
+                run.log_probs(sentences),
+                *run.token_log_probs(sentences),
+                *run.states(sentences),
+            ]
             found[wide] = [*run.arrays().values(), *scores, run.generate("The", count=2, length=5)]
             assert jax.numpy.ones(1).dtype == (np.float64 if wide else np.float32)
     for narrow, wide in zip(found[False], found[True], strict=True):

@@ -1,4 +1,5 @@
-"""Streams of random numbers are named once, differ, and give what they gave when the papers' runs were made."""
+"""Streams of random numbers are named once, differ, and give what they gave when the papers' runs
+were made."""
 
 import numpy as np
 import pytest
@@ -15,7 +16,10 @@ def test_no_two_streams_give_the_same_numbers():
 
 def test_the_numbers_in_use_never_change():
     """A seed in a paper must give the same model for ever."""
-    fixed = "RECURRENT INPUT LEAK READOUT SENTENCE_ORDER SPECTRAL_START WEIGHTS DROPOUT EMBEDDING UPPER_LAYER HELD_OUT"
+    fixed = (
+        "RECURRENT INPUT LEAK READOUT SENTENCE_ORDER SPECTRAL_START WEIGHTS DROPOUT EMBEDDING"
+        " UPPER_LAYER HELD_OUT"
+    )
     assert [Stream[name] for name in fixed.split()] == list(range(11))
     signals = "SIGNAL_INPUT SIGNAL_FEEDBACK SIGNAL_NOISE FEEDBACK FEEDBACK_TABLES"
     assert [Stream[name] for name in signals.split()] == [20, 21, 22, 24, 25]

@@ -1,4 +1,5 @@
-"""Settings are checked wherever they are made: types and ranges at the field, and the rules between fields."""
+"""Settings are checked wherever they are made: types and ranges at the field, and the rules between
+fields."""
 
 import re
 
@@ -17,7 +18,11 @@ from esnlm.settings import build
 RULES = [
     (EchoStateConfig, "{reservoir: {embedding: 64}, train_input: true}", "train_input is true"),
     (DeepReadoutConfig, "{reservoirs: 0}", "reservoirs is 0"),
-    (DeepReadoutConfig, "{readout: {recent_tokens: {tied: true}}}", "readout.recent_tokens.width is 256"),
+    (
+        DeepReadoutConfig,
+        "{readout: {recent_tokens: {tied: true}}}",
+        "readout.recent_tokens.width is 256",
+    ),
     (DeepReadoutConfig, "{readout: {ngrams: {orders: [1]}}}", "readout.ngrams.orders.0 is 1"),
     (DeepReadoutConfig, "{gru: {units: 8}}", "gru.mean_degree is 32.0"),
     (GPT2Config, "{heads: 5}", "heads is 5"),
@@ -30,7 +35,11 @@ RULES = [
     (ReservoirConfig, "{topology: {kind: small_world, degree: 7}}", "topology.degree is 7"),
     (ReservoirConfig, "{topology: {kind: scale_free, edges: 5000}}", "topology.edges is 5000"),
     (ReservoirConfig, "{topology: {kind: orthogonal, degree: 24}}", "topology.degree is 24"),
-    (ReservoirConfig, "{topology: {kind: antisymmetric, mean_degree: 4096}}", "topology.mean_degree is 4096"),
+    (
+        ReservoirConfig,
+        "{topology: {kind: antisymmetric, mean_degree: 4096}}",
+        "topology.mean_degree is 4096",
+    ),
     (ReservoirConfig, "{leak_spacing: log}", "leak_min is 0"),
     (ReservoirConfig, "{continuous: {}, leak_min: 0.3}", "continuous"),
     (ReservoirConfig, "{continuous: {}, update_rule: euler_state}", "update_rule is euler_state"),
@@ -40,7 +49,9 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("section, settings, line", RULES, ids=[f"{of.__name__} {text}" for of, text, _ in RULES])
+@pytest.mark.parametrize(
+    "section, settings, line", RULES, ids=[f"{of.__name__} {text}" for of, text, _ in RULES]
+)
 def test_a_rule_names_the_setting(section, settings, line):
     import yaml
 

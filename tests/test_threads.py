@@ -1,4 +1,5 @@
-"""One loaded run, one reservoir and one readout serve several threads at once, with the numbers that one thread gets."""
+"""One loaded run, one reservoir and one readout serve several threads at once, with the numbers
+that one thread gets."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,8 @@ THREADS, CALLS = 8, 20
 
 
 def hammer(ask, given, compare=np.testing.assert_array_equal):
-    """Asks for each of `given` in turn from all threads, and compares with what one thread was told before."""
+    """Asks for each of `given` in turn from all threads, and compares with what one thread was told
+    before."""
     expected = [ask(each) for each in given]
 
     def work(first):

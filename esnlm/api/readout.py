@@ -31,10 +31,11 @@ class Readout:
     Args:
         kind: "ridge", "rls" or "lms".
         rank: r, for ids with ridge; None: full rank.
-        classes: V, if the targets are ids 0 .. V-1; None: they are numbers, and `fit` rejects integers, which may be
-            either.
+        classes: V, if the targets are ids 0 .. V-1; None: they are numbers, and `fit` rejects
+            integers, which may be either.
         seed: seed of the choice of held-out rows or sequences.
-        settings: settings of the rule, as in the section `training`: regularizations=(1e-6,), forgetting=0.99, ...
+        settings: settings of the rule, as in the section `training`: regularizations=(1e-6,),
+            forgetting=0.99, ...
 
     Unusable settings, states or targets raise an InputError that names them.
 
@@ -58,24 +59,28 @@ class Readout:
             raise InputError(f"rank is {rank}: give at least 1, with ridge, or None for full rank")
         check_seed(seed)
         self.rank, self.classes, self.seed = rank, classes, seed
-        self.arrays: dict[str, np.ndarray] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
+        self.arrays: dict[
+            str, np.ndarray
+        ] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
         self._of_ids = self._flat = False
 
     @in_float32
     def fit(self, states: Any, targets: Any) -> "Readout":
         """Fits the readout from scratch, and returns it.
 
-        For ids, about a tenth (rows of an array, or sequences of a list) is held out to calibrate log-probabilities and
-        to choose ridge's penalty. Neighbouring rows of a series are similar, which makes this penalty too small: give
-        several series as a list, or one penalty, regularizations=(1e-4,). For numbers, 4-fold cross-validation (over
-        sequences of a list, or quarters of an array) chooses the penalty, and the fit uses all rows. Leave out the first
-        steps of a single series, as `Reservoir.states` does with washout=100: predicting them from the other quarters
-        would decide the choice. If all states are equal, the prediction is the mean.
+        For ids, about a tenth (rows of an array, or sequences of a list) is held out to calibrate
+        log-probabilities and to choose ridge's penalty. Neighbouring rows of a series are similar,
+        which makes this penalty too small: give several series as a list, or one penalty,
+        regularizations=(1e-4,). For numbers, 4-fold cross-validation (over sequences of a list, or
+        quarters of an array) chooses the penalty, and the fit uses all rows. Leave out the first
+        steps of a single series, as `Reservoir.states` does with washout=100: predicting them from
+        the other quarters would decide the choice. If all states are equal, the prediction is the
+        mean.
 
         Args:
             states: features (n, F), or a list of sequences (T, F).
-            targets: int ids (n,) if `classes` is set, otherwise float numbers (n,) or (n, L); a list of these if states
-                are a list.
+            targets: int ids (n,) if `classes` is set, otherwise float numbers (n,) or (n, L); a
+                list of these if states are a list.
 
         Raises:
             InputError: states or targets are not usable, or the fit diverged.
@@ -95,13 +100,23 @@ class Readout:
                 raise InputError(f"targets are integers, {least} to {largest}: {advice}")
             _require_ids(y, self.classes)
             if self.rule.kind == "ridge" and self.rank is not None and self.rank > h.shape[1]:
-                raise InputError(f"rank is {self.rank}: it must be at most the {h.shape[1]} features")
-            fitted = readout_fits.fit_ids(self.rule, h, y.astype(np.int32), lengths, self.classes, self.rank, self.seed)
+                raise InputError(
+                    f"rank is {self.rank}: it must be at most the {h.shape[1]} features"
+                )
+            fitted = readout_fits.fit_ids(
+                self.rule, h, y.astype(np.int32), lengths, self.classes, self.rank, self.seed
+            )
         elif self.classes is not None or self.rank is not None:
-            line = f"targets are {y.dtype}: classes and rank are for ids, whole numbers; y.astype(int) makes them"
+            line = (
+                f"targets are {y.dtype}: classes and rank are for ids, whole numbers; y.astype(int)"
+                " makes them"
+            )
             raise InputError(line)
         elif y.dtype.kind != "f" or y.ndim > 2 or not np.isfinite(y).all():
-            line = f"targets of shape {y.shape} and type {y.dtype}: give ids, or finite numbers (n,) or (n, L)"
+            line = (
+                f"targets of shape {y.shape} and type {y.dtype}: give ids, or finite numbers (n,)"
+                " or (n, L)"
+            )
             raise InputError(line)
         else:
             fitted = readout_fits.fit_numbers(
@@ -110,22 +125,29 @@ class Readout:
         if not all(np.isfinite(array).all() for array in fitted.values()):
             kind = self.rule.kind
             advice = "lower learning_rate" if kind == "lms" else "bring the states to a size near 1"
-            raise InputError(f"the fit diverged: readout {kind} has weights that are not finite; {advice}")
+            raise InputError(
+                f"the fit diverged: readout {kind} has weights that are not finite; {advice}"
+            )
         self.arrays, self._of_ids, self._flat = fitted, of_ids, y.ndim == 1
         return self
 
     def predict(self, states: Any) -> Any:
-        """Returns the most probable ids, (n,) int64, or numbers in the targets' shape; a list for a list of states."""
-        return self._each(states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h))
+        """Returns the most probable ids, (n,) int64, or numbers in the targets' shape; a list for a
+        list of states."""
+        return self._each(
+            states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h)
+        )
 
     def log_probs(self, states: Any) -> Any:
-        """Returns log p of every id, (n, V) float64 in nats, or a list of these if states are a list."""
+        """Returns log p of every id, (n, V) float64 in nats, or a list of these if states are a
+        list."""
         if self.arrays and not self._of_ids:
             raise InputError("this readout was fitted to real numbers, which have no probabilities")
         return self._each(states, self._log_probs)
 
     def score(self, states: Any, targets: Any) -> float:
-        """Returns the mean log p of the ids, in nats, or R^2 of the numbers over all columns. Higher is better."""
+        """Returns the mean log p of the ids, in nats, or R^2 of the numbers over all columns.
+        Higher is better."""
         h, y, _ = _rows(states, targets)
         self._require_fitted(h)
         outputs = len(self.arrays["bias"])
@@ -180,16 +202,26 @@ def _numbers(states: Any) -> np.ndarray:
 
 
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Returns states (n, F), targets (n,) or (n, L), and sequence lengths; rows of an array have length 1."""
+    """Returns states (n, F), targets (n,) or (n, L), and sequence lengths; rows of an array have
+    length 1."""
     if isinstance(states, list | tuple):
         several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
         lengths = [len(each) if each.ndim == 2 else 0 for each in several]
-        if 0 in lengths or not lengths or lengths != [each.shape[0] if each.ndim else 0 for each in given]:
-            raise InputError("states and targets are lists: each sequence must have (T, F) states and T targets")
+        if (
+            0 in lengths
+            or not lengths
+            or lengths != [each.shape[0] if each.ndim else 0 for each in given]
+        ):
+            raise InputError(
+                "states and targets are lists: each sequence must have (T, F) states and T targets"
+            )
         h, y = np.concatenate(several), np.concatenate(given)
     else:
         h, y = _numbers(states), np.asarray(targets)
         lengths = [1] * len(h)
     if h.ndim != 2 or not len(h) or len(y) != len(h) or not np.isfinite(h).all():
-        raise InputError(f"states of shape {h.shape} and targets {y.shape}: give finite numbers (n, F) and n targets")
+        raise InputError(
+            f"states of shape {h.shape} and targets {y.shape}: give finite numbers (n, F) and n"
+            " targets"
+        )
     return h, y, lengths

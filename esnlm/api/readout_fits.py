@@ -1,6 +1,7 @@
 """Fits readouts to states in memory, with the fitters of esnlm/regression.
 
-In all functions, h are the states (n, F) of consecutive sequences, and `lengths` are the lengths of the sequences.
+In all functions, h are the states (n, F) of consecutive sequences, and `lengths` are the lengths of
+the sequences.
 """
 
 import jax.numpy as jnp
@@ -23,7 +24,13 @@ Arrays = dict[str, np.ndarray]
 
 
 def fit_ids(
-    rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], classes: int, rank: int | None, seed: int
+    rule: Fitter,
+    h: np.ndarray,
+    y: np.ndarray,
+    lengths: list[int],
+    classes: int,
+    rank: int | None,
+    seed: int,
 ) -> Arrays:
     """Fits log-probabilities of ids y (n,) int32.
 
@@ -43,7 +50,9 @@ def fit_ids(
     return rule.solve(accumulators, rank, HeldOut(h[held], y[held]), log_p)[0]
 
 
-def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], seed: int) -> Arrays:
+def fit_numbers(
+    rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], seed: int
+) -> Arrays:
     """Fits y = W h + b by least squares to numbers y (n, L) float64.
 
     Returns:
@@ -60,19 +69,28 @@ def fit_numbers(rule: Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], 
         return {"w": w, "bias": bias}
     if isinstance(rule, RecursiveLeastSquares):
         accumulators = rule.start(h.shape[1], y.shape[1])
-        rule.accumulate(accumulators, Window(h, np.split(np.arange(len(h)), np.cumsum(lengths)[:-1]), y), PRECISION)  # type: ignore[arg-type]
+        rule.accumulate(
+            accumulators,
+            Window(h, np.split(np.arange(len(h)), np.cumsum(lengths)[:-1]), y),
+            PRECISION,
+        )  # type: ignore[arg-type]
         w, bias = rls.solution(accumulators)
         return {"w": w, "bias": bias}
     raise InputError(f"targets are numbers: readout {rule.kind} is for ids; choose ridge or rls")
 
 
 def _held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:
-    """Returns which rows to hold out, (n,) bool: whole sequences, at least one, at most `most` rows and a tenth."""
-    # Rows of a sequence are similar: choosing the penalty on some of them and fitting others would make it too small.
+    """Returns which rows to hold out, (n,) bool: whole sequences, at least one, at most `most` rows
+    and a tenth."""
+    # Rows of a sequence are similar: choosing the penalty on some of them and fitting others would
+    # make it too small.
     rows = sum(lengths)
     if rows < 2:
         raise InputError(f"only {rows} row: give at least 2, one to hold out")
-    lengths, most = lengths if len(lengths) > 1 else [1] * rows, max(1, min(most, int(MOST_HELD_OUT * rows)))
+    lengths, most = (
+        lengths if len(lengths) > 1 else [1] * rows,
+        max(1, min(most, int(MOST_HELD_OUT * rows))),
+    )
     order = generator(seed, Stream.HELD_OUT).permutation(len(lengths))
     held = order[np.cumsum(np.take(lengths, order)) <= most]
     taken = np.zeros(len(lengths), bool)

@@ -1,7 +1,7 @@
 """Reservoirs in Python: draw, inspect, change, and run them over tokens or numbers.
 
-A `Reservoir` holds the cell used in training (reservoir/cell.py) and the settings that a run records for it
-(reservoir/weights.py). It is immutable: `replace` returns another reservoir.
+A `Reservoir` holds the cell used in training (reservoir/cell.py) and the settings that a run
+records for it (reservoir/weights.py). It is immutable: `replace` returns another reservoir.
 """
 
 import dataclasses
@@ -43,7 +43,8 @@ Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # dense if the connectiv
 
 @dataclass(frozen=True, eq=False)
 class Reservoir:
-    """W_rec, W_in and the leaks, with the functions that run them. `draw`, `from_matrices` and `of` make reservoirs.
+    """W_rec, W_in and the leaks, with the functions that run them. `draw`, `from_matrices` and `of`
+    make reservoirs.
 
     Unusable settings, matrices or sequences raise an InputError that names them.
     """
@@ -69,20 +70,23 @@ class Reservoir:
         seed: int = 0,
         **settings: Any,
     ) -> "Reservoir":
-        """Draws a reservoir. The same arguments give the same reservoir, also in training with these settings.
+        """Draws a reservoir. The same arguments give the same reservoir, also in training with
+        these settings.
 
         Args:
             state_size: N, units per layer.
             vocabulary: V, the number of token ids, or a tokenizer. Give this or `inputs`.
             inputs: D, the number of real inputs per time step.
             leak: a of every unit, or the bounds of the interval to draw it from.
-            input_scale: standard deviation of W_in's nonzeros; for `inputs` and one layer also one of each input, (D,).
-            topology: topology of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, or a function
-                (state_size, rng) -> (N, N), see `esnlm.topology`.
-            activation, update_rule: f and the equation of a time step: names such as "relu" and "leaky_membrane", or
-                functions, see `esnlm.activation` and `esnlm.update_rule`.
-            settings: any other setting of `model.reservoir` (docs/settings.md): spectral_radius=0.99, layers=2, ...
-                By default, mean_degree is at most N, and input_connectivity for numbers is 1.
+            input_scale: standard deviation of W_in's nonzeros; for `inputs` and one layer also one
+                of each input, (D,).
+            topology: topology of W_rec: a name such as "ring", {"kind": "small_world", "degree":
+                8}, or a function (state_size, rng) -> (N, N), see `esnlm.topology`.
+            activation, update_rule: f and the equation of a time step: names such as "relu" and
+                "leaky_membrane", or functions, see `esnlm.activation` and `esnlm.update_rule`.
+            settings: any other setting of `model.reservoir` (docs/settings.md):
+                spectral_radius=0.99, layers=2, ... By default, mean_degree is at most N, and
+                input_connectivity for numbers is 1.
 
         Example:
             esnlm.Reservoir.draw(1024, vocabulary=8192, topology="ring", leak=0.5)
@@ -90,14 +94,22 @@ class Reservoir:
         if (vocabulary is None) == (inputs is None):
             raise InputError("give either vocabulary, for tokens, or inputs, for numbers")
         name = "vocabulary" if inputs is None else "inputs"
-        given = vocabulary.vocab_size if isinstance(vocabulary, Tokenizer) else vocabulary or inputs or 0
+        given = (
+            vocabulary.vocab_size
+            if isinstance(vocabulary, Tokenizer)
+            else vocabulary or inputs or 0
+        )
         if (size := whole_number(name, given)) < 1:
             raise InputError(f"{name} is {size}: give a whole number above 0")
         check_seed(seed)
         backend()  # It says in a line if JAX finds no device.
         low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[arg-type]
         tree: dict[str, Any] = {"state_size": state_size, "leak_min": low, "leak_max": high}
-        tree |= {"mean_degree": float(min(32, max(1, state_size))), **settings, "topology": _topology(topology)}
+        tree |= {
+            "mean_degree": float(min(32, max(1, state_size))),
+            **settings,
+            "topology": _topology(topology),
+        }
         per_input = None
         if inputs is not None:
             tree.setdefault("input_connectivity", 1.0)
@@ -110,7 +122,9 @@ class Reservoir:
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
             config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
         reservoir = cls(config, cell, inputs is None)
-        return reservoir if per_input is None else reservoir.replace(w_in=reservoir.w_in * per_input)
+        return (
+            reservoir if per_input is None else reservoir.replace(w_in=reservoir.w_in * per_input)
+        )
 
     @classmethod
     def from_matrices(
@@ -145,12 +159,17 @@ class Reservoir:
         # sparse, since dense zeros could take gigabytes
         entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
         matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
-        blank = cls(config, cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics), reads_tokens)
+        blank = cls(
+            config,
+            cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics),
+            reads_tokens,
+        )
         return blank.replace(w_rec=w_rec, w_in=w_in, leak=leak)
 
     @classmethod
     def of(cls, run: Run) -> "Reservoir":
-        """Returns the reservoir of a run from `esnlm.load`. An ESN+i keeps its trained W_in, frozen here.
+        """Returns the reservoir of a run from `esnlm.load`. An ESN+i keeps its trained W_in, frozen
+        here.
 
         Example:
             reservoir = esnlm.Reservoir.of(esnlm.load("runs/quickstart"))
@@ -184,14 +203,18 @@ class Reservoir:
             InputError: a matrix or leak is not usable, or the reservoir has several layers.
 
         Example:
-            reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no inhibition
+            reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no
+            inhibition
         """
         old, config = self._one_layer(), self.settings
         changes = _named(activation or config.activation, update_rule or config.update_rule)
         recurrent, into, a = old.stored_w_rec, old.stored_w_in, np.asarray(old.leak[...])
         if w_rec is not None:
             recurrent = _matrix("w_rec", w_rec, old.state_size, old.state_size)
-            changes |= {"topology": Given(nonzeros=int(np.count_nonzero(_entries(recurrent)))), "connectivity": None}
+            changes |= {
+                "topology": Given(nonzeros=int(np.count_nonzero(_entries(recurrent)))),
+                "connectivity": None,
+            }
             changes["input_connectivity"] = config.input_gamma
         if w_rec is not None or spectral_radius is not None:
             recurrent, changes["spectral_radius"] = _scaled(recurrent, spectral_radius)
@@ -204,17 +227,26 @@ class Reservoir:
             changes["input_scale"] = float(np.sqrt(np.mean(np.square(entries, dtype=np.float64))))
         if leak is not None:
             if config.continuous is not None and config.continuous.decay != 1:
-                raise InputError("leak: in continuous time it would also change the decay; draw another reservoir")
+                raise InputError(
+                    "leak: in continuous time it would also change the decay; draw another"
+                    " reservoir"
+                )
             a = np.asarray(leak, np.float32)
             if a.shape not in ((), (old.state_size,)) or not ((a >= 0) & (a <= 1)).all():
-                raise InputError(f"leak has shape {a.shape}: give one number or ({old.state_size},), in [0, 1]")
+                raise InputError(
+                    f"leak has shape {a.shape}: give one number or ({old.state_size},), in [0, 1]"
+                )
             a = np.broadcast_to(a, old.state_size).copy()
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max())}
             changes |= {"leak_spacing": "uniform", "continuous": None}
         config = dataclasses.replace(config, **changes)
         functions.check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
-        return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)
+        return Reservoir(
+            config,
+            cells.Reservoir(recurrent, into, a, embedding, **config.dynamics),
+            self.reads_tokens,
+        )
 
     # ---- inspecting a reservoir ----
 
@@ -230,12 +262,14 @@ class Reservoir:
 
     @property
     def w_rec(self) -> Shown:
-        """A copy of W_rec, (N, N) float32: a SciPy matrix, or an array if a quarter or more of it is not 0."""
+        """A copy of W_rec, (N, N) float32: a SciPy matrix, or an array if a quarter or more of it
+        is not 0."""
         return _shown(self._one_layer().stored_w_rec)
 
     @property
     def w_in(self) -> Shown:
-        """A copy of W_in, (N, V) float32, or (N, D) for numbers or after an embedding, in the form of `w_rec`."""
+        """A copy of W_in, (N, V) float32, or (N, D) for numbers or after an embedding, in the form
+        of `w_rec`."""
         return _shown(self._one_layer().stored_w_in)
 
     @property
@@ -249,7 +283,11 @@ class Reservoir:
 
     def __repr__(self) -> str:
         of = f"{self.input_size:,} {'tokens' if self.reads_tokens else 'numbers'}"
-        units = f"{self.state_size:,}" if self.settings.layers == 1 else f"{self.settings.layers} x {self.state_size:,}"
+        units = (
+            f"{self.state_size:,}"
+            if self.settings.layers == 1
+            else f"{self.settings.layers} x {self.state_size:,}"
+        )
         return f"<Reservoir of {units} units, {self.settings.topology.kind}, reads {of}>"
 
     # ---- running a reservoir ----
@@ -258,26 +296,34 @@ class Reservoir:
         """Returns the states after each time step of one or more sequences, each from the state 0.
 
         Args:
-            inputs: an array (T,) of token ids, or (T, D) of numbers; or a list of these, or one array (n, T, D).
+            inputs: an array (T,) of token ids, or (T, D) of numbers; or a list of these, or one
+                array (n, T, D).
             washout: number of time steps to leave out at the beginning of each sequence.
 
         Returns:
-            (T - washout, F), or a list of these for several sequences. F is N, or L N for L layers. The type is float32
-            for tokens, as in training, and float64 for numbers.
+            (T - washout, F), or a list of these for several sequences. F is N, or L N for L layers.
+            The type is float32 for tokens, as in training, and float64 for numbers.
 
         Example:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
         """
-        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= (1 if self.reads_tokens else 2)
+        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= (
+            1 if self.reads_tokens else 2
+        )
         sequences = [self._sequence(each) for each in ([inputs] if alone else inputs)]
         if not 0 <= washout < min(map(len, sequences), default=0):
-            raise InputError(f"washout is {washout}: it must leave at least one time step of each sequence")
-        found = self._token_states(sequences) if self.reads_tokens else self._number_states(sequences)
+            raise InputError(
+                f"washout is {washout}: it must leave at least one time step of each sequence"
+            )
+        found = (
+            self._token_states(sequences) if self.reads_tokens else self._number_states(sequences)
+        )
         found = [states[washout:] for states in found]
         return found[0] if alone else found
 
     def run(self, inputs: np.ndarray, start: Any = None) -> tuple[np.ndarray, Any]:
-        """Reads one sequence of numbers and returns its states, (T, F) float64, and the final state to continue from.
+        """Reads one sequence of numbers and returns its states, (T, F) float64, and the final state
+        to continue from.
 
         Args:
             inputs: (T, D).
@@ -293,19 +339,24 @@ class Reservoir:
         return outputs[:, 0], [np.array(state) for state in end]  # writable arrays
 
     def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
-        """Computes the largest Lyapunov exponent for an input (T,) of ids or (T, D) of numbers, in nats per time step.
+        """Computes the largest Lyapunov exponent for an input (T,) of ids or (T, D) of numbers, in
+        nats per time step.
 
-        Below 0, the reservoir forgets its states; above 0, it is chaotic. Leaves out the first `washout` time steps.
+        Below 0, the reservoir forgets its states; above 0, it is chaotic. Leaves out the first
+        `washout` time steps.
         """
         sequence = self._sequence(inputs)[..., None]
         if not 0 <= washout < len(sequence):
-            raise InputError(f"washout is {washout}: it must be below the {len(sequence)} time steps")
+            raise InputError(
+                f"washout is {washout}: it must be below the {len(sequence)} time steps"
+            )
         with jax.enable_x64(not self.reads_tokens):
             cell = self.cell.for_device("bcoo") if self.reads_tokens else self._double
             return float(lyapunov.largest_exponent(cell, sequence, washout)[0])
 
     def require_named(self, done: str) -> None:
-        """Raises InputError if the reservoir has a function that other processes cannot find by name."""
+        """Raises InputError if the reservoir has a function that other processes cannot find by
+        name."""
         for kind in ("activation", "update_rule"):
             name = getattr(self.settings, kind)
             if functions.is_anonymous(name):
@@ -315,7 +366,12 @@ class Reservoir:
     def __getstate__(self) -> dict:
         self.require_named("pickled")
         arrays = jax.tree.map(np.asarray, self.cell.arrays())
-        return {"settings": self.settings, "arrays": arrays, "reads_tokens": self.reads_tokens, "size": self.input_size}
+        return {
+            "settings": self.settings,
+            "arrays": arrays,
+            "reads_tokens": self.reads_tokens,
+            "size": self.input_size,
+        }
 
     def __setstate__(self, state: dict) -> None:
         settings = state["settings"]
@@ -330,7 +386,9 @@ class Reservoir:
         window = np.cumsum([0, *map(len, sequences)])[:-1] // most
         found = []
         for number in np.unique(window):
-            buffer, rows = self._stream.read([sequences[i] for i in np.flatnonzero(window == number)])
+            buffer, rows = self._stream.read(
+                [sequences[i] for i in np.flatnonzero(window == number)]
+            )
             host = np.asarray(buffer)
             found += [host[each] for each in rows]
         return found
@@ -352,15 +410,21 @@ class Reservoir:
                 found[i] = outputs[: len(sequences[i]), slot].copy()
         return found
 
-    def _drive(self, inputs: np.ndarray, start: list[np.ndarray] | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Returns the outputs (T, B, F) and the last state of each layer, (N, B), for inputs (T, D, B), in float64.
+    def _drive(
+        self, inputs: np.ndarray, start: list[np.ndarray] | None = None
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Returns the outputs (T, B, F) and the last state of each layer, (N, B), for inputs (T, D,
+        B), in float64.
 
         Runs on the host, which finishes a series before JAX would have compiled its program.
         """
         layers, shape = self._on_host, (self.state_size, inputs.shape[2])
         states = [np.zeros(shape)] * len(layers) if start is None else list(start)
         outputs = np.empty((len(inputs), inputs.shape[2], self.cell.output_size))
-        seen = [np.asarray(output(state)) for (_, output, _, _), state in zip(layers, states, strict=True)]
+        seen = [
+            np.asarray(output(state))
+            for (_, output, _, _), state in zip(layers, states, strict=True)
+        ]
         for t, below in enumerate(inputs):
             for i, (step, output, w_rec, w_in) in enumerate(layers):
                 states[i] = step(states[i], w_rec(seen[i]) + w_in(below))
@@ -376,15 +440,22 @@ class Reservoir:
         graphdef, state = nnx.split(ready)
 
         def double(x: Any) -> Any:
-            return jnp.asarray(np.asarray(x, np.float64)) if jnp.issubdtype(x.dtype, jnp.floating) else x
+            return (
+                jnp.asarray(np.asarray(x, np.float64))
+                if jnp.issubdtype(x.dtype, jnp.floating)
+                else x
+            )
 
         return nnx.merge(graphdef, jax.tree.map(double, state))
 
     @cached_property
     def _on_host(self) -> list[tuple]:
-        """Step, output, and the products of W_rec and W_in of each layer for `_drive`, in float64 on the host."""
+        """Step, output, and the products of W_rec and W_in of each layer for `_drive`, in float64
+        on the host."""
         found, settings = [], self.settings
-        built_in = functions.is_built_in(settings.activation) and functions.is_built_in(settings.update_rule)
+        built_in = functions.is_built_in(settings.activation) and functions.is_built_in(
+            settings.update_rule
+        )
         for layer in self.cell.layers:
             f = HOST_ACTIVATIONS[layer.activation] if built_in else layer.f
             leak: Any = np.asarray(layer.leak[...], np.float64)[:, None]
@@ -409,33 +480,48 @@ class Reservoir:
         if self.reads_tokens:
             if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
                 rule = "give (T,) of token ids, np.array(ids) for one sequence, or [ids]"
-                raise InputError(f"a sequence of shape {array.shape} and type {array.dtype}: {rule}")
+                raise InputError(
+                    f"a sequence of shape {array.shape} and type {array.dtype}: {rule}"
+                )
             if array.min() < 0 or array.max() >= self.input_size:
                 raise InputError(f"a sequence has an id outside 0 .. {self.input_size - 1}")
             return array.astype(np.int32)
-        if array.ndim != 2 or array.shape[1] != self.input_size or array.dtype.kind not in "fiub" or not len(array):
+        if (
+            array.ndim != 2
+            or array.shape[1] != self.input_size
+            or array.dtype.kind not in "fiub"
+            or not len(array)
+        ):
             hint = "; give u[:, None]" if array.ndim == 1 and self.input_size == 1 else ""
             shape = f"(T, {self.input_size})"
-            raise InputError(f"a sequence has shape {array.shape}: give {shape} of real numbers{hint}")
-        if np.count_nonzero(np.isfinite(array)) < array.size:  # for one time step, half the time of `all`
+            raise InputError(
+                f"a sequence has shape {array.shape}: give {shape} of real numbers{hint}"
+            )
+        if (
+            np.count_nonzero(np.isfinite(array)) < array.size
+        ):  # for one time step, half the time of `all`
             raise InputError("a sequence has a number that is not finite")
         return array.astype(np.float64)
 
     def _one_layer(self) -> cells.Reservoir:
         if not isinstance(self.cell, cells.Reservoir):
-            raise InputError(f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]")
+            raise InputError(
+                f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]"
+            )
         return self.cell
 
 
 def input_scales(scale: Any, inputs: int) -> np.ndarray:
-    """Returns the scale of each input, (D,), for one number or (D,). Raises InputError if it is neither."""
+    """Returns the scale of each input, (D,), for one number or (D,). Raises InputError if it is
+    neither."""
     try:
         array = np.asarray(scale, np.float64)
     except (TypeError, ValueError):
         array = np.array([np.nan])
     if array.shape not in ((), (inputs,)) or not (np.isfinite(array) & (array >= 0)).all():
         raise InputError(
-            f"input_scale is {scale!r}: give one number, or one for each of the {inputs} inputs, at least 0"
+            f"input_scale is {scale!r}: give one number, or one for each of the {inputs} inputs, at"
+            " least 0"
         )
     return np.broadcast_to(array, inputs)
 
@@ -447,7 +533,8 @@ def _named(activation: str | Callable, update_rule: str | Callable) -> dict[str,
 
 
 def _topology(given: str | Topology | dict | Callable) -> Any:
-    """Returns a topology or its settings. An unregistered function becomes one with a name in angle brackets."""
+    """Returns a topology or its settings. An unregistered function becomes one with a name in angle
+    brackets."""
     if isinstance(given, str):
         return {"kind": given}
     if not callable(given):
@@ -481,7 +568,9 @@ def _product(matrix: Matrix) -> Callable[[np.ndarray], np.ndarray]:
         if x.shape != (columns, 1):
             return w @ x
         found = np.zeros((rows, 1))
-        csr_matvec(rows, columns, w.indptr, w.indices, w.data, x, found)  # w @ x without its checks, which take as long
+        csr_matvec(
+            rows, columns, w.indptr, w.indices, w.data, x, found
+        )  # w @ x without its checks, which take as long
         return found
 
     return multiply
@@ -501,7 +590,9 @@ def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
     if asked is None:
         return matrix, found
     if not (asked > 0 and found > 0):
-        raise InputError(f"spectral_radius is {asked}: w_rec has the radius {found}; both must be above 0")
+        raise InputError(
+            f"spectral_radius is {asked}: w_rec has the radius {found}; both must be above 0"
+        )
     scale = np.float32(asked / found)
     if isinstance(matrix, BCOO):
         return bcoo(np.asarray(matrix.data) * scale, matrix.indices, matrix.shape), asked

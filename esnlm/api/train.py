@@ -1,4 +1,5 @@
-"""Trains from Python as `esnlm train` does, with callbacks, and with sentences and tokenizers from Python."""
+"""Trains from Python as `esnlm train` does, with callbacks, and with sentences and tokenizers from
+Python."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -41,29 +42,35 @@ def train(
 
     Args:
         experiment: an Experiment, the same as nested dicts, or a YAML file.
-        callbacks: functions of the step and of the metrics logged there, a dict such as {"step": 20, "train_nll": 6.1, ...}
-            or {"step": 100, "epoch": 1, "val_nll": 5.2, ...}. If one returns True, the run stops after the updates in
-            progress and is saved. An exception ends the call; the run can be resumed from its last checkpoint.
-        sentences: texts to train on, instead of the experiment's data. The run directory keeps them as token ids.
+        callbacks: functions of the step and of the metrics logged there, a dict such as {"step":
+            20, "train_nll": 6.1, ...} or {"step": 100, "epoch": 1, "val_nll": 5.2, ...}. If one
+            returns True, the run stops after the updates in progress and is saved. An exception
+            ends the call; the run can be resumed from its last checkpoint.
+        sentences: texts to train on, instead of the experiment's data. The run directory keeps them
+            as token ids.
         validation: texts to validate on, with `sentences`.
-        tokenizer: for the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
-        reservoir: a reservoir to use instead of drawing one. The experiment gives the rest of the model.
-        allow_change: settings that may differ from those of the existing run, as for `--allow-change`.
+        tokenizer: for the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see
+            `esnlm.tokenizer`.
+        reservoir: a reservoir to use instead of drawing one. The experiment gives the rest of the
+            model.
+        allow_change: settings that may differ from those of the existing run, as for
+            `--allow-change`.
 
     Returns:
         The run, restored from its newest checkpoint.
 
     Raises:
-        InputError: the data, the configuration or the run directory is not usable, or a callback stopped a regression,
-            which has no readout before its end.
-        KeyboardInterrupt: training was interrupted (in a notebook: the stop button), after saving the run.
+        InputError: the data, the configuration or the run directory is not usable, or a callback
+            stopped a regression, which has no readout before its end.
+        KeyboardInterrupt: training was interrupted (in a notebook: the stop button), after saving
+            the run.
 
     Example:
         def patience(step, metrics):
             return metrics.get("train_nll", 9.0) < 3.0        # True stops the run
 
-        run = esnlm.train({"run": "runs/small", "training": {"epochs": 2}}, [patience], sentences=texts)
-        run.log_probs(["The cats sleep."])
+        run = esnlm.train({"run": "runs/small", "training": {"epochs": 2}}, [patience],
+        sentences=texts) run.log_probs(["The cats sleep."])
     """
     if validation is not None and sentences is None:
         raise InputError("validation without sentences: give both")
@@ -85,14 +92,24 @@ def train(
     def tell(values: dict[str, Any]) -> bool:
         nonlocal stopped
         answers = [callback(values["step"], dict(values)) for callback in callbacks]
-        stopped = stopped or any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+        stopped = stopped or any(
+            isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers
+        )
         return stopped
 
-    status = train_run(read, allow_change, listeners=[tell] if callbacks else (), ends_process=False)
+    status = train_run(
+        read, allow_change, listeners=[tell] if callbacks else (), ends_process=False
+    )
     if status == INTERRUPTED and not stopped:
         raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
-    if status == INTERRUPTED and isinstance(read.training, Fitter) and not checkpoint.all_steps(directory.checkpoints):
-        line = "a callback stopped it before the readout was fitted; the same call without it resumes"
+    if (
+        status == INTERRUPTED
+        and isinstance(read.training, Fitter)
+        and not checkpoint.all_steps(directory.checkpoints)
+    ):
+        line = (
+            "a callback stopped it before the readout was fitted; the same call without it resumes"
+        )
         raise InputError(f"{read.run}: {line}")
     return loaded_run.load(read.run)
 
@@ -101,9 +118,9 @@ def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> To
     """Loads a tokenizer, or makes one from sentences.
 
     Args:
-        spec: "words": a closed list of the words of the sentences, with the 256 bytes to spell all other text;
-            "train:N": a BPE of N ids, trained on the sentences (needs esnlm[text]); "gpt2", or a folder or file, as for
-            `esnlm prepare`; or a tokenizer.
+        spec: "words": a closed list of the words of the sentences, with the 256 bytes to spell all
+            other text; "train:N": a BPE of N ids, trained on the sentences (needs esnlm[text]);
+            "gpt2", or a folder or file, as for `esnlm prepare`; or a tokenizer.
         sentences: the texts for "words" and "train:N".
 
     Raises:
@@ -125,11 +142,17 @@ def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> To
 
 
 def prepare(
-    sentences: Sequence[str], out: str | Path, *, tokenizer: str | Path | Tokenizer, overwrite: bool = False
+    sentences: Sequence[str],
+    out: str | Path,
+    *,
+    tokenizer: str | Path | Tokenizer,
+    overwrite: bool = False,
 ) -> TokenStore:
-    """Writes a token store of sentences, for `data: {kind: store, train: OUT}` and `run.likelihood`.
+    """Writes a token store of sentences, for `data: {kind: store, train: OUT}` and
+    `run.likelihood`.
 
-    Each text is one sentence, kept unchanged. `esnlm prepare` makes stores from files, and splits them into sentences.
+    Each text is one sentence, kept unchanged. `esnlm prepare` makes stores from files, and splits
+    them into sentences.
 
     Args:
         sentences: texts.

@@ -3,9 +3,9 @@
     k_t = P h_t / |P h_t|   for each head, with a frozen random P (d, N), N(0, 1)
     a_{t,m} = exp(beta k_t . k_{t - m}) / sum over m' = 1 .. L within the sentence,   m = 1 .. L
 
-Queries and keys are the same, so that a state attends to similar states. The token t - m + 1 followed the state t - m:
-esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens, with the weights a. Frozen keys with trained values are
-[ours].
+Queries and keys are the same, so that a state attends to similar states. The token t - m + 1
+followed the state t - m: esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens,
+with the weights a. Frozen keys with trained values are [ours].
 """
 
 import jax
@@ -47,13 +47,17 @@ class AttentionConfig:
 
 
 class Attention(nnx.Module):
-    """A cell above other cells. Its features are theirs, followed by the weights a, head by head, (F + heads L, B).
+    """A cell above other cells. Its features are theirs, followed by the weights a, head by head,
+    (F + heads L, B).
 
-    The state is the state of these cells, the keys of the last L + 1 states, newest first, and the number of tokens
-    read. `projection` is P, (heads d, N), and reads the first N features of the cells.
+    The state is the state of these cells, the keys of the last L + 1 states, newest first, and the
+    number of tokens read. `projection` is P, (heads d, N), and reads the first N features of the
+    cells.
     """
 
-    def __init__(self, cells: SideBySide, projection: jax.typing.ArrayLike, config: AttentionConfig) -> None:
+    def __init__(
+        self, cells: SideBySide, projection: jax.typing.ArrayLike, config: AttentionConfig
+    ) -> None:
         self.cells, self.projection, self.config = cells, Frozen(jnp.asarray(projection)), config
 
     @property
@@ -86,12 +90,17 @@ class Attention(nnx.Module):
         heads, window = self.config.heads, self.config.window
         keys = keys.reshape(window + 1, heads, self.config.width, -1)
         likeness = (keys[:1] * keys[1:]).sum(axis=2)  # (L, heads, B)
-        # The state t - m exists if the sentence has more than m tokens so far. After its first token all weights are 0.
+        # The state t - m exists if the sentence has more than m tokens so far. After its first
+        # token all weights are 0.
         is_there = jnp.arange(1, window + 1)[:, None, None] < read
         most = jnp.max(likeness, axis=0, where=is_there, initial=-1.0)
         weights = jnp.where(is_there, jnp.exp(self.config.sharpness * (likeness - most)), 0)
-        weights = weights / jnp.maximum(weights.sum(axis=0), 1)  # With any states the sum is at least exp(0).
-        return jnp.concatenate([self.cells.output(inner), weights.swapaxes(0, 1).reshape(heads * window, -1)])
+        weights = weights / jnp.maximum(
+            weights.sum(axis=0), 1
+        )  # With any states the sum is at least exp(0).
+        return jnp.concatenate(
+            [self.cells.output(inner), weights.swapaxes(0, 1).reshape(heads * window, -1)]
+        )
 
     def _remember(self, inner: State, state: State) -> State:
         """Returns the state after one more token, given the new state `inner` of the cells."""

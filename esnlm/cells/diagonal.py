@@ -1,11 +1,12 @@
-"""Diagonal linear units: each a fading average of frozen random codes of the tokens, on its own time scale.
+"""Diagonal linear units: each a fading average of frozen random codes of the tokens, on its own
+time scale.
 
     s' = (1 - g) s + g c(u),   g = 1 - exp(-f(u) / tau)
 
-c(u) is the frozen code of the token u, N(0, 1), one number per unit. The time scales tau are spaced evenly in their
-logarithm, from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal if rates
-depend on the token (the selection of Gu and Dao 2023, frozen here [ours]). The features are the averages, scaled to
-about the variance of a code.
+c(u) is the frozen code of the token u, N(0, 1), one number per unit. The time scales tau are spaced
+evenly in their logarithm, from `shortest` to `longest` tokens. The factor f(u) of a token on a
+unit's rate is 1, or log-normal if rates depend on the token (the selection of Gu and Dao 2023,
+frozen here [ours]). The features are the averages, scaled to about the variance of a code.
 """
 
 import jax
@@ -24,12 +25,15 @@ class DiagonalConfig:
     units: Natural = 0  # number of units; 0: none
     shortest: Positive = 1.0  # time scale of the fastest unit, in tokens
     longest: Positive = 64.0  # time scale of the slowest unit, in tokens
-    # Standard deviation of log f(u), a factor of the token u on a unit's rate; 0: the rates do not depend on the token.
+    # Standard deviation of log f(u), a factor of the token u on a unit's rate; 0: the rates do not
+    # depend on the token.
     token_dependence: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         if self.longest < self.shortest:
-            raise ValueError(f"longest is {self.longest}: it must be at least shortest = {self.shortest}")
+            raise ValueError(
+                f"longest is {self.longest}: it must be at least shortest = {self.shortest}"
+            )
 
     def entries(self, vocab_size: int) -> int:
         """Returns the number of frozen entries."""
@@ -43,7 +47,9 @@ class DiagonalConfig:
             "time_scales": np.geomspace(self.shortest, self.longest, self.units).astype(np.float32),
         }
         if self.token_dependence:
-            arrays["factors"] = np.exp(np.float32(self.token_dependence) * rng.standard_normal(shape, np.float32))
+            arrays["factors"] = np.exp(
+                np.float32(self.token_dependence) * rng.standard_normal(shape, np.float32)
+            )
         return arrays
 
 
@@ -56,12 +62,16 @@ class Diagonal(ArrayCell):
         factors: f, (V, D); None: 1.
     """
 
-    def __init__(self, codes: np.ndarray, time_scales: np.ndarray, factors: np.ndarray | None = None) -> None:
+    def __init__(
+        self, codes: np.ndarray, time_scales: np.ndarray, factors: np.ndarray | None = None
+    ) -> None:
         self.codes, self.time_scales = Frozen(jnp.asarray(codes)), Frozen(jnp.asarray(time_scales))
         self.factors = None if factors is None else Frozen(jnp.asarray(factors))
         self.output_size = len(time_scales)
 
-    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    def embed(
+        self, tokens: jax.Array, keep: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns c(u) and g, both (D, B)."""
         exponents = 1 / self.time_scales[...][:, None]  # (D, 1)
         if self.factors is not None:
@@ -75,4 +85,6 @@ class Diagonal(ArrayCell):
 
     def output(self, state: jax.Array) -> jax.Array:
         rates = -jnp.expm1(-1 / self.time_scales[...])
-        return state * jnp.sqrt((2 - rates) / rates)[:, None]  # For independent codes the variance of s is g / (2 - g).
+        return (
+            state * jnp.sqrt((2 - rates) / rates)[:, None]
+        )  # For independent codes the variance of s is g / (2 - g).

@@ -1,11 +1,12 @@
-"""A frozen GRU: random gates decide what a unit keeps (Cho et al. 2014, with the gates of a reservoir [ours]).
+"""A frozen GRU: random gates decide what a unit keeps (Cho et al. 2014, with the gates of a
+reservoir [ours]).
 
     z = sigmoid(b + U_z h + W_z u),   r = sigmoid(U_r h + W_r u)
     h' = (1 - z) h + z tanh(U_c (r h) + W_c u)
 
-All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros per row of each U and per column of each W, N(0, 1
-/ d) and N(0, 1). The biases b give the gates without input, z = sigmoid(b), log-spaced time scales 1 / z, 1.5 ..
-`longest`.
+All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros per row of each U and per
+column of each W, N(0, 1 / d) and N(0, 1). The biases b give the gates without input, z =
+sigmoid(b), log-spaced time scales 1 / z, 1.5 .. `longest`.
 """
 
 from typing import Annotated
@@ -30,18 +31,28 @@ class GruConfig:
     """Units with frozen random gates."""
 
     units: Natural = 0  # number of units; 0: none
-    mean_degree: Positive = 32.0  # mean nonzeros per row of each recurrent matrix U and column of each input matrix W
+    mean_degree: Positive = (
+        32.0  # mean nonzeros per row of each recurrent matrix U and column of each input matrix W
+    )
     recurrent_scale: NonNegative = 1.0  # factor on U; it plays the part of the spectral radius
     input_scale: NonNegative = 1.0  # standard deviation of W's nonzeros
-    longest: Annotated[float, Field(gt=SHORTEST)] = 16.0  # time scale, in tokens, of the slowest gate without input
+    longest: Annotated[float, Field(gt=SHORTEST)] = (
+        16.0  # time scale, in tokens, of the slowest gate without input
+    )
 
     def __post_init__(self) -> None:
         if self.units and self.mean_degree > self.units:
-            raise ValueError(f"mean_degree is {self.mean_degree}: it must be at most units = {self.units}")
+            raise ValueError(
+                f"mean_degree is {self.mean_degree}: it must be at most units = {self.units}"
+            )
 
     def nonzeros(self, vocab_size: int) -> int:
         """Returns the expected number of frozen nonzeros."""
-        return round(3 * self.mean_degree * (self.units + vocab_size)) + self.units if self.units else 0
+        return (
+            round(3 * self.mean_degree * (self.units + vocab_size)) + self.units
+            if self.units
+            else 0
+        )
 
     def entries(self, vocab_size: int) -> int:
         """Returns the number of frozen entries, zeros of the matrices included."""
@@ -88,7 +99,9 @@ class Gru(ArrayCell):
         """Returns the cell with the arrays of GruConfig.initialize."""
         n = len(arrays["bias"])
         shapes = {"gates": (2 * n, n), "candidate": (n, n), "input": (3 * n, vocab_size)}
-        gates, candidate, w_in = (matrix_from_arrays(arrays[name], shape) for name, shape in shapes.items())
+        gates, candidate, w_in = (
+            matrix_from_arrays(arrays[name], shape) for name, shape in shapes.items()
+        )
         return cls(gates, candidate, w_in, arrays["bias"])
 
     @property
@@ -113,4 +126,6 @@ class Gru(ArrayCell):
         u_z, u_r = jnp.split(sparse.matmul(self.gates.get_value(), state), 2)
         z = jax.nn.sigmoid(self.bias[...][:, None] + u_z + x_z)
         r = jax.nn.sigmoid(u_r + x_r)
-        return (1 - z) * state + z * jnp.tanh(sparse.matmul(self.candidate.get_value(), r * state) + x_c)
+        return (1 - z) * state + z * jnp.tanh(
+            sparse.matmul(self.candidate.get_value(), r * state) + x_c
+        )

@@ -10,7 +10,8 @@ from esnlm.features.recurrence import State
 
 
 class SideBySide(nnx.Module):
-    """Several cells of features/recurrence.py as one: its state is the tuple of their states, its features are stacked.
+    """Several cells of features/recurrence.py as one: its state is the tuple of their states, its
+    features are stacked.
 
     It has no dropout: no cell gets a mask.
     """
@@ -27,7 +28,9 @@ class SideBySide(nnx.Module):
         return self.output_size
 
     def for_device(self, kernel: str, *, state_precision: str = "float32") -> "SideBySide":
-        return SideBySide([cell.for_device(kernel, state_precision=state_precision) for cell in self.cells])
+        return SideBySide(
+            [cell.for_device(kernel, state_precision=state_precision) for cell in self.cells]
+        )
 
     def initial_state(self, slots: int) -> State:
         return tuple(cell.initial_state(slots) for cell in self.cells)
@@ -37,11 +40,15 @@ class SideBySide(nnx.Module):
         return tuple(cell.embed(tokens) for cell in self.cells)
 
     def advance(self, state: State, x: tuple) -> State:
-        return tuple(cell.advance(*given) for cell, *given in zip(self.cells, state, x, strict=True))
+        return tuple(
+            cell.advance(*given) for cell, *given in zip(self.cells, state, x, strict=True)
+        )
 
     def step(self, state: State, tokens: jax.Array) -> State:
         return tuple(cell.step(part, tokens) for cell, part in zip(self.cells, state, strict=True))
 
     def output(self, state: State) -> jax.Array:
         """Returns the features of all cells, the first on top, (F, B)."""
-        return jnp.concatenate([cell.output(part) for cell, part in zip(self.cells, state, strict=True)])
+        return jnp.concatenate(
+            [cell.output(part) for cell, part in zip(self.cells, state, strict=True)]
+        )

@@ -1,7 +1,7 @@
 """The command line: `esnlm COMMAND ...`, also as `python -m esnlm COMMAND ...`.
 
-A command is a module with two functions, listed in COMMANDS. `esnlm COMMAND --help` prints its docstring, and
-`esnlm --help` the docstring's first line:
+A command is a module with two functions, listed in COMMANDS. `esnlm COMMAND --help` prints its
+docstring, and `esnlm --help` the docstring's first line:
 
     add_arguments(parser)      adds its arguments to an argparse parser
     run(options)               does the work and returns the exit status (None means 0)
@@ -39,23 +39,30 @@ def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
 
 
 def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int:
-    """Runs one command of COMMANDS under the name `program` and returns its exit status, as `main` does."""
+    """Runs one command of COMMANDS under the name `program` and returns its exit status, as `main`
+    does."""
     return exit_with(lambda: _run(parser_of(name, program), arguments))
 
 
 def _whole_parser(program: str) -> Parser:
     parser = Parser(program, description="Echo state network language models at scale.")
-    commands = parser.add_subparsers(title="commands (each has its own --help)", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands (each has its own --help)", metavar="COMMAND", required=True
+    )
     for name, module in COMMANDS.items():
         command = importlib.import_module(module)
         first = (command.__doc__ or "").splitlines()[0]
-        added = _with_arguments(commands.add_parser(name, help=first, conflict_handler="resolve"), command)
+        added = _with_arguments(
+            commands.add_parser(name, help=first, conflict_handler="resolve"), command
+        )
         if "_ARGCOMPLETE" in os.environ and added.get_default("overrides") is not None:
             from esnlm.config import Experiment, as_dict, flatten
 
             for setting in flatten(as_dict(Experiment())):
                 added.add_argument(f"--{setting}")
-    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
+    if (
+        "_ARGCOMPLETE" in os.environ
+    ):  # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
         import argcomplete  # from esnlm[completion]
 
         argcomplete.autocomplete(parser)
@@ -78,7 +85,10 @@ def _with_arguments(parser: Parser, command: ModuleType) -> Parser:
 def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
     words = sys.argv[1:] if arguments is None else list(arguments)
     options, others = parser.parse_known_args(words)
-    if any(not word and before not in ("--prompt", "--separator") for before, word in pairwise(["", *words])):
+    if any(
+        not word and before not in ("--prompt", "--separator")
+        for before, word in pairwise(["", *words])
+    ):
         parser.error("an argument is empty (is a variable not set?); leave it out, or give a value")
     if "overrides" in options:
         options.overrides = others
@@ -87,7 +97,9 @@ def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
     for option in ("out", "html", "plot"):
         place = getattr(options, option, None)
         if place is not None and is_url(place):
-            raise InputError(f"--{option} {full_name(place)}: results go to this machine only; name a local path")
+            raise InputError(
+                f"--{option} {full_name(place)}: results go to this machine only; name a local path"
+            )
     options.command = " ".join([parser.prog, shlex.join(words)]).strip()
     level, work = vars(options).pop("level"), vars(options).pop("work")
     began = time.monotonic()

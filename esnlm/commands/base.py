@@ -25,11 +25,15 @@ SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+"}
 
 
 def accept_settings(parser: argparse.ArgumentParser) -> None:
-    """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.overrides`."""
+    """Lets a command take `--section.key value` for any setting of a configuration, as the list
+    `options.overrides`."""
     parser.set_defaults(overrides=[])
 
 
-STEP = "checkpoint to load: a step, or best for the best validation (default: the newest undamaged one)"
+STEP = (
+    "checkpoint to load: a step, or best for the best validation (default: the newest undamaged"
+    " one)"
+)
 
 
 def step(text: str) -> int | Literal["best"]:
@@ -39,7 +43,9 @@ def step(text: str) -> int | Literal["best"]:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither the number of an update nor best") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither the number of an update nor best"
+        ) from None
 
 
 def accept_levels(parser: argparse.ArgumentParser) -> None:
@@ -56,15 +62,30 @@ def accept_levels(parser: argparse.ArgumentParser) -> None:
 def accept_processes(parser: argparse.ArgumentParser) -> None:
     """Adds the options of runs with several processes, for `join_processes`."""
     add = parser.add_argument
-    first = "for several processes: host of process 0 and a free port there; auto: JAX finds all processes"
+    first = (
+        "for several processes: host of process 0 and a free port there; auto: JAX finds all"
+        " processes"
+    )
     add("--coordinator", metavar="HOST:PORT", help=first)
-    add("--processes", type=int, metavar="P", help="number of processes (default: from SLURM or Open MPI)")
+    add(
+        "--processes",
+        type=int,
+        metavar="P",
+        help="number of processes (default: from SLURM or Open MPI)",
+    )
     add("--process", type=int, metavar="I", help="number of this process, from 0")
-    add("--wait", type=int, default=300, metavar="SECONDS", help="maximum wait for the others (default: %(default)s)")
+    add(
+        "--wait",
+        type=int,
+        default=300,
+        metavar="SECONDS",
+        help="maximum wait for the others (default: %(default)s)",
+    )
 
 
 def join_processes(options: argparse.Namespace, stops_together: bool) -> None:
-    """Removes the options of `accept_processes` from `options` and joins the run's group of processes."""
+    """Removes the options of `accept_processes` from `options` and joins the run's group of
+    processes."""
     from esnlm.distributed import group
 
     names = ("coordinator", "processes", "process", "wait")
@@ -72,13 +93,19 @@ def join_processes(options: argparse.Namespace, stops_together: bool) -> None:
 
 
 def shipped_configs() -> Path:
-    """Returns the folder of the shipped configurations: inside an installed package, beside it in a checkout."""
+    """Returns the folder of the shipped configurations: inside an installed package, beside it in a
+    checkout."""
     installed = PACKAGE / "configs"
     return installed if installed.is_dir() else PACKAGE.parent / "configs"
 
 
 def find_config(file: str | Path) -> Path:
-    """Returns `file`, or the shipped file of that name if `configs/...` is not in the working folder."""
+    """Returns `file`, or the shipped file of that name if `configs/...` is not in the working
+    folder."""
     file = Path(file)
     shipped = shipped_configs().joinpath(*file.parts[1:])
-    return shipped if file.parts[:1] == ("configs",) and not file.exists() and shipped.is_file() else file
+    return (
+        shipped
+        if file.parts[:1] == ("configs",) and not file.exists() and shipped.is_file()
+        else file
+    )

@@ -12,7 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="FOLDER", help="folder to create")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)
-    every = "export each checkpoint of training.checkpoint_words to a folder in FOLDER, named as BabyLM's branches"
+    every = (
+        "export each checkpoint of training.checkpoint_words to a folder in FOLDER, named as"
+        " BabyLM's branches"
+    )
     which.add_argument("--checkpoints", action="store_true", help=every)
     add("--overwrite", action="store_true", help="replace an earlier export")
 

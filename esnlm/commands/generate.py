@@ -11,7 +11,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prompt", default="", help="text to continue (default: none)")
     add("--count", type=int, default=1, help="number of continuations (default: %(default)s)")
     add("--length", type=int, default=50, help="maximum number of tokens (default: %(default)s)")
-    add("--temperature", type=float, default=1.0, help="0 picks the most probable token (default: %(default)s)")
+    add(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="0 picks the most probable token (default: %(default)s)",
+    )
     add("--top-k", type=int, help="sample from the TOP_K most probable tokens (default: all)")
     add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
     add("--step", type=step, metavar="N", help=STEP)
@@ -21,7 +26,9 @@ def run(options: argparse.Namespace) -> None:
     from esnlm.io.console import working
     from esnlm.loaded_run import load
 
-    settings = {name: getattr(options, name) for name in ("count", "length", "temperature", "top_k", "seed")}
+    settings = {
+        name: getattr(options, name) for name in ("count", "length", "temperature", "top_k", "seed")
+    }
     with working(f"loading {options.run}"):
         loaded = load(options.run, options.step)
     with working("generating"):

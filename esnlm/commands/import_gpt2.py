@@ -7,7 +7,9 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = "folder with config.json, model.safetensors and the tokenizer's files"
     parser.add_argument("folder", type=Path, metavar="FOLDER", help=files)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory to create")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="run directory to create"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

@@ -19,8 +19,21 @@ from esnlm.loaded_run import Run, Step
 from esnlm.training.summary import describe_device, versions
 
 FORMAT = {"format": "esnlm likelihood", "format_version": 1}
-FIGURES = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word", "perplexity", "nats", "eos_nats")
-SHOWN = {"nll": "NLL", "nll_without_eos": "without EOS", "bits_per_byte": "bits/byte", "nats_per_word": "nats/word"}
+FIGURES = (
+    "nll",
+    "nll_without_eos",
+    "bits_per_byte",
+    "nats_per_word",
+    "perplexity",
+    "nats",
+    "eos_nats",
+)
+SHOWN = {
+    "nll": "NLL",
+    "nll_without_eos": "without EOS",
+    "bits_per_byte": "bits/byte",
+    "nats_per_word": "nats/word",
+}
 COUNTS = ("sentences", "tokens", "words", "bytes")
 
 
@@ -34,7 +47,8 @@ def measure_run(
     overwrite: bool = False,
     command: str | None = None,
 ) -> dict:
-    """Measures token stores and texts (one sentence per line) with a run, prints a table, and writes it to a JSON file.
+    """Measures token stores and texts (one sentence per line) with a run, prints a table, and
+    writes it to a JSON file.
 
     Checks all input before it measures. Returns the content of the JSON file.
     """
@@ -54,7 +68,9 @@ def measure_run(
         "run": loaded.name,
         "step": loaded.step,
         "config_sha256": config_sha256(loaded),
-        "tokenizer": {name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
+        "tokenizer": {
+            name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")
+        },
         "texts": [_measure(loaded, baselines, path, text) for path, text in opened],
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},
@@ -68,23 +84,30 @@ def measure_run(
 def _baselines(run: Run) -> tuple[dict[str, Any], list[str]]:
     """Returns the n-gram baselines of a run by name, and a note for each that is not available."""
     if (unigram := run.unigram()) is None:
-        return {}, ["no unigram or bigram model: this run was imported, and its training text is unknown"]
+        return {}, [
+            "no unigram or bigram model: this run was imported, and its training text is unknown"
+        ]
     try:
         with stage("counting the training text for the bigram model"):
             return {"unigram": unigram, "bigram": run.bigram()}, []
     except InputError as error:
-        return {"unigram": unigram}, [f"no bigram model, which needs the run's training store: {error}"]
+        return {"unigram": unigram}, [
+            f"no bigram model, which needs the run's training store: {error}"
+        ]
 
 
 def _measure(run: Run, baselines: dict[str, Any], path: str, text: TokenStore) -> dict:
-    """Returns the JSON file's entry for a text: its path, its size, and the figures of each model."""
+    """Returns the JSON file's entry for a text: its path, its size, and the figures of each
+    model."""
     found = {"model": run.likelihood(text, progress=True)}
     found |= {name: of_ngrams(model, text) for name, model in baselines.items()}
     return {
         "path": path,
         "sha256": text.tokens_sha256,
         **{name: getattr(found["model"], name) for name in COUNTS},
-        "models": {name: {key: getattr(its, key) for key in FIGURES} for name, its in found.items()},
+        "models": {
+            name: {key: getattr(its, key) for key in FIGURES} for name, its in found.items()
+        },
     }
 
 
@@ -92,13 +115,16 @@ def _show(result: dict) -> None:
     """Prints one row per text and model, then the size of each text and the notes."""
     screen = Screen()
     screen.line(
-        f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS except in 'without EOS'"
+        f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS except"
+        " in 'without EOS'"
     )
     rows = []
     for text in result["texts"]:
         for i, (name, figures) in enumerate(text["models"].items()):
             names = ["" if i else text["path"], result["run"] if name == "model" else name]
-            rows.append([*names, *(f"{figures[key]:.4f}" for key in SHOWN), f"{figures['perplexity']:,.2f}"])
+            rows.append(
+                [*names, *(f"{figures[key]:.4f}" for key in SHOWN), f"{figures['perplexity']:,.2f}"]
+            )
     screen.table(["text", "model", *SHOWN.values(), "perplexity"], rows, align="llr")
     for text in result["texts"]:
         counts = f"{text['sentences']:,} sentences, {text['tokens']:,} predicted tokens"

@@ -1,7 +1,9 @@
-"""Runs lm-evaluation-harness on a trained run. All options are the harness's own (see `lm-eval run --help`).
+"""Runs lm-evaluation-harness on a trained run. All options are the harness's own (see `lm-eval run
+--help`).
 
     esnlm lm-eval --model_args run=DIR --tasks blimp
-    esnlm lm-eval --model_args run=DIR,step=500 --tasks mine --include_path tasks/ --output_path results/
+    esnlm lm-eval --model_args run=DIR,step=500 --tasks mine --include_path tasks/ --output_path
+    results/
 
 model_args:
   run=DIR             the run directory
@@ -25,6 +27,8 @@ def run(options: argparse.Namespace) -> None:
     try:
         from esnlm.interchange.lm_eval import run_command_line
     except ImportError as error:
-        raise InputError(f"lm-evaluation-harness is needed ({error}): pip install 'esnlm[lm-eval]'") from None
+        raise InputError(
+            f"lm-evaluation-harness is needed ({error}): pip install 'esnlm[lm-eval]'"
+        ) from None
 
     run_command_line(options.overrides)

@@ -46,8 +46,8 @@ def chunk_encoder(
 ) -> Callable[[str], Encoded]:
     """Returns a function from a chunk of text to its encoded sentences.
 
-    Without Punkt's parameters, each line is a sentence; with `across_lines`, sentences may contain line ends, and the
-    chunk has one document. Otherwise empty lines separate documents.
+    Without Punkt's parameters, each line is a sentence; with `across_lines`, sentences may contain
+    line ends, and the chunk has one document. Otherwise empty lines separate documents.
     Lengths count BOS and EOS: shorter sentences have no ids in the result, longer ones are cut.
     """
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
@@ -56,7 +56,9 @@ def chunk_encoder(
     def encode(text: str) -> Encoded:
         lines = [text] if across_lines else text.removesuffix("\n").split("\n")
         pieces = [line.strip() for line in lines]
-        sentences = [(sentence, i) for i, piece in enumerate(pieces) if piece for sentence in split(piece)]
+        sentences = [
+            (sentence, i) for i, piece in enumerate(pieces) if piece for sentence in split(piece)
+        ]
         empty = np.cumsum([not piece for piece in pieces])
         tokens, lengths, words, sizes = [no_ids], [], [], []
         for sentence, _ in sentences:
@@ -73,7 +75,9 @@ def chunk_encoder(
                 tokens += bos, np.array(ids, np.uint32), eos
         documents = empty[np.array([i for _, i in sentences], int)]
         counts = [np.array(values, np.int64) for values in (lengths, words, sizes)]
-        return Encoded(np.concatenate(tokens), counts[0], counts[1], counts[2], documents, int(empty[-1]))
+        return Encoded(
+            np.concatenate(tokens), counts[0], counts[1], counts[2], documents, int(empty[-1])
+        )
 
     return encode
 
@@ -81,10 +85,14 @@ def chunk_encoder(
 _encode: Callable[[str], Encoded]  # of a worker process
 
 
-def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: Any) -> Iterator[tuple[int, Encoded]]:
-    """Encodes (source, chunk) pairs with `count` processes, and yields (source, encoded chunk) in order.
+def encode_in_order(
+    chunks: Iterable[tuple[int, str]], count: int, *arguments: Any
+) -> Iterator[tuple[int, Encoded]]:
+    """Encodes (source, chunk) pairs with `count` processes, and yields (source, encoded chunk) in
+    order.
 
-    `arguments` are for `chunk_encoder`. Spawns processes, as forks are unsafe with threads. Raises InputError if one died.
+    `arguments` are for `chunk_encoder`. Spawns processes, as forks are unsafe with threads. Raises
+    InputError if one died.
     """
     if count == 1:
         encode = chunk_encoder(*arguments)
@@ -100,7 +108,9 @@ def encode_in_order(chunks: Iterable[tuple[int, str]], count: int, *arguments: A
                 yield i, future.result()
         yield from ((i, future.result()) for i, future in pending)
     except BrokenProcessPool:
-        raise InputError("a worker process died, perhaps out of memory: try fewer workers (--workers 1)") from None
+        raise InputError(
+            "a worker process died, perhaps out of memory: try fewer workers (--workers 1)"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -123,10 +133,11 @@ def _encode_here(text: str) -> Encoded:
 
 
 def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
-    """Encodes a text file with one sentence per line as a token store in memory. Reads the file once.
+    """Encodes a text file with one sentence per line as a token store in memory. Reads the file
+    once.
 
-    Strips white space at both ends of lines. Blank lines separate documents. Keeps all sentences whole, whatever their
-    length.
+    Strips white space at both ends of lines. Blank lines separate documents. Keeps all sentences
+    whole, whatever their length.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
     encoded = encode("".join(read_text(file)))
@@ -136,7 +147,8 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
-    """Encodes sentences unchanged as a token store in memory. Raises InputError if there are none."""
+    """Encodes sentences unchanged as a token store in memory. Raises InputError if there are
+    none."""
     return _store(Path("sentences"), tokenizer, _encode_list(sentences, tokenizer))
 
 
@@ -148,7 +160,8 @@ def write_sentences(
     overwrite: bool = False,
     rule: str = "sentences given in Python",
 ) -> TokenStore:
-    """Writes a token store of unchanged sentences. Raises InputError if there are none, or the folder is in use."""
+    """Writes a token store of unchanged sentences. Raises InputError if there are none, or the
+    folder is in use."""
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
         writer.append(*_encode_list(sentences, tokenizer)[:-1])
         return writer.finish(sentence_rule=rule)
@@ -162,12 +175,23 @@ def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
     words = [len(sentence.split()) for sentence in sentences]
     sizes = [len(well_formed(sentence).encode()) for sentence in sentences]
     lengths = np.array([len(each) + 2 for each in ids])
-    return Encoded(tokens, lengths, np.array(words), np.array(sizes), np.zeros_like(lengths), 0)  # one document
+    return Encoded(
+        tokens, lengths, np.array(words), np.array(sizes), np.zeros_like(lengths), 0
+    )  # one document
 
 
 def _store(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
-    described = {"name": tokenizer.name, "vocab_size": tokenizer.vocab_size, "sha256": tokenizer.sha256}
+    described = {
+        "name": tokenizer.name,
+        "vocab_size": tokenizer.vocab_size,
+        "sha256": tokenizer.sha256,
+    }
     stored = encoded.tokens.astype(token_dtype(tokenizer.vocab_size))
-    manifest = {"tokenizer": described, "sha256": {"tokens.bin": hashlib.sha256(stored.tobytes()).hexdigest()}}
+    manifest = {
+        "tokenizer": described,
+        "sha256": {"tokens.bin": hashlib.sha256(stored.tobytes()).hexdigest()},
+    }
     offsets = np.append(0, np.cumsum(encoded.lengths))
-    return TokenStore(name, manifest, encoded.tokens, offsets, encoded.words, encoded.bytes, encoded.documents)
+    return TokenStore(
+        name, manifest, encoded.tokens, offsets, encoded.words, encoded.bytes, encoded.documents
+    )

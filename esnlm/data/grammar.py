@@ -1,9 +1,10 @@
-"""A small English grammar with known probabilities, so that a trained model can be compared with the truth.
+"""A small English grammar with known probabilities, so that a trained model can be compared with
+the truth.
 
-It has five long-distance dependencies: subject-verb agreement across distractors, relative clauses, reflexives,
-negative polarity, and fillers with their gaps. It is a probabilistic context-free grammar without recursion and
-ambiguity: each sentence has exactly one derivation, so its probability is a product of rule probabilities, and the
-entropy of the language is a finite sum.
+It has five long-distance dependencies: subject-verb agreement across distractors, relative clauses,
+reflexives, negative polarity, and fillers with their gaps. It is a probabilistic context-free
+grammar without recursion and ambiguity: each sentence has exactly one derivation, so its
+probability is a product of rule probabilities, and the entropy of the language is a finite sum.
 
     log_prob("The dogs near my cat sleep.")     # nats; -inf for "The dogs near my cat sleeps."
     entropy().nats_per_token                    # the NLL that no model can beat in expectation
@@ -21,9 +22,12 @@ from itertools import accumulate
 from typing import NamedTuple
 
 Rules = dict[str, list[tuple[float, list[str]]]]
-"""Nonterminal -> alternatives, each with its probability and symbols. A symbol that is not a key is a word."""
+"""Nonterminal -> alternatives, each with its probability and symbols. A symbol that is not a key is
+a word."""
 
-Forms = tuple[str, ...]  # of a noun: singular, plural; of a verb: singular, plural, past (also the participle)
+Forms = tuple[
+    str, ...
+]  # of a noun: singular, plural; of a verb: singular, plural, past (also the participle)
 
 NUMBERS = ("sg", "pl")
 
@@ -33,23 +37,28 @@ def _forms(text: str) -> tuple[Forms, ...]:
     return tuple(tuple(word.split("/")) for word in text.split())
 
 
-# All words of a class are equally likely. No word is in two classes, which would make the grammar ambiguous.
+# All words of a class are equally likely. No word is in two classes, which would make the grammar
+# ambiguous.
 MASCULINE = _forms(
-    "man/men boy/boys king/kings prince/princes actor/actors waiter/waiters father/fathers brother/brothers uncle/uncles"
-    " monk/monks"
+    "man/men boy/boys king/kings prince/princes actor/actors waiter/waiters father/fathers"
+    " brother/brothers uncle/uncles monk/monks"
 )
 FEMININE = _forms(
-    "woman/women girl/girls queen/queens princess/princesses actress/actresses waitress/waitresses mother/mothers"
-    " sister/sisters aunt/aunts nun/nuns"
+    "woman/women girl/girls queen/queens princess/princesses actress/actresses waitress/waitresses"
+    " mother/mothers sister/sisters aunt/aunts nun/nuns"
 )
-NEUTER = _forms("dog/dogs cat/cats horse/horses goat/goats pig/pigs duck/ducks bear/bears mouse/mice")
+NEUTER = _forms(
+    "dog/dogs cat/cats horse/horses goat/goats pig/pigs duck/ducks bear/bears mouse/mice"
+)
 INTRANSITIVE = _forms(
-    "sleeps/sleep/slept smiles/smile/smiled waits/wait/waited sneezes/sneeze/sneezed jumps/jump/jumped laughs/laugh/laughed"
-    " stumbles/stumble/stumbled dances/dance/danced yawns/yawn/yawned cries/cry/cried"
+    "sleeps/sleep/slept smiles/smile/smiled waits/wait/waited sneezes/sneeze/sneezed"
+    " jumps/jump/jumped laughs/laugh/laughed stumbles/stumble/stumbled dances/dance/danced"
+    " yawns/yawn/yawned cries/cry/cried"
 )
 TRANSITIVE = _forms(  # with an object, or a gap in its place
-    "likes/like/liked admires/admire/admired praises/praise/praised blames/blame/blamed trusts/trust/trusted"
-    " scares/scare/scared amuses/amuse/amused pities/pity/pitied thanks/thank/thanked hugs/hug/hugged"
+    "likes/like/liked admires/admire/admired praises/praise/praised blames/blame/blamed"
+    " trusts/trust/trusted scares/scare/scared amuses/amuse/amused pities/pity/pitied"
+    " thanks/thank/thanked hugs/hug/hugged"
 )
 REPORTING = _forms(
     "knows/know/knew remembers/remember/remembered forgets/forget/forgot reveals/reveal/revealed"
@@ -58,12 +67,17 @@ REPORTING = _forms(
 PREPOSITIONS = ("near", "behind", "beside", "opposite", "around")
 ADVERBS = ("often", "sometimes", "always", "usually")
 DETERMINERS = ("the", "my", "our")
-NOUNS = {"himself": MASCULINE, "herself": FEMININE, "itself": NEUTER}  # by the reflexive that a singular noun binds
+NOUNS = {
+    "himself": MASCULINE,
+    "herself": FEMININE,
+    "itself": NEUTER,
+}  # by the reflexive that a singular noun binds
 
 
 @cache
 def rules() -> Rules:
-    """Returns the grammar, which starts at `S`. Number, gender and determiner are part of a nonterminal's name."""
+    """Returns the grammar, which starts at `S`. Number, gender and determiner are part of a
+    nonterminal's name."""
     table: Rules = {}
 
     def rule(left: str, *alternatives: tuple[float, str]) -> None:
@@ -86,7 +100,8 @@ def rules() -> Rules:
         for number, members in zip(NUMBERS, zip(*pairs, strict=True), strict=True):
             any_of(f"N-{number}-{gender}", members)
 
-    # Noun phrases below the main subject are plain; an embedded subject (Inner) may carry a prepositional phrase.
+    # Noun phrases below the main subject are plain; an embedded subject (Inner) may carry a
+    # prepositional phrase.
     rule("Det-or-no", (0.8, "Det"), (0.2, "no"))
     for number, gender in agreements:
         any_of(f"NP-{number}-{gender}", [f"Det-or-no N-{number}-{gender}"])
@@ -97,7 +112,8 @@ def rules() -> Rules:
     any_of("PP", ["Prep NP"])
     rule("PP-or-nothing", (0.3, "PP"), (0.7, ""))
 
-    # In a subject relative, the verb agrees with the outer noun; in an object relative, with the inner subject.
+    # In a subject relative, the verb agrees with the outer noun; in an object relative, with the
+    # inner subject.
     for number in NUMBERS:
         rule(
             f"SubjectRelative-{number}",
@@ -107,7 +123,13 @@ def rules() -> Rules:
         )
     any_of("ObjectGap", (f"Inner-{number} Vt-{form}" for number, form in number_and_tense))
     for number in NUMBERS:
-        rule(f"Modifier-{number}", (0.3, "PP"), (0.2, f"SubjectRelative-{number}"), (0.3, "that ObjectGap"), (0.2, ""))
+        rule(
+            f"Modifier-{number}",
+            (0.3, "PP"),
+            (0.2, f"SubjectRelative-{number}"),
+            (0.3, "that ObjectGap"),
+            (0.2, ""),
+        )
 
     # A reflexive agrees with the subject of the same clause.
     for number, gender in agreements:
@@ -125,7 +147,11 @@ def rules() -> Rules:
     # `ever` needs `no` on the subject itself; `already`, a positive polarity item, excludes it.
     for number, have in zip(NUMBERS, ("has", "have"), strict=True):
         for item in ("ever", "already"):
-            rule(f"Perfect-{number}-{item}", (0.9, f"{have} {item} Participle"), (0.1, f"{have} Participle"))
+            rule(
+                f"Perfect-{number}-{item}",
+                (0.9, f"{have} {item} Participle"),
+                (0.1, f"{have} Participle"),
+            )
     rule("Participle", (0.7, "Vi-past"), (0.3, "Vt-past NP"))
 
     for determiner, item, perfect in (("Det", "already", 0.3), ("no", "ever", 0.6)):
@@ -136,11 +162,17 @@ def rules() -> Rules:
                 (1 - perfect, f"{subject} Predicate-{number}-{gender}"),
                 (perfect, f"{subject} Perfect-{number}-{item}"),
             )
-        any_of(f"Main-{determiner}", (f"Main-{determiner}-{number}-{gender}" for number, gender in agreements))
+        any_of(
+            f"Main-{determiner}",
+            (f"Main-{determiner}-{number}-{gender}" for number, gender in agreements),
+        )
     rule("Main", (0.7, "Main-Det"), (0.3, "Main-no"))
 
     # Reports: a complete clause after `that`, a clause with a gap after `who`.
-    any_of("Clause", (f"Inner-{number}-{gender} Predicate-{number}-{gender}" for number, gender in agreements))
+    any_of(
+        "Clause",
+        (f"Inner-{number}-{gender} Predicate-{number}-{gender}" for number, gender in agreements),
+    )
     rule("Complement", (0.5, "that Clause"), (0.4, "who ObjectGap"), (0.1, "who Vt-past NP"))
     any_of("Report", (f"Inner-{number} Vr-{form} Complement" for number, form in number_and_tense))
 
@@ -149,13 +181,18 @@ def rules() -> Rules:
 
 
 def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
-    """Yields the first `count` sentences of the stream (seed, split). Different streams are independent.
+    """Yields the first `count` sentences of the stream (seed, split). Different streams are
+    independent.
 
-    The result is the same on every machine: it only uses `Random.random`, whose sequence Python keeps stable.
+    The result is the same on every machine: it only uses `Random.random`, whose sequence Python
+    keeps stable.
     """
     rng = random.Random(f"{split}/{seed}")
     table = {
-        left: ([*accumulate(p for p, _ in alternatives[:-1])], [symbols for _, symbols in alternatives])
+        left: (
+            [*accumulate(p for p, _ in alternatives[:-1])],
+            [symbols for _, symbols in alternatives],
+        )
         for left, alternatives in rules().items()
     }
 
@@ -163,20 +200,26 @@ def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
         if symbol not in table:
             return [symbol]
         cumulative, alternatives = table[symbol]
-        return [word for child in alternatives[bisect(cumulative, rng.random())] for word in expand(child)]
+        return [
+            word
+            for child in alternatives[bisect(cumulative, rng.random())]
+            for word in expand(child)
+        ]
 
     for _ in range(count):
         yield spell(expand("S"))
 
 
 def spell(words: list[str]) -> str:
-    """Joins words to a sentence, with a capital first letter and single spaces, but none before the period."""
+    """Joins words to a sentence, with a capital first letter and single spaces, but none before the
+    period."""
     text = " ".join(words[:-1]) + words[-1]
     return text[:1].upper() + text[1:]
 
 
 def log_prob(sentence: str) -> float:
-    """Returns the exact ln p(sentence) in nats, by the inside algorithm; -inf for a string outside the language."""
+    """Returns the exact ln p(sentence) in nats, by the inside algorithm; -inf for a string outside
+    the language."""
     words = [*(sentence[:1].lower() + sentence[1:-1]).split(" "), "."]
     if spell(words) != sentence:
         return -math.inf
@@ -207,7 +250,8 @@ def log_prob(sentence: str) -> float:
 
 
 class Entropy(NamedTuple):
-    """The exact entropy of the language. Predicted tokens are the words, the period and EOS, but not BOS."""
+    """The exact entropy of the language. Predicted tokens are the words, the period and EOS, but
+    not BOS."""
 
     nats_per_sentence: float
     tokens_per_sentence: float
@@ -215,9 +259,11 @@ class Entropy(NamedTuple):
 
 
 def entropy() -> Entropy:
-    """Computes the entropy: H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..); the length likewise.
+    """Computes the entropy: H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..);
+    the length likewise.
 
-    The entropy per token is the ratio of the two means, because total NLL / total tokens estimates this ratio.
+    The entropy per token is the ratio of the two means, because total NLL / total tokens estimates
+    this ratio.
     """
     table = rules()
 
@@ -239,11 +285,17 @@ def entropy() -> Entropy:
 
 
 def words() -> list[str]:
-    """Returns all tokens for a closed word list: ".", "The" and " The" (and the other first words), " dog", ...
+    """Returns all tokens for a closed word list: ".", "The" and " The" (and the other first words),
+    " dog", ...
 
     " The" is for the scoring conventions that put a space before the sentence.
     """
     table = rules()
-    inner = {symbol for alternatives in table.values() for _, symbols in alternatives for symbol in symbols}
+    inner = {
+        symbol
+        for alternatives in table.values()
+        for _, symbols in alternatives
+        for symbol in symbols
+    }
     first = [word.capitalize() for word in sorted((*DETERMINERS, "no"))]
     return [".", *first, *(" " + word for word in (*first, *sorted(inner - set(table) - {"."})))]

@@ -1,16 +1,22 @@
-"""Held-out minimal pairs of the grammar, in BLiMP's format, that n-gram models up to n = 4 cannot solve.
+"""Held-out minimal pairs of the grammar, in BLiMP's format, that n-gram models up to n = 4 cannot
+solve.
 
-A paradigm is a square of two contexts A, B and two completions a, b: A a and B b are sentences of the language, A b and
-B a are not. Each square gives two mirrored pairs:
+A paradigm is a square of two contexts A, B and two completions a, b: A a and B b are sentences of
+the language, A b and B a are not. Each square gives two mirrored pairs:
 
-    contrast of completions   The dog near the cats | sleeps.        bad: The dog near the cats | sleep.
-                              The dogs near the cats | sleep.        bad: The dogs near the cats | sleeps.
-    contrast of contexts      The boy knew who the girl liked | .    bad: The boy knew that the girl liked | .
+    contrast of completions   The dog near the cats | sleeps.        bad: The dog near the cats |
+    sleep.
+                              The dogs near the cats | sleep.        bad: The dogs near the cats |
+                              sleeps.
+    contrast of contexts      The boy knew who the girl liked | .    bad: The boy knew that the girl
+    liked | .
                               The boy knew that the girl liked | the king.
-                                                                     bad: The boy knew who the girl liked | the king.
+                                                                     bad: The boy knew who the girl
+                                                                     liked | the king.
 
-A and B end in at least three common words. So for any n-gram model (n <= 4), the differences in log-probability of the
-two pairs are equal with opposite signs. It gets one pair right and one wrong: 50 % on every paradigm, by construction.
+A and B end in at least three common words. So for any n-gram model (n <= 4), the differences in
+log-probability of the two pairs are equal with opposite signs. It gets one pair right and one
+wrong: 50 % on every paradigm, by construction.
 """
 
 import json
@@ -27,10 +33,11 @@ from esnlm.io.atomic import NewFolder, writing
 
 @dataclass(frozen=True)
 class Paradigm:
-    """Two templates, "context | completion | end", filled with a word for each of `slots`, keys of WORDS.
+    """Two templates, "context | completion | end", filled with a word for each of `slots`, keys of
+    WORDS.
 
-    `end` precedes the period in good and bad sentences. Different words give different good sentences, so that no pair
-    is repeated.
+    `end` precedes the period in good and bad sentences. Different words give different good
+    sentences, so that no pair is repeated.
     """
 
     field: str
@@ -42,7 +49,10 @@ class Paradigm:
 
 
 _NOUNS = (*grammar.MASCULINE, *grammar.FEMININE, *grammar.NEUTER)
-_SINGULAR, _ANY_NUMBER = tuple(noun[0] for noun in _NOUNS), tuple(form for noun in _NOUNS for form in noun)
+_SINGULAR, _ANY_NUMBER = (
+    tuple(noun[0] for noun in _NOUNS),
+    tuple(form for noun in _NOUNS for form in noun),
+)
 _LIKED = tuple(past for _, _, past in grammar.TRANSITIVE)
 WORDS: dict[str, tuple] = {
     "det": grammar.DETERMINERS,
@@ -57,8 +67,12 @@ WORDS: dict[str, tuple] = {
     "liked": _LIKED,
     "knew": tuple(past for _, _, past in grammar.REPORTING),
     "couple": tuple(zip(grammar.MASCULINE, grammar.FEMININE, strict=True)),
-    "binder": tuple((*noun, reflexive) for reflexive, nouns in grammar.NOUNS.items() for noun in nouns),
-    "noun_likes": tuple(f"{noun[n]} {verb[n]}" for verb in grammar.TRANSITIVE for n in (0, 1) for noun in _NOUNS),
+    "binder": tuple(
+        (*noun, reflexive) for reflexive, nouns in grammar.NOUNS.items() for noun in nouns
+    ),
+    "noun_likes": tuple(
+        f"{noun[n]} {verb[n]}" for verb in grammar.TRANSITIVE for n in (0, 1) for noun in _NOUNS
+    ),
     "noun_has": tuple((noun[n], have) for n, have in enumerate(("has", "have")) for noun in _NOUNS),
     "noun_object": tuple(zip(_SINGULAR, (*_SINGULAR[1:], _SINGULAR[0]), strict=True)),
 }
@@ -73,7 +87,10 @@ NPI = (
 GAP = (
     "det head knew noun_object prep distractor liked",
     "{det} {head} {knew} who the {noun_object[0]} {prep} the {distractor} {liked} | | ",
-    "{det} {head} {knew} that the {noun_object[0]} {prep} the {distractor} {liked} | the {noun_object[1]} | ",
+    (
+        "{det} {head} {knew} that the {noun_object[0]} {prep} the {distractor} {liked} | the"
+        " {noun_object[1]} | "
+    ),
 )
 PARADIGMS = {
     "agreement_across_prepositional_phrase": Paradigm(
@@ -115,8 +132,10 @@ PARADIGMS = {
     "reflexive_domain": Paradigm(
         *("syntax_semantics", "binding", "completion"),
         "det couple knew prep distractor liked",
-        "{det} {couple[1][0]} {knew} that the {couple[0][0]} {prep} the {distractor} {liked} | himself | ",
-        "{det} {couple[0][0]} {knew} that the {couple[1][0]} {prep} the {distractor} {liked} | herself | ",
+        "{det} {couple[1][0]} {knew} that the {couple[0][0]} {prep} the {distractor} {liked} |"
+        " himself | ",
+        "{det} {couple[0][0]} {knew} that the {couple[1][0]} {prep} the {distractor} {liked} |"
+        " herself | ",
     ),
     "npi_licensor_scope": Paradigm("semantics", "npi_licensing", "context", *NPI),
     "npi_item": Paradigm("semantics", "npi_licensing", "completion", *NPI),
@@ -125,16 +144,24 @@ PARADIGMS = {
 }
 
 
-def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) -> dict[str, list[dict]]:
-    """Returns {UID: `per_paradigm` pairs in BLiMP's schema}, with the two pairs of a square next to each other.
+def minimal_pairs(
+    per_paradigm: int, seed: int, exclude: Container[str] = ()
+) -> dict[str, list[dict]]:
+    """Returns {UID: `per_paradigm` pairs in BLiMP's schema}, with the two pairs of a square next to
+    each other.
 
-    No pair has a sentence of `exclude` (the corpus), and no good sentence is repeated in a paradigm. `per_paradigm` is
-    even. Raises InputError if a paradigm has too few pairs.
+    No pair has a sentence of `exclude` (the corpus), and no good sentence is repeated in a
+    paradigm. `per_paradigm` is even. Raises InputError if a paradigm has too few pairs.
     """
-    return {uid: _held_out(uid, paradigm, per_paradigm, seed, exclude) for uid, paradigm in PARADIGMS.items()}
+    return {
+        uid: _held_out(uid, paradigm, per_paradigm, seed, exclude)
+        for uid, paradigm in PARADIGMS.items()
+    }
 
 
-def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Container[str]) -> list[dict]:
+def _held_out(
+    uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Container[str]
+) -> list[dict]:
     rows: list[dict] = []
     named = {"field": paradigm.field, "linguistics_term": paradigm.linguistics_term, "UID": uid}
     for choice in _choices(paradigm.slots.split(), random.Random(f"{uid}/{seed}")):
@@ -143,11 +170,15 @@ def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Cont
             rows += [pair | named | {"pairID": str(len(rows) + i)} for i, pair in enumerate(pairs)]
         if len(rows) == count:
             return rows
-    raise InputError(f"per_paradigm: {count} pairs asked, {uid} has only {len(rows)} outside the corpus: ask for fewer")
+    raise InputError(
+        f"per_paradigm: {count} pairs asked, {uid} has only {len(rows)} outside the corpus: ask for"
+        " fewer"
+    )
 
 
 def _choices(slots: list[str], rng: random.Random) -> Iterator[dict]:
-    """Yields each combination of one item per slot once, in random order (Fisher-Yates on implicit numbers)."""
+    """Yields each combination of one item per slot once, in random order (Fisher-Yates on implicit
+    numbers)."""
     moved: dict[int, int] = {}
     for last in reversed(range(math.prod(len(WORDS[slot]) for slot in slots))):
         pick = int(rng.random() * (last + 1))
@@ -165,8 +196,17 @@ def _mirrored_pairs(paradigm: Paradigm, words: dict) -> list[dict]:
     (context_a, completion_a, end), (context_b, completion_b, _) = a, b
     pairs, sides = [], [(context_a, completion_a), (context_b, completion_b)]
     for (context, completion), (other_context, other_completion) in (sides, sides[::-1]):
-        wrong = (context, other_completion) if paradigm.contrast == "completion" else (other_context, completion)
-        pairs.append({"sentence_good": _sentence(context, completion, end), "sentence_bad": _sentence(*wrong, end)})
+        wrong = (
+            (context, other_completion)
+            if paradigm.contrast == "completion"
+            else (other_context, completion)
+        )
+        pairs.append(
+            {
+                "sentence_good": _sentence(context, completion, end),
+                "sentence_bad": _sentence(*wrong, end),
+            }
+        )
     return pairs
 
 

@@ -35,7 +35,9 @@ ABOUT_A_CORPUS = re.compile(r"(readme|licen[cs]e)(\.(md|txt|rst))?", re.IGNORECA
 NAME_FIELD = "name another field with --field, or leave the file out"  # in `prepare`
 FIELD_IS_FIXED = f"records need their text in the field {FIELD!r}"  # in commands without --field
 
-Records = Callable[[], Iterator[tuple[str, object]]]  # reads the location and the text of each record
+Records = Callable[
+    [], Iterator[tuple[str, object]]
+]  # reads the location and the text of each record
 
 
 class Totals(NamedTuple):
@@ -68,7 +70,8 @@ class TextInput:
     def _records_with_text(
         self, records: Iterable[tuple[str, object]], counts: Counter[str]
     ) -> Iterator[tuple[str, object]]:
-        """Leaves out and counts the records without text if `skip_missing` is set; otherwise rejects the first."""
+        """Leaves out and counts the records without text if `skip_missing` is set; otherwise
+        rejects the first."""
         for where, text in records:
             if text is not None:
                 yield where, text
@@ -76,7 +79,8 @@ class TextInput:
                 counts["missing"] += 1
             else:
                 raise InputError(
-                    f"{where}: no text; name another field with --field, or leave such records out with --skip-missing"
+                    f"{where}: no text; name another field with --field, or leave such records out"
+                    " with --skip-missing"
                 )
 
     @cached_property
@@ -119,9 +123,10 @@ def find_inputs(
     """Returns the texts of one or more inputs, in order, without reading them.
 
     Args:
-        inputs: a file; a folder, for all its files except hidden ones, sorted by path; a pattern such as
-            "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the
-            Hugging Face Hub or in a folder (default split: train).
+        inputs: a file; a folder, for all its files except hidden ones, sorted by path; a pattern
+            such as "corpus/**/*.txt"; or "hf:NAME", "hf:NAME:SPLIT" or
+            "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or in a folder
+            (default split: train).
         text_field: the field with the text in JSON lines, Parquet, tables and datasets.
         skip_missing: leave out records without text.
     """
@@ -144,7 +149,8 @@ def find_inputs(
 
 
 def read_text(path: Path) -> Iterator[str]:
-    """Yields the text of a file in pieces of whole lines, about a megabyte each. Empty lines separate documents.
+    """Yields the text of a file in pieces of whole lines, about a megabyte each. Empty lines
+    separate documents.
 
     The text of a record, or of a row of a table, is in its field `text`.
     """
@@ -153,7 +159,8 @@ def read_text(path: Path) -> Iterator[str]:
 
 
 def _records_of(path: Path, text_field: str, advice: str) -> Records | None:
-    """Returns a function that reads the records of a file; None for plain text. Messages end in the `advice`."""
+    """Returns a function that reads the records of a file; None for plain text. Messages end in the
+    `advice`."""
     if kind_of(path) in TABLES:
         return _TableRecords(path, text_field, advice)
     return partial(read_records, path, text_field, advice) if holds_documents(path) else None
@@ -161,7 +168,8 @@ def _records_of(path: Path, text_field: str, advice: str) -> Records | None:
 
 @dataclass
 class _TableRecords:
-    """Reads the rows of a table as records. The first call checks the texts and warns, as `Table.texts` does."""
+    """Reads the rows of a table as records. The first call checks the texts and warns, as
+    `Table.texts` does."""
 
     path: Path
     text_field: str
@@ -172,7 +180,10 @@ class _TableRecords:
         table = read_table(self.path)
         columns = list(table.rows[0])
         if self.text_field not in columns:
-            raise InputError(f"{self.path}: no column {self.text_field!r}, only {', '.join(columns)}; {self.advice}")
+            raise InputError(
+                f"{self.path}: no column {self.text_field!r}, only {', '.join(columns)};"
+                f" {self.advice}"
+            )
         if self.is_checked:
             texts = table.column(self.text_field)
         else:
@@ -205,11 +216,14 @@ def _files(item: Path) -> list[tuple[Path, str]]:
         return [(item, item.name)]
     if item == STANDARD_INPUT or (item.exists() and not item.is_dir()):
         raise InputError(
-            f"{item}: can be read only once, and prepare needs to read it again; write the text to a file and give that"
+            f"{item}: can be read only once, and prepare needs to read it again; write the text to"
+            " a file and give that"
         )
     pattern = f"{glob.escape(str(item))}/**" if item.is_dir() else str(item)
     paths = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
-    paths = [path for path in paths if "__MACOSX" not in path.parts]  # macOS adds this folder to ZIP archives
+    paths = [
+        path for path in paths if "__MACOSX" not in path.parts
+    ]  # macOS adds this folder to ZIP archives
     if not paths:
         raise InputError(f"{item}: no such file, folder with files, or pattern with matches")
     root = item if item.is_dir() else Path(os.path.commonpath([path.parent for path in paths]))
@@ -221,7 +235,9 @@ def _dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
     try:
         import datasets
     except ImportError:
-        raise InputError(f"{name}: reading it needs datasets: pip install 'esnlm[datasets]'") from None
+        raise InputError(
+            f"{name}: reading it needs datasets: pip install 'esnlm[datasets]'"
+        ) from None
     path, *rest = name.removeprefix(DATASET).split(":")
     if len(rest) > 2 or not all((path, *rest)):
         raise InputError(f"{name}: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
@@ -238,7 +254,9 @@ def _dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
         raise InputError(f"{name}: cannot be loaded: {type(error).__name__}: {reason}") from None
     if text_field not in dataset.column_names:
         there = ", ".join(dataset.column_names)
-        raise InputError(f"{name}: no field {text_field!r}, only {there}; name one of them with --field")
+        raise InputError(
+            f"{name}: no field {text_field!r}, only {there}; name one of them with --field"
+        )
     dataset = dataset.select_columns([text_field])
 
     def records() -> Iterator[tuple[str, object]]:

@@ -1,5 +1,5 @@
-"""Warns of probable mistakes in texts: marks of other tools, such as `<|endoftext|>`, which are ordinary characters
-here, invisible characters, and letters that are not in the Unicode form NFC.
+"""Warns of probable mistakes in texts: marks of other tools, such as `<|endoftext|>`, which are
+ordinary characters here, invisible characters, and letters that are not in the Unicode form NFC.
 """
 
 import re
@@ -8,17 +8,21 @@ from collections import Counter
 
 from esnlm.io.console import counted, warn
 
-# Unmistakable marks anywhere; other marks only as a whole line, since within a line they may be text.
+# Unmistakable marks anywhere; other marks only as a whole line, since within a line they may be
+# text.
 _MARK = re.compile(
     r"<\|(?:endoftext|endofdoc|startoftext|begin_of_text|end_of_text|im_start|im_end|eot_id|end)\|>"
     r"|^[^\S\n]*(?:</?s>|<(?:bos|eos|pad|sep|cls)>|\[(?:bos|eos|pad|sep|cls)\])(?=[^\S\n]*$)",
     re.IGNORECASE | re.MULTILINE,
 )
-# Invisible or replacement characters, unpaired surrogates, and control characters except white space. Each has its own
-# tokens, which make the words beside it improbable.
-INVISIBLE = re.compile("[\ufeff\u200b\u200e\u200f\u00ad\ufffd\ud800-\udfff\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+# Invisible or replacement characters, unpaired surrogates, and control characters except white
+# space. Each has its own tokens, which make the words beside it improbable.
+INVISIBLE = re.compile(
+    "[\ufeff\u200b\u200e\u200f\u00ad\ufffd\ud800-\udfff\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]"
+)
 UNNAMED = {"Cc": "CONTROL CHARACTER", "Cs": "UNPAIRED SURROGATE"}  # by Unicode category
-# [ours] Minimum share of characters that NFC would join to the letters before them; fewer may be single signs.
+# [ours] Minimum share of characters that NFC would join to the letters before them; fewer may be
+# single signs.
 FEW = 1e-4
 
 
@@ -42,13 +46,22 @@ class Oddities:
         if self.marks:
             name, mark = next(iter(self.marks))
             times = counted(self.marks.total(), "time")
-            warn(f"{name}: marks such as {mark!r} are read as text, {times}; replace them by empty lines")
+            warn(
+                f"{name}: marks such as {mark!r} are read as text, {times}; replace them by empty"
+                " lines"
+            )
         if self.invisible:
             name, character = next(iter(self.invisible))
             times = counted(self.invisible.total(), "time")
-            warn(f"{name}: invisible characters, such as {code_point(character)}, {times}: remove them")
+            warn(
+                f"{name}: invisible characters, such as {code_point(character)}, {times}: remove"
+                " them"
+            )
         if self.decomposed:
-            warn(f"{', '.join(self.decomposed)}: not in Unicode form NFC: words have other tokens than in NFC")
+            warn(
+                f"{', '.join(self.decomposed)}: not in Unicode form NFC: words have other tokens"
+                " than in NFC"
+            )
 
 
 def code_point(character: str) -> str:

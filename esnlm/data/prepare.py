@@ -1,7 +1,8 @@
-"""Makes token stores from raw text files: lines -> sentences -> tokens, a megabyte at a time, on all cores.
+"""Makes token stores from raw text files: lines -> sentences -> tokens, a megabyte at a time, on
+all cores.
 
-Worker processes encode chunks of the files, and the results are stored in the order of the files: the store does not
-depend on the number of workers, and memory does not grow with the corpus.
+Worker processes encode chunks of the files, and the results are stored in the order of the files:
+the store does not depend on the number of workers, and memory does not grow with the corpus.
 """
 
 import math
@@ -26,7 +27,9 @@ from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.io.console import Progress, counted, say, warn, working
 
-PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
+PUNKT_SAMPLE = (
+    2 << 20
+)  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
 MUCH = 0.1  # warn if cuts leave out a larger share of the tokens
 WORTH_A_WORKER = 8 << 20  # bytes prepared in the time that a worker takes to start
 
@@ -47,41 +50,56 @@ def prepare(
     workers: int | None = None,
     overwrite: bool = False,
 ) -> TokenStore:
-    """Makes the token store `out` from raw text in UTF-8. A sentence never crosses the end of a document.
+    """Makes the token store `out` from raw text in UTF-8. A sentence never crosses the end of a
+    document.
 
-    Documents are records of JSON lines, Parquet, tables and datasets, and the parts of plain text between empty lines.
+    Documents are records of JSON lines, Parquet, tables and datasets, and the parts of plain text
+    between empty lines.
 
     Args:
-        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes identify compressed
-            files, JSON lines, Parquet and tables (see text_files.py).
+        inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes
+            identify compressed files, JSON lines, Parquet and tables (see text_files.py).
         out: the folder of the store.
-        tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
-        sentences: "punkt" splits each line with NLTK's Punkt [ours]; "line" takes each line as a sentence; "file" lets
-            Punkt split plain text across line ends, as NLTK's `sent_tokenize` does, about a megabyte at a time.
-        language: language of the Punkt model; None: English. Without a model on this machine, Punkt is trained on the
-            beginning of each input file, 2 MB in all; the output and the manifest report this.
+        tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on
+            the input's lines.
+        sentences: "punkt" splits each line with NLTK's Punkt [ours]; "line" takes each line as a
+            sentence; "file" lets Punkt split plain text across line ends, as NLTK's `sent_tokenize`
+            does, about a megabyte at a time.
+        language: language of the Punkt model; None: English. Without a model on this machine, Punkt
+            is trained on the beginning of each input file, 2 MB in all; the output and the manifest
+            report this.
         punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
-        min_length, max_length: tokens, counting BOS and EOS. Shorter sentences are dropped; longer ones are cut to BOS,
-            the first max_length - 2 tokens, and EOS.
-        max_words: keep about this many words, the same share of each file, from its beginning. A file stops at the
-            sentence that reaches its share, or at its end, since dropped sentences do not count. A BPE or Punkt model
-            trained on the input is also trained on this share of each file.
+        min_length, max_length: tokens, counting BOS and EOS. Shorter sentences are dropped; longer
+            ones are cut to BOS, the first max_length - 2 tokens, and EOS.
+        max_words: keep about this many words, the same share of each file, from its beginning. A
+            file stops at the sentence that reaches its share, or at its end, since dropped
+            sentences do not count. A BPE or Punkt model trained on the input is also trained on
+            this share of each file.
         field: the field with the text in JSON lines, Parquet, tables and datasets.
-        skip_missing: leave out records without text; the output and the manifest count those of the whole input.
-        workers: number of processes; default: one per core, fewer for little text. The store does not depend on it.
+        skip_missing: leave out records without text; the output and the manifest count those of the
+            whole input.
+        workers: number of processes; default: one per core, fewer for little text. The store does
+            not depend on it.
         overwrite: replace an existing token store.
 
-    Raises InputError for bad input and settings, and then leaves no new store and any former store unchanged.
+    Raises InputError for bad input and settings, and then leaves no new store and any former store
+    unchanged.
     """
     if not 3 <= min_length <= max_length:
-        raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
+        raise InputError(
+            f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <="
+            " max_length"
+        )
     if max_words is not None and max_words < 1:
         raise InputError(f"max_words {max_words}: give at least 1")
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field, skip_missing)
     for source in sources:
         if source.records is not None and sentences == "file":
-            raise InputError(f"{source.name}: holds documents, but sentences 'file' is for plain text; give 'punkt'")
+            raise InputError(
+                f"{source.name}: holds documents, but sentences 'file' is for plain text; give"
+                " 'punkt'"
+            )
     oddities = Oddities()
     dropped = cut = left_out = 0
     with working("reading the text for the first time"):
@@ -89,7 +107,9 @@ def prepare(
         share, words_left = _shares(sources, max_words)
         size = math.ceil(share * text_size)
         vocabulary = _tokenizer(tokenizer, sources, share)
-        parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share)
+        parameters, rule = _sentence_rule(
+            sentences, language or "english", punkt_data, sources, share
+        )
 
     def read() -> Iterator[tuple[int, str]]:
         """Yields the chunks of each source i until its share is full."""
@@ -123,14 +143,21 @@ def prepare(
             left_out += int(np.sum(np.maximum(encoded.lengths - max_length, 0)))
         by_library = isinstance(vocabulary, HuggingFaceTokenizer)
         trained = str(tokenizer).startswith("train:")
-        used = {"tiktoken": not by_library, "nltk": sentences != "line", "tokenizers": by_library or trained}
+        used = {
+            "tiktoken": not by_library,
+            "nltk": sentences != "line",
+            "tokenizers": by_library or trained,
+        }
         store = writer.finish(
             dropped_short=dropped,
             skipped_missing=sum(source.totals.missing for source in sources),
             cut_long=cut,
             filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
             sentence_rule=rule,
-            sources=[{"name": source.name, "bytes": source.size, "sha256": source.sha256()} for source in sources],
+            sources=[
+                {"name": source.name, "bytes": source.size, "sha256": source.sha256()}
+                for source in sources
+            ],
             versions={name: version(name) for name, is_used in used.items() if is_used},
         )
     _summarize(store, sources, left_out)
@@ -139,11 +166,14 @@ def prepare(
 
 
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
-    """Returns the first sentences, until they have `left` words, and the number of words still left."""
+    """Returns the first sentences, until they have `left` words, and the number of words still
+    left."""
     words = np.cumsum(np.where(encoded.lengths >= min_length, encoded.words, 0))
     count = min(len(words), 1 + int(np.searchsorted(words, left)))
     taken = int(words[count - 1]) if count else 0
-    first = {name: getattr(encoded, name)[:count] for name in ("lengths", "words", "bytes", "documents")}
+    first = {
+        name: getattr(encoded, name)[:count] for name in ("lengths", "words", "bytes", "documents")
+    }
     return encoded._replace(**first), left - taken
 
 
@@ -179,13 +209,19 @@ def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float) -> 
     try:
         vocab_size = int(str(spec).removeprefix("train:"))
     except ValueError:
-        raise InputError(f"tokenizer {spec!r}: give the number of ids to train, as in train:8192") from None
+        raise InputError(
+            f"tokenizer {spec!r}: give the number of ids to train, as in train:8192"
+        ) from None
     lines = (line for text in _first_share(sources, share) for line in split_lines(text))
     return train_bpe(lines, vocab_size)
 
 
 def _sentence_rule(
-    sentences: str, language: str, punkt_data: str | Path | None, sources: Sequence[TextInput], share: float
+    sentences: str,
+    language: str,
+    punkt_data: str | Path | None,
+    sources: Sequence[TextInput],
+    share: float,
 ) -> tuple[Any, str]:
     """Returns Punkt's parameters (None: each line is a sentence), and a description of the rule."""
     if sentences == "line":
@@ -199,7 +235,10 @@ def _sentence_rule(
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
         share *= PUNKT_SAMPLE / size
-    warn(f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}")
+    warn(
+        f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it):"
+        f" {rule}"
+    )
     return train_punkt(_first_share(sources, share)), rule + across
 
 
@@ -211,18 +250,21 @@ def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> No
     skipped = f"  skipped    {counted(missing, 'record')} without text\n" if missing else ""
     beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
     say(
-        f"{store.folder}: {counts['sentences']:,} sentences in {counted(len(np.unique(store.documents)), 'document')},"
-        f" {counts['tokens']:,} tokens with BOS and EOS\n"
-        f"  input      {len(sources):,}: {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}\n"
-        f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}\n"
-        f"{skipped}"
-        f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"
-        f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens{beyond}\n"
-        f"  sentences  {manifest['sentence_rule']}\n"
-        f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids"
+        f"{store.folder}: {counts['sentences']:,} sentences in"
+        f" {counted(len(np.unique(store.documents)), 'document')}, {counts['tokens']:,} tokens with"
+        f" BOS and EOS\n  input      {len(sources):,}:"
+        f" {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}\n  text      "
+        f" {counts['words']:,} words, {_megabytes(counts['bytes'])}\n{skipped}  dropped   "
+        f" {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n "
+        f" cut        {manifest['cut_long']:,} sentences to {filters['max_length']}"
+        f" tokens{beyond}\n  sentences  {manifest['sentence_rule']}\n  tokenizer "
+        f" {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids"
     )
     if share > MUCH:
-        warn(f"{store.folder}: {100 * share:.0f} % of the tokens left out of long sentences: raise --max-length")
+        warn(
+            f"{store.folder}: {100 * share:.0f} % of the tokens left out of long sentences: raise"
+            " --max-length"
+        )
 
 
 def _megabytes(count: float) -> str:

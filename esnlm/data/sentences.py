@@ -1,8 +1,8 @@
 """Splits lines into sentences, with NLTK's Punkt.
 
-For each candidate (a `.`, `?` or `!` followed by text), Punkt decides from the words around it whether a sentence ends
-there. These decisions take nearly all its time, and the same contexts recur: `punkt_splitter` caches them, and leaves
-the rest to NLTK. The result is the same as NLTK's.
+For each candidate (a `.`, `?` or `!` followed by text), Punkt decides from the words around it
+whether a sentence ends there. These decisions take nearly all its time, and the same contexts
+recur: `punkt_splitter` caches them, and leaves the rest to NLTK. The result is the same as NLTK's.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,8 +22,8 @@ LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill t
 def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
     """Loads pretrained Punkt parameters. Returns None if this machine has none for the language.
 
-    Searches `folder` for `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a `folder`,
-    searches NLTK's own layout in every folder of `nltk.data.path`.
+    Searches `folder` for `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`;
+    without a `folder`, searches NLTK's own layout in every folder of `nltk.data.path`.
 
     Raises InputError if `folder` has none, or a file is damaged.
     """
@@ -42,7 +42,8 @@ def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | 
 
 
 def train_punkt(texts: Iterable[str]) -> "PunktParameters":
-    """Learns Punkt parameters from `texts` without supervision (Kiss and Strunk 2006, in NLTK's implementation)."""
+    """Learns Punkt parameters from `texts` without supervision (Kiss and Strunk 2006, in NLTK's
+    implementation)."""
     trainer = _nltk_punkt().PunktTrainer(**_untimed_classes())
     for text in texts:
         trainer.train(text, finalize=False)
@@ -50,7 +51,8 @@ def train_punkt(texts: Iterable[str]) -> "PunktParameters":
 
 
 def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
-    """Returns a function from a line to its sentences: a faster `PunktSentenceTokenizer(parameters).tokenize`."""
+    """Returns a function from a line to its sentences: a faster
+    `PunktSentenceTokenizer(parameters).tokenize`."""
     splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, **_untimed_classes())
     plain_decision = splitter.text_contains_sentbreak
 
@@ -91,7 +93,8 @@ def _nltk_punkt() -> Any:
 
 
 def _untimed_classes() -> dict[str, Any]:
-    """Returns NLTK's pattern and token classes without the time limits of NLTK 3.10, which take a third of our time."""
+    """Returns NLTK's pattern and token classes without the time limits of NLTK 3.10, which take a
+    third of our time."""
     punkt: Any = _nltk_punkt()
 
     def untimed(pattern: Any) -> Any:
@@ -131,5 +134,7 @@ def _read_punkt(folder: Path) -> "PunktParameters":
             with open(folder / name, encoding="utf-8") as file:
                 setattr(parameters, name.partition(".")[0], decode(file))
     except (OSError, ValueError, IndexError) as error:
-        raise InputError(f"{folder / name}: missing or damaged ({error}); install punkt_tab again") from None
+        raise InputError(
+            f"{folder / name}: missing or damaged ({error}); install punkt_tab again"
+        ) from None
     return parameters

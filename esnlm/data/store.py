@@ -1,13 +1,15 @@
 """The token store: a prepared corpus on disk, memory-mapped and verified.
 
-tokens.bin      the ids of all sentences with BOS and EOS, end to end: little-endian uint16, or uint32 if the
+tokens.bin      the ids of all sentences with BOS and EOS, end to end: little-endian uint16, or
+uint32 if the
                 vocabulary has more than 65,535 ids
 offsets.npy     (sentences + 1,) int64: sentence i is tokens[offsets[i] : offsets[i + 1]]
 words.npy       (sentences,) uint32: words of each sentence's text, split at white space
 bytes.npy       (sentences,) uint32: bytes of each sentence's text in UTF-8
 documents.npy   (sentences,) uint32: the document of each sentence, a number that never falls
 tokenizer/      the saved tokenizer
-manifest.json   counts, tokenizer, values from the maker of the store, and the sha256 of the five files above and of
+manifest.json   counts, tokenizer, values from the maker of the store, and the sha256 of the five
+files above and of
                 itself (without that entry)
 """
 
@@ -46,7 +48,9 @@ class TokenStore:
     offsets: np.ndarray = field(repr=False)  # (sentences + 1,)
     words: np.ndarray = field(repr=False)  # (sentences,)
     bytes: np.ndarray = field(repr=False)  # (sentences,)
-    documents: np.ndarray = field(repr=False)  # (sentences,), the number of each sentence's document
+    documents: np.ndarray = field(
+        repr=False
+    )  # (sentences,), the number of each sentence's document
 
     def __len__(self) -> int:
         return len(self.words)
@@ -57,7 +61,8 @@ class TokenStore:
 
     @property
     def tokens_sha256(self) -> str:
-        """The sha256 of the tokens from the manifest. It covers sentence bounds, since tokens include BOS and EOS."""
+        """The sha256 of the tokens from the manifest. It covers sentence bounds, since tokens
+        include BOS and EOS."""
         return self.manifest["sha256"]["tokens.bin"]
 
     @cached_property
@@ -80,27 +85,41 @@ class TokenStore:
         """Raises InputError if the store has another tokenizer."""
         own = self.manifest["tokenizer"]
         if own["sha256"] != tokenizer.sha256:
-            made, asked = f"{own['name']} ({own['sha256'][:12]})", f"{tokenizer.name} ({tokenizer.sha256[:12]})"
-            raise InputError(f"store {self.folder} was made with tokenizer {made}, not {asked}: prepare its text again")
+            made, asked = (
+                f"{own['name']} ({own['sha256'][:12]})",
+                f"{tokenizer.name} ({tokenizer.sha256[:12]})",
+            )
+            raise InputError(
+                f"store {self.folder} was made with tokenizer {made}, not {asked}: prepare its text"
+                " again"
+            )
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
-    """Opens the token store in `folder`, or at a URL, from which it is downloaded first (docs/machines.md).
+    """Opens the token store in `folder`, or at a URL, from which it is downloaded first
+    (docs/machines.md).
 
-    Always checks sizes against the manifest, and with `verify` also the sha256 of every file (about a second for
-    100 million words). Raises InputError naming the file that is missing, truncated or changed.
+    Always checks sizes against the manifest, and with `verify` also the sha256 of every file (about
+    a second for 100 million words). Raises InputError naming the file that is missing, truncated or
+    changed.
     """
     folder = store_copy(folder) if is_url(folder) else Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
     sentences, tokens = manifest["counts"]["sentences"], manifest["counts"]["tokens"]
     dtype = token_dtype(manifest["tokenizer"]["vocab_size"])
     arrays: dict[str, np.ndarray] = {}
-    lengths = {"tokens.bin": tokens} | dict.fromkeys(ARRAYS, sentences) | {"offsets.npy": sentences + 1}
+    lengths = (
+        {"tokens.bin": tokens} | dict.fromkeys(ARRAYS, sentences) | {"offsets.npy": sentences + 1}
+    )
     for name, length in lengths.items():
         path = folder / name
         try:
             is_changed = verify and file_sha256(path) != manifest["sha256"][name]
-            arrays[name] = np.memmap(path, dtype, "r") if name == "tokens.bin" else np.load(path, mmap_mode="r")
+            arrays[name] = (
+                np.memmap(path, dtype, "r")
+                if name == "tokens.bin"
+                else np.load(path, mmap_mode="r")
+            )
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{path}: missing or damaged ({error}); {AGAIN}") from None
         if is_changed or len(arrays[name]) != length:
@@ -115,15 +134,19 @@ class StoreWriter(NewFolder):
             writer.append(tokens, lengths, words, bytes, documents)      # any number of times
             store = writer.finish(sources=...)
 
-    `finish` renames a hidden folder to `folder`; without `finish`, it is removed. Raises InputError if `folder` is not
-    empty, unless `overwrite` is given and it holds a token store.
+    `finish` renames a hidden folder to `folder`; without `finish`, it is removed. Raises InputError
+    if `folder` is not empty, unless `overwrite` is given and it holds a token store.
     """
 
-    def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
+    def __init__(
+        self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False
+    ) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
         refuse_target(self.folder, overwrite)
         self._dtype, self._tokens = token_dtype(tokenizer.vocab_size), 0
-        self._parts: dict[str, list[np.ndarray]] = {name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()}
+        self._parts: dict[str, list[np.ndarray]] = {
+            name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()
+        }
         self._parts["offsets.npy"] = [np.zeros(1, "<i8")]
         with writing(self.folder):
             super().__init__(self.folder)
@@ -135,13 +158,21 @@ class StoreWriter(NewFolder):
         super().__exit__(*exception)
 
     def append(
-        self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike, documents: ArrayLike
+        self,
+        tokens: ArrayLike,
+        lengths: ArrayLike,
+        words: ArrayLike,
+        bytes: ArrayLike,
+        documents: ArrayLike,
     ) -> None:
-        """Adds n sentences: their ids end to end with BOS and EOS, and the tokens, words, bytes and document of each."""
+        """Adds n sentences: their ids end to end with BOS and EOS, and the tokens, words, bytes and
+        document of each."""
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
         with writing(self.folder):
             self._file.write(tokens.astype(self._dtype).tobytes())
-        for name, values in zip(ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes, documents), strict=True):
+        for name, values in zip(
+            ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes, documents), strict=True
+        ):
             self._parts[name].append(np.asarray(values).astype(ARRAYS[name]))
         self._tokens += len(tokens)
 
@@ -150,18 +181,27 @@ class StoreWriter(NewFolder):
         arrays = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         sentences = len(arrays["words.npy"])
         if not sentences:
-            raise InputError(f"{self.folder}: no sentence to store; give more text, or relax the filters")
+            raise InputError(
+                f"{self.folder}: no sentence to store; give more text, or relax the filters"
+            )
         counts = {"sentences": sentences, "tokens": self._tokens}
-        counts |= {name: int(arrays[f"{name}.npy"].sum(dtype=np.int64)) for name in ("words", "bytes")}
+        counts |= {
+            name: int(arrays[f"{name}.npy"].sum(dtype=np.int64)) for name in ("words", "bytes")
+        }
         counts["predicted_tokens"] = self._tokens - sentences
-        tokenizer = {name: getattr(self.tokenizer, name) for name in ("name", "vocab_size", "bos", "eos", "sha256")}
+        tokenizer = {
+            name: getattr(self.tokenizer, name)
+            for name in ("name", "vocab_size", "bos", "eos", "sha256")
+        }
         with writing(self.folder):
             self._file.close()
             self.tokenizer.save(self.path / "tokenizer")
             for name, array in arrays.items():
                 np.save(self.path / name, array)
             hashes = {name: file_sha256(self.path / name) for name in ("tokens.bin", *ARRAYS)}
-            manifest = FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
+            manifest = (
+                FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
+            )
             hashes["manifest.json"] = _manifest_sha256(manifest)
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
             (self.path / "manifest.json").write_text(text, "utf-8")
@@ -175,9 +215,13 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / "manifest.json").is_file() or {path.name for path in folder.iterdir()} - NAMES:
-        raise InputError(f"{folder}: holds other files than a token store; name another folder for the store")
+        raise InputError(
+            f"{folder}: holds other files than a token store; name another folder for the store"
+        )
     if not overwrite:
-        raise InputError(f"{folder}: exists; name another folder for the store, or replace it with --overwrite")
+        raise InputError(
+            f"{folder}: exists; name another folder for the store, or replace it with --overwrite"
+        )
 
 
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
@@ -188,15 +232,21 @@ def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
         if verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest):
             raise ValueError("changed since it was made")
     except OSError:
-        raise InputError(f"{path}: missing; not a token store: make one with esnlm prepare") from None
+        raise InputError(
+            f"{path}: missing; not a token store: make one with esnlm prepare"
+        ) from None
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: not the manifest of a token store ({error}); {AGAIN}") from None
     return manifest
 
 
 def _manifest_sha256(manifest: dict[str, Any]) -> str:
-    hashes = {name: sha256 for name, sha256 in manifest["sha256"].items() if name != "manifest.json"}
-    return hashlib.sha256(json.dumps(manifest | {"sha256": hashes}, sort_keys=True).encode()).hexdigest()
+    hashes = {
+        name: sha256 for name, sha256 in manifest["sha256"].items() if name != "manifest.json"
+    }
+    return hashlib.sha256(
+        json.dumps(manifest | {"sha256": hashes}, sort_keys=True).encode()
+    ).hexdigest()
 
 
 def token_dtype(vocab_size: int) -> np.dtype:

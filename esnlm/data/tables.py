@@ -1,4 +1,5 @@
-"""Reads tables of text, separated by tabs (TSV), commas or semicolons (CSV). Their first line names the columns."""
+"""Reads tables of text, separated by tabs (TSV), commas or semicolons (CSV). Their first line names
+the columns."""
 
 import csv
 import io
@@ -26,7 +27,8 @@ class Table:
     separator: str
     raw_text: str  # of the file; "" if it has no quotation mark
     advice: str  # for messages on cells that quotation marks seem to break
-    or_option: str  # for messages: ", or give " and the option for reading quotation marks as text, if there is one
+    # for messages: ", or give " and the option for reading quotation marks as text, if there is one
+    or_option: str
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if it is missing."""
@@ -42,7 +44,8 @@ class Table:
         return list(zip(*map(self.column, names), strict=True)) or [()] * len(self.rows)
 
     def numbers(self, name: str) -> list[float]:
-        """Returns the cells of a column as numbers. Tables separated by semicolons may have decimal commas.
+        """Returns the cells of a column as numbers. Tables separated by semicolons may have decimal
+        commas.
 
         Raises:
             ValueError: a cell is not a number.
@@ -53,30 +56,34 @@ class Table:
     def texts(self, name: str, several_lines: bool = False) -> list[str]:
         """Returns the cells of a column of texts.
 
-        Rejects cells with a tab or, unless texts may have several lines, a line end: they probably join several rows,
-        because a quotation mark of the text was read as the beginning of a quoted cell. Warns if quotation marks were
-        removed that may be part of the text.
+        Rejects cells with a tab or, unless texts may have several lines, a line end: they probably
+        join several rows, because a quotation mark of the text was read as the beginning of a
+        quoted cell. Warns if quotation marks were removed that may be part of the text.
         """
         cells = self.column(name)
         marks = "\t" if several_lines else "\n\r\t"
         for line, cell in zip(self.lines, cells, strict=True):
             if any(mark in cell for mark in marks):
-                raise InputError(f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {self.advice}")
+                raise InputError(
+                    f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {self.advice}"
+                )
         needless = self._needless_quotes(name)
         if needless:
             line, cell = needless[0]
             others = f" and {counted(len(needless) - 1, 'other cell')}" if len(needless) > 1 else ""
             warn(
-                f"{self.name}:{line}: quotation marks around {cell[:40]!r}{others} are left out: if they are part of the"
+                f"{self.name}:{line}: quotation marks around {cell[:40]!r}{others} are left out: if"
+                " they are part of the"
                 f' text, write """{cell}"""{self.or_option}'
             )
         return cells
 
     def _needless_quotes(self, name: str) -> list[tuple[int, str]]:
-        """Returns the line and the text of each cell of a column that is in quotation marks without need.
+        """Returns the line and the text of each cell of a column that is in quotation marks without
+        need.
 
-        Returns nothing if the name of the column is in quotation marks, too, as R and pandas with QUOTE_ALL write it,
-        or if all cells of a CSV are, since their text may need it elsewhere.
+        Returns nothing if the name of the column is in quotation marks, too, as R and pandas with
+        QUOTE_ALL write it, or if all cells of a CSV are, since their text may need it elsewhere.
         """
         raw_lines = self.raw_text.split("\n")
         if not self.raw_text or f'"{name}"' in raw_lines[0]:
@@ -85,7 +92,8 @@ class Table:
         needless: list[tuple[int, str]] = []
         has_unquoted = self.separator == "\t"
         for line, row in zip(self.lines, self.rows, strict=True):
-            # A cell with a separator or a line end displaces the others where its line is split at each separator.
+            # A cell with a separator or a line end displaces the others where its line is split at
+            # each separator.
             if any(self.separator in cell or "\n" in cell for cell in row.values()):
                 continue
             raw_cell = raw_lines[line - 1].split(self.separator)[number]
@@ -99,36 +107,48 @@ class Table:
 def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None) -> Table:
     """Reads a table, separated by tabs, commas or semicolons.
 
-    The separator is the only one of these in the first line, if it divides the first row into as many cells. Otherwise
-    it is a comma if the name ends in .csv (or .csv.gz etc.), else a tab. Cells with separators, line ends or quotation
-    marks are quoted, with inner quotation marks doubled, as spreadsheets and pandas write them. Without `quotes`,
-    quotation marks are ordinary characters, as R writes with quote=FALSE. Skips blank lines.
+    The separator is the only one of these in the first line, if it divides the first row into as
+    many cells. Otherwise it is a comma if the name ends in .csv (or .csv.gz etc.), else a tab.
+    Cells with separators, line ends or quotation marks are quoted, with inner quotation marks
+    doubled, as spreadsheets and pandas write them. Without `quotes`, quotation marks are ordinary
+    characters, as R writes with quote=FALSE. Skips blank lines.
 
     Args:
         quotes_option: the command's option for reading without `quotes`, which messages name.
     """
     or_option = "" if quotes_option is None else f", or give {quotes_option}"
     if quotes:
-        advice = "if quotation marks are part of the text, put the cell in quotation marks and double the inner ones"
+        advice = (
+            "if quotation marks are part of the text, put the cell in quotation marks and double"
+            " the inner ones"
+        )
         advice += or_option
     else:
         advice = "quotation marks were read as text"
     if holds_documents(path):
-        raise InputError(f"{path}: holds documents, but this must be a table; write it as .tsv or .csv")
+        raise InputError(
+            f"{path}: holds documents, but this must be a table; write it as .tsv or .csv"
+        )
     csv.field_size_limit(1 << 22)
     text = "".join(read_chunks(path))
     style: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
     separator = _separator(text[: 1 << 20], "," if kind_of(path) == ".csv" else "\t", style)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True, **style)
+    reader = csv.DictReader(
+        io.StringIO(text, newline=""), delimiter=separator, strict=True, **style
+    )
     try:
         numbered_rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise InputError(f"{path}:{reader.reader.line_num}: not a table ({error}); {advice}") from None
+        raise InputError(
+            f"{path}:{reader.reader.line_num}: not a table ({error}); {advice}"
+        ) from None
     if not numbered_rows:
         raise InputError(f"{path}: no rows after the first line, which names the columns")
     columns = list(reader.fieldnames or [])
     if len(set(columns)) < len(columns):
-        raise InputError(f"{path}: two columns have the same name, in {', '.join(columns)}; rename one")
+        raise InputError(
+            f"{path}: two columns have the same name, in {', '.join(columns)}; rename one"
+        )
     for line, row in numbered_rows:
         if None in row or None in row.values():
             expected = f"{len(columns)} cells, one per column, separated by {SEPARATORS[separator]}"
@@ -147,8 +167,8 @@ def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None
 def _separator(start: str, usual: str, style: dict[str, Any]) -> str:
     """Returns the separator of a table, from the start of its text.
 
-    It is the only one outside the quotation marks of the header if it divides the first row into as many cells, and
-    otherwise the usual one: a header may have commas in its names.
+    It is the only one outside the quotation marks of the header if it divides the first row into as
+    many cells, and otherwise the usual one: a header may have commas in its names.
     """
     unquoted_header = re.sub('"[^"]*"', "", start.partition("\n")[0])
     present = [separator for separator in SEPARATORS if separator in unquoted_header]

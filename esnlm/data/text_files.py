@@ -1,8 +1,9 @@
-"""Reads and checks text files, a megabyte at a time: plain text, JSON lines and Parquet, compressed or not.
+"""Reads and checks text files, a megabyte at a time: plain text, JSON lines and Parquet, compressed
+or not.
 
-Suffixes give the format. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. Of the remaining names, `.jsonl`, `.ndjson`
-and `.parquet` hold documents, each in a field of a record; `.csv` and `.tsv` are tables (tables.py); those of NOT_TEXT
-are rejected. All others are plain text.
+Suffixes give the format. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. Of the remaining names,
+`.jsonl`, `.ndjson` and `.parquet` hold documents, each in a field of a record; `.csv` and `.tsv`
+are tables (tables.py); those of NOT_TEXT are rejected. All others are plain text.
 """
 
 import bz2
@@ -26,7 +27,9 @@ TABLES = {".csv", ".tsv"}
 # Suffixes of files whose characters are not all running text, and how to make text of them.
 NOT_TEXT = {".json": "write plain text or JSON Lines (.jsonl)"}
 NOT_TEXT |= dict.fromkeys((".conllu", ".conll"), "write its sentences as plain text, one per line")
-NOT_TEXT |= dict.fromkeys((".html", ".htm", ".xml", ".rtf", ".pdf", ".docx"), "write its text to a plain text file")
+NOT_TEXT |= dict.fromkeys(
+    (".html", ".htm", ".xml", ".rtf", ".pdf", ".docx"), "write its text to a plain text file"
+)
 NOT_TEXT |= dict.fromkeys((".zip", ".tar"), "unpack it")
 NOT_TEXT |= dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".svg"), "leave it out")
 FIELD = "text"  # default field of a record with the text
@@ -35,7 +38,8 @@ EMPTY_LINES = re.compile(r"\n\s*\n")  # within a document, where they only separ
 
 
 def read_chunks(path: Path) -> Iterator[str]:
-    r"""Yields the decompressed content of a text file in pieces of whole lines, about a megabyte each.
+    r"""Yields the decompressed content of a text file in pieces of whole lines, about a megabyte
+    each.
 
     Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark.
     """
@@ -54,7 +58,8 @@ def read_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, obj
 
 
 def read_whole_text(path: Path) -> str:
-    """Returns the whole text of a file of any kind, decompressed, with line ends as in `read_chunks`."""
+    """Returns the whole text of a file of any kind, decompressed, with line ends as in
+    `read_chunks`."""
     return "".join(_decode(_read_blocks(path), str(path)))
 
 
@@ -87,7 +92,8 @@ def holds_documents(path: Path) -> bool:
 
 
 def join_documents(records: Iterable[tuple[str, object]], advice: str) -> Iterator[str]:
-    """Joins documents, pairs (location, text), to chunks of about a megabyte, with empty lines between documents.
+    """Joins documents, pairs (location, text), to chunks of about a megabyte, with empty lines
+    between documents.
 
     If a text is not a string, the message ends in the caller's `advice`.
     """
@@ -96,11 +102,15 @@ def join_documents(records: Iterable[tuple[str, object]], advice: str) -> Iterat
         if text is None:
             raise InputError(f"{where}: no text; {advice}")
         if not isinstance(text, str):
-            raise InputError(f"{where}: its text is a {type(text).__name__}, not a string; {advice}")
+            raise InputError(
+                f"{where}: its text is a {type(text).__name__}, not a string; {advice}"
+            )
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise InputError(f"{where}: has an unpaired surrogate, which is not valid text") from None
+            raise InputError(
+                f"{where}: has an unpaired surrogate, which is not valid text"
+            ) from None
         group.append(EMPTY_LINES.sub("\n", _one_line_end(text)))
         size += len(group[-1])
         if size > CHUNK:
@@ -118,7 +128,9 @@ def _json_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, ob
         try:
             yield f"{path}:{number}", json.loads(line)[field]
         except ValueError as error:
-            raise InputError(f"{path}:{number}: not JSON ({error}); give one object per line") from None
+            raise InputError(
+                f"{path}:{number}: not JSON ({error}); give one object per line"
+            ) from None
         except (KeyError, TypeError):
             raise InputError(f"{path}:{number}: no field {field!r}; {advice}") from None
 
@@ -128,7 +140,9 @@ def _parquet_records(path: Path, field: str, advice: str) -> Iterator[tuple[str,
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise InputError(f"{path}: reading Parquet needs pyarrow: pip install 'esnlm[parquet]'") from None
+        raise InputError(
+            f"{path}: reading Parquet needs pyarrow: pip install 'esnlm[parquet]'"
+        ) from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
@@ -140,7 +154,9 @@ def _parquet_records(path: Path, field: str, advice: str) -> Iterator[tuple[str,
                     yield f"{path}: row {row}", text
                 rows += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: damaged, or not a Parquet file ({error}); copy it again") from None
+        raise InputError(
+            f"{path}: damaged, or not a Parquet file ({error}); copy it again"
+        ) from None
 
 
 def _read_blocks(path: Path) -> Iterator[bytes]:
@@ -154,7 +170,9 @@ def _read_blocks(path: Path) -> Iterator[bytes]:
     except Exception as error:  # each format raises its own class for damage
         if isinstance(error, OSError) and error.errno is not None:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        raise InputError(f"{path}: damaged, or not the format of its name ({error}); copy it again") from None
+        raise InputError(
+            f"{path}: damaged, or not the format of its name ({error}); copy it again"
+        ) from None
 
 
 def _open(path: Path) -> Any:
@@ -164,7 +182,9 @@ def _open(path: Path) -> Any:
     if path.suffix.lower() != ".zst":
         return openers.get(path.suffix.lower(), open)(path, "rb")
     try:
-        zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+        zstd = importlib.import_module(
+            "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        )
     except ImportError:
         raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
     return zstd.open(path)
@@ -174,7 +194,9 @@ def _decode(blocks: Iterable[bytes], name: str) -> Iterator[str]:
     encoding, rest = "utf-8-sig", b""  # rest: read but not yielded yet
     for block in blocks:
         data = rest + block
-        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))  # a \r at the end may be half of a \r\n
+        end = 1 + max(
+            data.rfind(b"\n"), data.rfind(b"\r", 0, -1)
+        )  # a \r at the end may be half of a \r\n
         rest = data[end:]
         if end:
             yield _decoded(data[:end], encoding, name)
@@ -187,8 +209,12 @@ def _decoded(data: bytes, encoding: str, name: str) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # bytes that UTF-8 never has
-            raise InputError(f"{name}: not UTF-8 but UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8") from None
+        if data.startswith(
+            (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        ):  # bytes that UTF-8 never has
+            raise InputError(
+                f"{name}: not UTF-8 but UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"
+            ) from None
         raise InputError(f"{name}: not UTF-8 text ({error}); give plain text in UTF-8") from None
     if "\0" in text:
         raise InputError(f"{name}: not text (it has a byte 0); give plain text in UTF-8")

@@ -1,7 +1,9 @@
-"""Tokenizers: GPT-2's byte-level BPE, a BPE trained on given text, a closed word list, or those in other files.
+"""Tokenizers: GPT-2's byte-level BPE, a BPE trained on given text, a closed word list, or those in
+other files.
 
-tiktoken computes the first three, from a pattern that splits text into pieces and a rank for each token's bytes.
-`<|endoftext|>` has the last id and is both BOS and EOS. Hugging Face's library `tokenizers` computes the others.
+tiktoken computes the first three, from a pattern that splits text into pieces and a rank for each
+token's bytes. `<|endoftext|>` has the last id and is both BOS and EOS. Hugging Face's library
+`tokenizers` computes the others.
 """
 
 import base64
@@ -36,7 +38,8 @@ WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
 
 
 class Tokenizer(ABC):
-    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary text."""
+    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary
+    text."""
 
     name: str
     bos: int
@@ -46,7 +49,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Returns the token ids of `text`. Surrogate pairs become their character, unpaired surrogates U+FFFD."""
+        """Returns the token ids of `text`. Surrogate pairs become their character, unpaired
+        surrogates U+FFFD."""
 
     @abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -57,7 +61,8 @@ class Tokenizer(ABC):
         """Writes two files to `folder`, for `load_tokenizer(folder)` on any machine."""
 
     def offsets(self, text: str) -> list[tuple[int, int]] | None:
-        """Returns the character span of each token of a text; None if the bytes of the tokens are those of the text."""
+        """Returns the character span of each token of a text; None if the bytes of the tokens are
+        those of the text."""
         return None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -71,13 +76,15 @@ class Tokenizer(ABC):
         return np.array([i for ids in encoded for i in (self.bos, *ids, self.eos)], np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8. BOS and EOS appear as their names."""
+        """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8. BOS and EOS appear
+        as their names."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
 
 @dataclass(frozen=True, eq=False)
 class TiktokenTokenizer(Tokenizer):
-    """A vocabulary with an id for each of `ranks` (token bytes -> id, in merging order) and a last for `<|endoftext|>`.
+    """A vocabulary with an id for each of `ranks` (token bytes -> id, in merging order) and a last
+    for `<|endoftext|>`.
 
     The last id is both `bos` and `eos`. The bytes of a text's tokens are those of the text.
     """
@@ -89,7 +96,10 @@ class TiktokenTokenizer(Tokenizer):
     @cached_property
     def _encoding(self) -> tiktoken.Encoding:
         return tiktoken.Encoding(
-            self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens={ENDOFTEXT: len(self.ranks)}
+            self.name,
+            pat_str=self.pattern,
+            mergeable_ranks=self.ranks,
+            special_tokens={ENDOFTEXT: len(self.ranks)},
         )
 
     bos = eos = property(lambda self: len(self.ranks))
@@ -97,8 +107,14 @@ class TiktokenTokenizer(Tokenizer):
 
     @cached_property
     def sha256(self) -> str:  # type: ignore[override]
-        rules = {"kind": "tiktoken", "pattern": self.pattern, "special_tokens": {ENDOFTEXT: self.eos}}
-        return hashlib.sha256(json.dumps(rules, sort_keys=True).encode() + b"\n" + _dump_ranks(self.ranks)).hexdigest()
+        rules = {
+            "kind": "tiktoken",
+            "pattern": self.pattern,
+            "special_tokens": {ENDOFTEXT: self.eos},
+        }
+        return hashlib.sha256(
+            json.dumps(rules, sort_keys=True).encode() + b"\n" + _dump_ranks(self.ranks)
+        ).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         return self._encoding.encode_ordinary(text)
@@ -112,7 +128,12 @@ class TiktokenTokenizer(Tokenizer):
         described = FORMAT | {name: getattr(self, name) for name in names}
         described |= {"special_tokens": {ENDOFTEXT: self.eos}, "sha256": self.sha256}
         text = json.dumps(described, indent=2) + "\n"
-        write_files({Path(folder, "ranks.tiktoken"): _dump_ranks(self.ranks), Path(folder, "tokenizer.json"): text})
+        write_files(
+            {
+                Path(folder, "ranks.tiktoken"): _dump_ranks(self.ranks),
+                Path(folder, "tokenizer.json"): text,
+            }
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +165,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return tokenizer_json.bytes_of_ids(self.content, self.vocab_size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}  # the library's pickle loses settings
+        return {
+            each.name: getattr(self, each.name) for each in fields(self)
+        }  # the library's pickle loses settings
 
     def encode(self, text: str) -> list[int]:
         return self._library.encode(well_formed(text), add_special_tokens=False).ids
@@ -158,7 +181,9 @@ class HuggingFaceTokenizer(Tokenizer):
     def save(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         names = (self.decode_bytes([i]).decode() for i in (self.bos, self.eos))
-        beside = dict(zip(("bos_token", "eos_token"), names, strict=True)) | {"vocab_size": self.vocab_size}
+        beside = dict(zip(("bos_token", "eos_token"), names, strict=True)) | {
+            "vocab_size": self.vocab_size
+        }
         files = {"tokenizer.json": self.content, "tokenizer_config.json": json.dumps(beside)}
         write_files({Path(folder, name): text for name, text in files.items()})
 
@@ -168,41 +193,56 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
 
     - "gpt2": GPT-2's, from tiktoken, which downloads it on first use and caches it;
     - a folder written by `Tokenizer.save`, or a token store or run;
-    - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json and merges.txt
-      (GPT-2: encoder.json and vocab.bpe). This needs `tokenizers`, from the extra `text`, except for GPT-2's own.
+    - a byte-level BPE in Hugging Face's files: a tokenizer.json or a folder with one, or vocab.json
+      and merges.txt (GPT-2: encoder.json and vocab.bpe). This needs `tokenizers`, from the extra
+      `text`, except for GPT-2's own.
 
-    `vocab_size` is the size of a model with Hugging Face's files; ids after the last token pad the vocabulary and have
-    no text. Raises InputError if the tokenizer does not exist, cannot be downloaded, or cannot be read.
+    `vocab_size` is the size of a model with Hugging Face's files; ids after the last token pad the
+    vocabulary and have no text. Raises InputError if the tokenizer does not exist, cannot be
+    downloaded, or cannot be read.
     """
     if spec == "gpt2":
         return _download_gpt2()
     folder = Path(spec)
-    described = folder if folder.suffix == ".json" and folder.is_file() else folder / "tokenizer.json"
+    described = (
+        folder if folder.suffix == ".json" and folder.is_file() else folder / "tokenizer.json"
+    )
     if described.exists() or (folder / "ranks.tiktoken").exists():
         content = _read(described)
         is_ours = OURS in content or (described.parent / "ranks.tiktoken").exists()
-        return _load_saved(described.parent) if is_ours else _load_files(described, (content,), vocab_size)
+        return (
+            _load_saved(described.parent)
+            if is_ours
+            else _load_files(described, (content,), vocab_size)
+        )
     for names in (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")):
         encoder, merges = (folder / name for name in names)
         if encoder.exists() or merges.exists():
             return _load_files(encoder, (_read(encoder), _read(merges)), vocab_size)
     if (folder / "tokenizer").is_dir():
         return load_tokenizer(folder / "tokenizer")
-    raise InputError(f"tokenizer {str(spec)!r}: not 'gpt2', a tokenizer.json, or a folder with a tokenizer")
+    raise InputError(
+        f"tokenizer {str(spec)!r}: not 'gpt2', a tokenizer.json, or a folder with a tokenizer"
+    )
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
-    """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on `texts`, with GPT-2's pattern.
+    """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on
+    `texts`, with GPT-2's pattern.
 
-    Does not merge pairs that occur once. The same texts give the same tokenizer. Raises InputError if the texts have
-    too few merges.
+    Does not merge pairs that occur once. The same texts give the same tokenizer. Raises InputError
+    if the texts have too few merges.
     """
     if vocab_size < 257:
-        raise InputError(f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}")
+        raise InputError(
+            f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}"
+        )
     try:
         import tokenizers
     except ImportError:
-        raise InputError("training a vocabulary needs tokenizers: pip install 'esnlm[text]'") from None
+        raise InputError(
+            "training a vocabulary needs tokenizers: pip install 'esnlm[text]'"
+        ) from None
 
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -219,15 +259,20 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
     for left, right in json.loads(bpe.to_str())["model"]["merges"]:
         ranks.setdefault(bytes(byte_of[character] for character in left + right), len(ranks))
     if len(ranks) + 1 < vocab_size:
-        raise InputError(f"vocabulary size {vocab_size}: the text has merges for {len(ranks) + 1} only; ask for fewer")
+        raise InputError(
+            f"vocabulary size {vocab_size}: the text has merges for {len(ranks) + 1} only; ask for"
+            " fewer"
+        )
     return TiktokenTokenizer(f"bpe-{vocab_size}", GPT2_PATTERN, ranks)
 
 
 def word_tokenizer(words: Sequence[str]) -> TiktokenTokenizer:
-    """Makes a tokenizer from a closed word list, with one id per word, and the 256 bytes, which spell all other pieces.
+    """Makes a tokenizer from a closed word list, with one id per word, and the 256 bytes, which
+    spell all other pieces.
 
-    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, then `words` in
-    order, then `<|endoftext|>`. A single byte, such as ".", has the byte's id. Raises InputError for several pieces.
+    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes,
+    then `words` in order, then `<|endoftext|>`. A single byte, such as ".", has the byte's id.
+    Raises InputError for several pieces.
     """
     ranks = _byte_ranks()
     for word in words:
@@ -235,7 +280,10 @@ def word_tokenizer(words: Sequence[str]) -> TiktokenTokenizer:
     tokenizer = TiktokenTokenizer("words", WORD_PATTERN, ranks)
     for word in words:
         if tokenizer.encode(word) != [ranks[word.encode()]]:
-            raise InputError(f"word {word!r} is not one word: put a space before it, and keep punctuation separate")
+            raise InputError(
+                f"word {word!r} is not one word: put a space before it, and keep punctuation"
+                " separate"
+            )
     return tokenizer
 
 
@@ -246,12 +294,15 @@ def _download_gpt2() -> Tokenizer:
         ranks = gpt2()["mergeable_ranks"]
     except (OSError, ValueError) as error:
         line = f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__})"
-        raise InputError(f"{line}; name a folder with GPT-2's vocab.bpe and encoder.json instead") from error
+        raise InputError(
+            f"{line}; name a folder with GPT-2's vocab.bpe and encoder.json instead"
+        ) from error
     return TiktokenTokenizer("gpt2", GPT2_PATTERN, ranks)
 
 
 def _load_files(path: Path, contents: tuple[bytes, ...], vocab_size: int | None) -> Tokenizer:
-    """Returns the tokenizer of a tokenizer.json, or of an encoder.json with its merges, and the settings beside it."""
+    """Returns the tokenizer of a tokenizer.json, or of an encoder.json with its merges, and the
+    settings beside it."""
     tree, bos, eos, size = tokenizer_json.read_files(path, *contents)
     ranks = tokenizer_json.ranks_of(tree)
     if ranks is not None and bos == eos and (vocab_size or size) == size:
@@ -269,11 +320,15 @@ def _load_saved(folder: Path) -> Tokenizer:
         pairs = (line.split(b" ") for line in ranks.splitlines())
         by_token = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
         tokenizer = TiktokenTokenizer(description["name"], description["pattern"], by_token)
-        if {key: description[key] for key in FORMAT} == FORMAT and description["sha256"] == tokenizer.sha256:
+        if {key: description[key] for key in FORMAT} == FORMAT and description[
+            "sha256"
+        ] == tokenizer.sha256:
             return tokenizer
     except (KeyError, TypeError, ValueError):
         pass
-    raise InputError(f"{folder}: tokenizer.json and ranks.tiktoken are damaged or do not belong together")
+    raise InputError(
+        f"{folder}: tokenizer.json and ranks.tiktoken are damaged or do not belong together"
+    )
 
 
 def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
@@ -290,4 +345,6 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; the tokenizer needs this file: copy the folder again") from None
+        raise InputError(
+            f"{path}: {error.strerror}; the tokenizer needs this file: copy the folder again"
+        ) from None

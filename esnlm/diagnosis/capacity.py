@@ -1,4 +1,5 @@
-"""The information in the states of a network: its memory of past input, and its number of dimensions.
+"""The information in the states of a network: its memory of past input, and its number of
+dimensions.
 
 A cell is a reservoir as `for_device` returns it.
 """
@@ -39,28 +40,35 @@ def memory_capacity(
 ) -> MemoryCapacity:
     """Measures short-term memory capacity (Jaeger 2001): sum over k >= 1 of r^2(u(n - k), y_k(n)).
 
-    y_k is the best linear readout for delay k. A language model has no scalar input, so a scalar input replaces W_in
-    [ours]: u(n) ~ U(-0.5, 0.5), independent, enters through `driving_vector`. States are sampled in eight independent
-    sequences; two are held out. With infinitely many samples the total is at most the number of units N.
+    y_k is the best linear readout for delay k. A language model has no scalar input, so a scalar
+    input replaces W_in [ours]: u(n) ~ U(-0.5, 0.5), independent, enters through `driving_vector`.
+    States are sampled in eight independent sequences; two are held out. With infinitely many
+    samples the total is at most the number of units N.
 
     Compare totals of the same settings and of many samples only (docs/reservoir.md).
 
     Args:
         delays: K, the largest delay.
-        samples: number of sampled states in all sequences together, 4 N bytes each; None: `default_samples(N)`.
+        samples: number of sampled states in all sequences together, 4 N bytes each; None:
+            `default_samples(N)`.
         washout: time steps before the first sample, at least `delays`.
         input_scale: standard deviation of the driving vector.
-        ridge: penalty, relative to the mean diagonal of the smaller Gram matrix (of units or of samples).
+        ridge: penalty, relative to the mean diagonal of the smaller Gram matrix (of units or of
+            samples).
     """
     rng = generator(seed, Stream.MEASUREMENT, 1)
     samples = default_samples(cell.output_size) if samples is None else samples
     sequences, held_out, length = 8, 2, samples // 8
     before = max(washout, delays)
     u = rng.uniform(-0.5, 0.5, (before + length, sequences))  # (T, B)
-    states = np.asarray(_drive(cell, driving_vector(cell, input_scale, seed), u.astype(np.float32), before))
+    states = np.asarray(
+        _drive(cell, driving_vector(cell, input_scale, seed), u.astype(np.float32), before)
+    )
     _require_finite(states, "memory capacity")
     x = states.reshape(length * sequences, -1)  # (T B, N)
-    y = np.stack([u[before - k : before - k + length] for k in range(1, delays + 1)], axis=-1).reshape(len(x), delays)
+    y = np.stack(
+        [u[before - k : before - k + length] for k in range(1, delays + 1)], axis=-1
+    ).reshape(len(x), delays)
     test = np.tile(np.arange(sequences) >= sequences - held_out, length)
     predicted = predict_ridge(x, y, test, ridge)
     pairs = zip(predicted.T, y[test].T, strict=True)
@@ -69,13 +77,18 @@ def memory_capacity(
 
 
 def default_samples(size: int) -> int:
-    """Returns the number of sampled states of size N: 16 N, at least 16,384, at most half a gigabyte, at least 64."""
+    """Returns the number of sampled states of size N: 16 N, at least 16,384, at most half a
+    gigabyte, at least 64."""
     return max(64, min(max(1 << 14, 16 * size), (1 << 27) // size))
 
 
 def driving_vector(cell: Cell, input_scale: float, seed: int) -> np.ndarray:
     """Returns the input weights of `memory_capacity`, (N,) float32: N(0, input_scale^2)."""
-    return generator(seed, Stream.MEASUREMENT, 0).normal(0, input_scale, cell.mask_size).astype(np.float32)
+    return (
+        generator(seed, Stream.MEASUREMENT, 0)
+        .normal(0, input_scale, cell.mask_size)
+        .astype(np.float32)
+    )
 
 
 @partial(jax.jit, static_argnames="washout")
@@ -92,11 +105,12 @@ def _drive(cell: Cell, vector: jax.Array, u: jax.Array, washout: int) -> jax.Arr
 
 @partial(jax.jit, static_argnames="washout")
 def sample_states(cell: Cell, tokens: jax.Array, washout: int = 0) -> tuple[jax.Array, jax.Array]:
-    """Samples the states of tokens (T, B) from time step `washout` on; every batch slot starts at the state 0.
+    """Samples the states of tokens (T, B) from time step `washout` on; every batch slot starts at
+    the state 0.
 
-    Returns the states (S, N) float32 as a readout reads them, time step by time step, and the saturated share of units
-    and samples. Saturation is measured on the activation's output, which differs from the state if the leak is outside
-    of the activation.
+    Returns the states (S, N) float32 as a readout reads them, time step by time step, and the
+    saturated share of units and samples. Saturation is measured on the activation's output, which
+    differs from the state if the leak is outside of the activation.
     """
     start: State = cell.initial_state(tokens.shape[1])
     h = lax.scan(lambda h, token: (cell.step(h, token), None), start, tokens[:washout])[0]
@@ -113,9 +127,10 @@ def sample_states(cell: Cell, tokens: jax.Array, washout: int = 0) -> tuple[jax.
 def effective_rank(states: np.ndarray) -> float:
     """Computes the effective rank of states (S, N), from 1 to min(S, N) (Roy and Vetterli 2007).
 
-    It is exp of the entropy of the normalized singular values. It grows with S, so report S, too. States are not
-    centred. Singular values come from the smaller Gram matrix, in float64; values below 1e-8 of the largest are lost in
-    rounding. Raises InputError if all states are 0, or one is not finite.
+    It is exp of the entropy of the normalized singular values. It grows with S, so report S, too.
+    States are not centred. Singular values come from the smaller Gram matrix, in float64; values
+    below 1e-8 of the largest are lost in rounding. Raises InputError if all states are 0, or one is
+    not finite.
     """
     _require_finite(states, "effective rank")
     gram = gram_of_samples(states if states.shape[0] <= states.shape[1] else states.T, 0.0)

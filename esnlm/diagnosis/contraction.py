@@ -1,13 +1,15 @@
-"""Measures whether a network forgets (Jaeger 2001): the distance of two states that read the same input.
+"""Measures whether a network forgets (Jaeger 2001): the distance of two states that read the same
+input.
 
     state_contraction   two random start states
     input_forgetting    two states after different histories
 
-The definitions include Jaeger's erratum, which requires convergence uniform over the inputs. A measurement follows some
-states and histories on one text, so it shows forgetting there and proves no property.
+The definitions include Jaeger's erratum, which requires convergence uniform over the inputs. A
+measurement follows some states and histories on one text, so it shows forgetting there and proves
+no property.
 
-A cell is a reservoir as `for_device` returns it. Distances are between carried states: membrane potentials if the
-update rule has them, and all layers of a stack together.
+A cell is a reservoir as `for_device` returns it. Distances are between carried states: membrane
+potentials if the update rule has them, and all layers of a stack together.
 """
 
 from pathlib import Path
@@ -34,20 +36,25 @@ State = Any  # (N, B) float32, or a tuple with one such array per layer
 class DistanceCurve(NamedTuple):
     """Euclidean distance of two states that read the same tokens, one pair per batch slot.
 
-    If the decay is not exponential, as with leaks near 0, `rate` and `rate_before` differ: each is for its range.
+    If the decay is not exponential, as with leaks near 0, `rate` and `rate_before` differ: each is
+    for its range.
     """
 
     distance: np.ndarray  # before the first common token and after each, (T + 1, B)
-    rate: float  # nats per time step; -inf or inf if the states become equal or overflow float32 within one token
+    # nats per time step; -inf or inf if the states become equal or overflow float32 within one
+    # token
+    rate: float
     fitted: tuple[int, int]  # first and last time step of the fit
     rate_before: float  # rate over the time steps first / 2 to first; nan if they are too few
 
 
 def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
-    """Measures state contraction (Jaeger 2001, definition 3.1): two random start states per slot, one input (T, B).
+    """Measures state contraction (Jaeger 2001, definition 3.1): two random start states per slot,
+    one input (T, B).
 
-    Start states are uniform in [-1, 1]^N, the set of states that tanh allows, and in [0, 1]^N under ReLU. Membrane
-    potentials and states of euler_state start there, too, although they are not bounded.
+    Start states are uniform in [-1, 1]^N, the set of states that tanh allows, and in [0, 1]^N under
+    ReLU. Membrane potentials and states of euler_state start there, too, although they are not
+    bounded.
     """
     rng = generator(seed, Stream.MEASUREMENT, 2)
     low = 0.0 if cell.activation == "relu" else -1.0
@@ -58,14 +65,19 @@ def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> Dista
     return _fit_curve(*_follow(cell, states, tokens))
 
 
-def input_forgetting(cell: Cell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray) -> DistanceCurve:
-    """Measures input forgetting (Jaeger 2001, definition 3.3): two histories from the state 0, then common tokens.
+def input_forgetting(
+    cell: Cell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray
+) -> DistanceCurve:
+    """Measures input forgetting (Jaeger 2001, definition 3.3): two histories from the state 0, then
+    common tokens.
 
-    The histories, (H, B) and (H', B) int32, differ in every batch slot; the common tokens are (T, B). Raises InputError if
-    two histories lead to the same state, or one overflows float32.
+    The histories, (H, B) and (H', B) int32, differ in every batch slot; the common tokens are (T,
+    B). Raises InputError if two histories lead to the same state, or one overflows float32.
     """
     states = [_last_state(cell, jnp.asarray(past)) for past in (history, other)]
-    return _fit_curve(*_follow(cell, jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states), tokens))
+    return _fit_curve(
+        *_follow(cell, jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states), tokens)
+    )
 
 
 @jax.jit
@@ -76,7 +88,8 @@ def _last_state(cell: Cell, tokens: jax.Array) -> State:
 
 @jax.jit
 def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Computes distances between slots j and B + j of h (N, 2 B), and norms of slot j, both (T + 1, B)."""
+    """Computes distances between slots j and B + j of h (N, 2 B), and norms of slot j, both (T + 1,
+    B)."""
 
     def measure(h: State) -> tuple[jax.Array, jax.Array]:
         first, second = jnp.split(jnp.concatenate(jax.tree.leaves(h)), 2, axis=1)
@@ -87,20 +100,29 @@ def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Ar
         return h, measure(h)
 
     curves = lax.scan(advance, h, jnp.asarray(tokens))[1]
-    return jax.tree.map(lambda start, rest: jnp.concatenate([start[None], rest]), measure(h), curves)
+    return jax.tree.map(
+        lambda start, rest: jnp.concatenate([start[None], rest]), measure(h), curves
+    )
 
 
 def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
-    """Fits the rate: the slope of the mean log distance over the second half of the steps above the floor.
+    """Fits the rate: the slope of the mean log distance over the second half of the steps above the
+    floor.
 
-    The range ends before any slot reaches the floor, becomes exactly 0, or is no longer finite (under ReLU).
+    The range ends before any slot reaches the floor, becomes exactly 0, or is no longer finite
+    (under ReLU).
     """
     distance, norm = np.asarray(distances, np.float64), np.asarray(norms, np.float64)
     clear = np.isfinite(distance) & (distance > FLOOR * norm)
     if not np.isfinite(distance[0]).all():
-        raise InputError("the states grow beyond float32 before they are compared; lower the spectral radius")
+        raise InputError(
+            "the states grow beyond float32 before they are compared; lower the spectral radius"
+        )
     if not clear[0].all():
-        raise InputError("the two states to compare are equal: both histories end alike, or their tokens drive no unit")
+        raise InputError(
+            "the two states to compare are equal: both histories end alike, or their tokens drive"
+            " no unit"
+        )
     last = int(np.argmin(np.append(clear.all(axis=1), False))) - 1
     log_distance = np.log(distance[: last + 1]).mean(axis=1)
 
@@ -116,7 +138,8 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
 
 
 def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
-    """Plots positive distances against time steps to a PNG file: the geometric mean over slots, and the range.
+    """Plots positive distances against time steps to a PNG file: the geometric mean over slots, and
+    the range.
 
     Returns the reason if there is no picture, else None.
     """
@@ -132,7 +155,9 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
         first, last = curve.fitted
         label = f"{name}: {curve.rate:+.3g} nats per step (steps {first} to {last})"
         axes.plot(steps, mean, color=colour, linewidth=1.6, label=label)
-        axes.fill_between(steps, distance.min(axis=1), distance.max(axis=1), color=colour, alpha=0.2, linewidth=0)
+        axes.fill_between(
+            steps, distance.min(axis=1), distance.max(axis=1), color=colour, alpha=0.2, linewidth=0
+        )
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
     plots.save(figure, Path(file))

@@ -1,7 +1,7 @@
 """`esnlm diagnose`: properties of a reservoir, and whether it forgets, by theory and on text.
 
-It takes the reservoir of a run, of a configuration, or both side by side. Unlike in a model, the state is not reset at
-the ends of sentences: only a long text gives time to forget.
+It takes the reservoir of a run, of a configuration, or both side by side. Unlike in a model, the
+state is not reset at the ends of sentences: only a long text gives time to forget.
 """
 
 from collections.abc import Sequence
@@ -47,16 +47,19 @@ def diagnose(
     overwrite: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both on one text.
+    """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both on
+    one text.
 
-    Prints a table and a verdict, writes diagnostics.json and contraction.png, and returns the content of the former.
-    Rates are in nats per token.
+    Prints a table and a verdict, writes diagnostics.json and contraction.png, and returns the
+    content of the former. Rates are in nats per token.
 
     Args:
-        run: a run directory. For an ESN+i the newest checkpoint is used, because its W_in is trained.
-        config, overrides: a YAML file, and `--section.key value` for it. With `run` its reservoir is initialized for
-            the run's vocabulary.
-        data: a text file with one sentence per line; None: the run's or the configuration's own text.
+        run: a run directory. For an ESN+i the newest checkpoint is used, because its W_in is
+            trained.
+        config, overrides: a YAML file, and `--section.key value` for it. With `run` its reservoir
+            is initialized for the run's vocabulary.
+        data: a text file with one sentence per line; None: the run's or the configuration's own
+            text.
         out: folder for the files; None: diagnostics/ in the run directory.
         overwrite: whether to replace a report.
         command: the command, for the report.
@@ -68,13 +71,16 @@ def diagnose(
     loaded = None if run is None else _load(run)
     source = loaded.config if loaded else experiment
     if source is None:
-        raise InputError("nothing to diagnose: give a run directory (--run), a configuration (--config) or both")
+        raise InputError(
+            "nothing to diagnose: give a run directory (--run), a configuration (--config) or both"
+        )
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _read_text(source, tokenizer, data, loaded)
     directory = RunDirectory(loaded.directory if loaded else Path(source.run))
     if loaded is None and out is None and directory.config.exists():
         raise InputError(
-            f"{directory.path}: there is a run already: diagnose it with --run, or name a folder with --out"
+            f"{directory.path}: there is a run already: diagnose it with --run, or name a folder"
+            " with --out"
         )
     diagnosed: list[tuple[str, Experiment, int, Any]] = []  # name, experiment, step, reservoir
     if loaded:
@@ -83,7 +89,9 @@ def diagnose(
     if experiment and config is not None:
         name, settings = Path(config).name, _echo_state_config(experiment, config).reservoir
         with stage(f"{name}: initializing the reservoir"):
-            initialized = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
+            initialized = weights.initialize_reservoir(
+                settings, tokenizer.vocab_size, experiment.seed
+            )
         diagnosed.append((name, experiment, 0, initialized.reservoir))
     folder = out or directory.diagnostics
     with writing(folder):
@@ -116,7 +124,8 @@ def diagnose(
 
 
 def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateConfig:
-    """Returns the model's configuration. Raises InputError for a model whose reservoir cannot be diagnosed."""
+    """Returns the model's configuration. Raises InputError for a model whose reservoir cannot be
+    diagnosed."""
     model = experiment.model
     if not isinstance(model, EchoStateConfig):
         raise InputError(f"{where}: {model.title} is not an echo state network (model.family: esn)")
@@ -129,19 +138,29 @@ def _load(run: str | Path) -> Run:
     return loaded_run.load(run) if _echo_state_config(loaded.config, run).train_input else loaded
 
 
-def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None) -> Text:
-    """Returns stretches from evenly spaced positions of the text, continuing from its beginning at its end."""
+def _read_text(
+    experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None
+) -> Text:
+    """Returns stretches from evenly spaced positions of the text, continuing from its beginning at
+    its end."""
     if data is not None:
         sentences = [line for line in read_lines(data) if line][:SENTENCES]
         name, ids = str(data), tokenizer.encode_framed(sentences)
-    elif run is not None and experiment.data.is_in_run_only and RunDirectory(run.directory).stores.exists():
+    elif (
+        run is not None
+        and experiment.data.is_in_run_only
+        and RunDirectory(run.directory).stores.exists()
+    ):
         store = run.training_store()
         assert store is not None
         name, ids = str(store.folder), store.tokens
     else:
         name, ids = experiment.data.sample(tokenizer, SENTENCES, experiment.seed)
     if len(ids) < STEPS:
-        raise InputError(f"{name}: {len(ids)} tokens, ends of sentences included; give a text of at least {STEPS}")
+        raise InputError(
+            f"{name}: {len(ids)} tokens, ends of sentences included; give a text of at least"
+            f" {STEPS}"
+        )
 
     def stretches(first: int, length: int) -> np.ndarray:
         starts = (first + 3 * np.arange(SLOTS)) * len(ids) // (3 * SLOTS)

@@ -1,4 +1,5 @@
-"""Measures a reservoir, by theory and on text, and sums up the result in a verdict of one sentence."""
+"""Measures a reservoir, by theory and on text, and sums up the result in a verdict of one
+sentence."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -34,18 +35,25 @@ class Text(NamedTuple):
 def measure(
     name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
 ) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
-    """Returns the measurements of a reservoir, for JSON, and its curves by name. Rates are in nats per token.
+    """Returns the measurements of a reservoir, for JSON, and its curves by name. Rates are in nats
+    per token.
 
-    A measurement that fails, as in a ReLU network that grows without bound, is replaced by the reason.
+    A measurement that fails, as in a ReLU network that grows without bound, is replaced by the
+    reason.
     """
     settings = config.reservoir
     with stage(f"{name}: singular value and spectral radii of W_rec"):
         decided = theory.decide(reservoir, settings.activation, settings.decay)
     kernel = choose_kernel(config.recurrence, jax.default_backend())
     ready = reservoir.for_device(kernel)
-    with stage(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text"):
+    with stage(
+        f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]}"
+        " stretches of text"
+    ):
         contracting = contraction.state_contraction(ready, text.tokens)
-        forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
+        forgetting = _or_reason(
+            lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens)
+        )
         exponents = lyapunov.largest_exponent(reservoir.for_device("bcoo"), text.tokens, WASHOUT)
     with stage(f"{name}: states and memory capacity"):
         states, saturated = map(np.asarray, capacity.sample_states(ready, text.tokens, WASHOUT))
@@ -56,7 +64,9 @@ def measure(
         "model": config.title,
         "settings": asdict(settings),
         "connections": sum(layer.nonzeros[0] for layer in reservoir.layers),
-        "longest_row": max(int((as_scipy(layer.stored_w_rec) != 0).sum(axis=1).max()) for layer in reservoir.layers),
+        "longest_row": max(
+            int((as_scipy(layer.stored_w_rec) != 0).sum(axis=1).max()) for layer in reservoir.layers
+        ),
         "vocab_size": reservoir.vocab_size,
         "verdict": verdict(decided, contracting, settings.update_rule),
         "theory": asdict(decided),
@@ -69,19 +79,30 @@ def measure(
         "memory_capacity": memory,
     }
     curves = {"state contraction": contracting, "input forgetting": forgetting}
-    return figures, {what: curve for what, curve in curves.items() if isinstance(curve, DistanceCurve)}
+    return figures, {
+        what: curve for what, curve in curves.items() if isinstance(curve, DistanceCurve)
+    }
 
 
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
-    """Returns one sentence with the theory's verdict on the echo state property, its reason, and the measured rate."""
-    two = "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
+    """Returns one sentence with the theory's verdict on the echo state property, its reason, and
+    the measured rate."""
+    two = (
+        "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
+    )
     first, last = curve.fitted
     if np.isinf(curve.rate):
-        measured = f"{two} {'become equal' if curve.rate < 0 else 'grow apart beyond float32'} within a token"
+        measured = (
+            f"{two} {'become equal' if curve.rate < 0 else 'grow apart beyond float32'} within a"
+            " token"
+        )
     elif not curve.rate < 0:
         measured = f"{two} do not approach each other ({curve.rate:+.3g} nats per token)"
     else:
-        measured = f"{two} approach each other by {-curve.rate:.3g} nats per token (tokens {first} to {last})"
+        measured = (
+            f"{two} approach each other by {-curve.rate:.3g} nats per token (tokens {first} to"
+            f" {last})"
+        )
     says = {"undecided": "is undecided by theory", "undefined": "is not defined"}
     theory_says = says.get(decided.verdict, f"{decided.verdict} by theory")
     return f"The echo state property {theory_says}: {decided.reason}; measured on text, {measured}."
@@ -101,7 +122,8 @@ def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
 
 
 def _measure_memory(ready: Cell) -> dict[str, Any]:
-    """Returns means over MEMORY_SEEDS inputs and driving vectors, and the standard deviation of the total."""
+    """Returns means over MEMORY_SEEDS inputs and driving vectors, and the standard deviation of the
+    total."""
     found = [capacity.memory_capacity(ready, seed=seed) for seed in range(MEMORY_SEEDS)]
     totals = [memory.total for memory in found]
     return {

@@ -1,6 +1,7 @@
 """The echo state property by theory: proposition 3 of Jaeger 2001, from norms and eigenvalues.
 
-At the papers' settings it decides nothing; diagnosis/contraction.py then measures. Sparse matrices stay sparse.
+At the papers' settings it decides nothing; diagnosis/contraction.py then measures. Sparse matrices
+stay sparse.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # maximum units for singular values by LAPACK
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
-# The accuracy of `spectral_radius`, printed with three decimals. Values this close to a bound decide nothing.
+# The accuracy of `spectral_radius`, printed with three decimals. Values this close to a bound
+# decide nothing.
 MARGIN = 1e-3
 ROUNDING = 1e-6  # relative: leaks are float32, where 0.8 is 0.80000001
 START_SEED = 0  # for the start vectors of the iterations
@@ -34,24 +36,30 @@ class Theory:
     reason: str  # one sentence
     sigma_max: float  # largest singular value of W
     radius: float  # largest |eigenvalue| of W
-    linear_radius: float | None  # largest |eigenvalue| of reservoir/linearisation.py; None if unknown
+    linear_radius: (
+        float | None
+    )  # largest |eigenvalue| of reservoir/linearisation.py; None if unknown
     empty_tokens: int  # number of tokens that drive no unit: their column of W_in, or W_in d, is 0
 
 
 def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0) -> Theory:
     """Decides whether the network has the echo state property, by proposition 3 of Jaeger 2001.
 
-    (a) With tanh, sigma_max(W) < alpha in each layer, and all alpha a_i in (0, 1], it has the property for every input.
-    (b) With tanh, an eigenvalue of the linearisation at 0 outside the unit circle, and input 0 possible, it has not. A
-    value within 0.1 % of its bound decides nothing. With output feedback it is not defined (docs/references.md).
+    (a) With tanh, sigma_max(W) < alpha in each layer, and all alpha a_i in (0, 1], it has the
+    property for every input. (b) With tanh, an eigenvalue of the linearisation at 0 outside the
+    unit circle, and input 0 possible, it has not. A value within 0.1 % of its bound decides
+    nothing. With output feedback it is not defined (docs/references.md).
 
-    `decay` is alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
+    `decay` is alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion
+    gamma.
     """
     figures, leaks = [], []
     for layer in reservoir.layers:
         w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
         linear = spectral_radius(linearise(layer, decay), seed=START_SEED).radius
-        figures.append((sigma_max(w, seed=START_SEED), spectral_radius(w, seed=START_SEED).radius, linear))
+        figures.append(
+            (sigma_max(w, seed=START_SEED), spectral_radius(w, seed=START_SEED).radius, linear)
+        )
         leaks.append(a)
     (sigma, radius, linear), a = np.max(figures, axis=0).tolist(), np.concatenate(leaks)
     empty, at_rest = _count_empty_tokens(reservoir.layers[0]), int((a == 0).sum())
@@ -61,7 +69,10 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     is_convex = decay * a.max() <= 1 + ROUNDING
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     if is_below:
-        not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a does not apply"
+        not_a = (
+            f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a"
+            " does not apply"
+        )
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.3f}, above 1"
     rules = {layer.update_rule for layer in reservoir.layers}
     own = sorted(({activation} - {"tanh", "relu"}) | (rules - {"leaky_output", "leaky_membrane"}))
@@ -69,20 +80,37 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
         verdict, reason = "undecided", f"the theory does not cover {' and '.join(own)}"
     elif activation != "tanh":
         verdict = "undefined"
-        reason = f"{activation} has no bounded set of states, which the echo state property requires"
+        reason = (
+            f"{activation} has no bounded set of states, which the echo state property requires"
+        )
     elif at_rest:
-        verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state forever"
+        verdict, reason = (
+            "fails",
+            f"{at_rest} of {len(a)} units have leak 0 and keep their start state forever",
+        )
     elif is_below and is_convex:
         verdict = "holds"
-        reason = f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
+        reason = (
+            f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input"
+            " (proposition 3a)"
+        )
     elif linear <= 1 + MARGIN:
         verdict = "undecided"
-        reason = f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.3f}) is clearly above 1 (3b)"
+        reason = (
+            f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.3f}) is clearly above"
+            " 1 (3b)"
+        )
     elif empty:
-        verdict, reason = "fails", f"{unstable}, and input 0 occurs (empty columns of W_in: {empty}; proposition 3b)"
+        verdict, reason = (
+            "fails",
+            f"{unstable}, and input 0 occurs (empty columns of W_in: {empty}; proposition 3b)",
+        )
     else:
         verdict = "undecided"
-        reason = f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)"
+        reason = (
+            f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs"
+            " (3b)"
+        )
     known = all(is_known(activation, rule) for rule in rules)
     return Theory(verdict, reason, sigma, radius, linear if known else None, empty)
 
@@ -90,10 +118,13 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
 def sigma_max(matrix: Matrix, *, seed: int) -> float:
     """Computes the largest singular value of a real square matrix (N, N), in float64.
 
-    Above 512 units by ARPACK, whose Rayleigh quotient is never above the true value beyond rounding.
+    Above 512 units by ARPACK, whose Rayleigh quotient is never above the true value beyond
+    rounding.
     """
     if matrix.shape[0] <= DENSE_LIMIT:
-        return float(np.linalg.norm(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), 2))
+        return float(
+            np.linalg.norm(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), 2)
+        )
     if not abs(matrix).max():
         return 0.0  # Lanczos fails on a matrix of zeros
     rng = np.random.default_rng(seed)

@@ -1,7 +1,8 @@
 """The processes of one run: their numbers, their agreement on decisions, and their common end.
 
-A single process is process 0 of 1, and everything here then costs nothing. Several processes must make the same calls
-of JAX in the same order, so `agree` gives all of them process 0's decisions. Only process 0 writes and prints.
+A single process is process 0 of 1, and everything here then costs nothing. Several processes must
+make the same calls of JAX in the same order, so `agree` gives all of them process 0's decisions.
+Only process 0 writes and prints.
 """
 
 import contextlib
@@ -22,11 +23,19 @@ Value = TypeVar("Value")
 
 STOPPED = 75  # the exit status of a run that was stopped and can be resumed
 LOST = 76  # the exit status after another process was lost; EX_PROTOCOL in C
-LOSS = "another process was lost: its own lines may say why; the same command resumes from the newest checkpoint"
-# Launchers' counts of started processes. (In an interactive allocation JAX would wait for processes never started.)
+LOSS = (
+    "another process was lost: its own lines may say why; the same command resumes from the newest"
+    " checkpoint"
+)
+# Launchers' counts of started processes. (In an interactive allocation JAX would wait for processes
+# never started.)
 STARTED_TOGETHER = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-PATIENCE = 10  # seconds until a silent process counts as lost; a failing process waits for the others this long, too
-MESSAGE = 1 << 16  # bytes of every message; one size, so that a failing process can answer any request
+# seconds until a silent process counts as lost; a failing process waits for the others this long,
+# too
+PATIENCE = 10
+MESSAGE = (
+    1 << 16
+)  # bytes of every message; one size, so that a failing process can answer any request
 
 _index, _count = 0, 1
 _failed = False  # whether all processes know of a failure
@@ -35,10 +44,18 @@ _checks = itertools.count(1)
 _at_abort: Any = None  # The system calls it, so it must not be collected.
 
 
-def join(coordinator: str | None, processes: int | None, process: int | None, wait: int, stops_together: bool) -> None:
-    """Makes this process one of a run's, by a command's options (docs/machines.md). Call it before JAX is used.
+def join(
+    coordinator: str | None,
+    processes: int | None,
+    process: int | None,
+    wait: int,
+    stops_together: bool,
+) -> None:
+    """Makes this process one of a run's, by a command's options (docs/machines.md). Call it before
+    JAX is used.
 
-    If `stops_together`, SIGTERM to one process stops all (`any_asked_to_stop`) instead of ending it.
+    If `stops_together`, SIGTERM to one process stops all (`any_asked_to_stop`) instead of ending
+    it.
     """
     global _index, _count
     if processes == 1:
@@ -50,7 +67,10 @@ def join(coordinator: str | None, processes: int | None, process: int | None, wa
     elif coordinator == "auto":
         coordinator = None
     elif coordinator is None or processes is None or process is None:
-        raise InputError("--coordinator, --processes and --process belong together: give all, or --coordinator auto")
+        raise InputError(
+            "--coordinator, --processes and --process belong together: give all, or --coordinator"
+            " auto"
+        )
     elif not re.fullmatch(r".+:\d+", coordinator):
         raise InputError(f"--coordinator is {coordinator!r}: give HOST:PORT of process 0, or auto")
 
@@ -58,7 +78,10 @@ def join(coordinator: str | None, processes: int | None, process: int | None, wa
 
     where = f"--coordinator {coordinator or 'auto'}"
     alone = "to run alone, give --processes 1"
-    _end_at_abort(2, f"{where}: not all processes joined within {wait} s, or two have the same number; {alone}")
+    _end_at_abort(
+        2,
+        f"{where}: not all processes joined within {wait} s, or two have the same number; {alone}",
+    )
     jax.config.update("jax_enable_preemption_service", stops_together)
     try:
         jax.distributed.initialize(
@@ -113,7 +136,9 @@ def require_same(settings: dict[str, str]) -> None:
         names = [name for name in first | other if other.get(name) != first.get(name)]
         differ = "; ".join(f"{name} {other.get(name)}, there {first.get(name)}" for name in names)
         if differ:
-            raise InputError(f"process {process} differs from process 0 ({differ}): give all processes the same")
+            raise InputError(
+                f"process {process} differs from process 0 ({differ}): give all processes the same"
+            )
 
 
 def meet() -> None:
@@ -123,7 +148,8 @@ def meet() -> None:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Runs process 0 first, then the others, which read its files. If one was asked to stop, all are interrupted."""
+    """Runs process 0 first, then the others, which read its files. If one was asked to stop, all
+    are interrupted."""
     if not writes():
         meet()
     yield
@@ -145,7 +171,8 @@ def written_by_first() -> Iterator[bool]:
 
 
 def any_asked_to_stop(asked: bool) -> bool:
-    """Returns in all processes, at the same call, whether one was asked to stop. Alone, a process returns `asked`."""
+    """Returns in all processes, at the same call, whether one was asked to stop. Alone, a process
+    returns `asked`."""
     global _stops
     if _count == 1:
         return asked
@@ -163,7 +190,8 @@ def finish() -> None:
 
 
 def fail(line: str) -> None:
-    """Ends all processes: the others raise InputError(line) when they next agree, or lose this one after PATIENCE."""
+    """Ends all processes: the others raise InputError(line) when they next agree, or lose this one
+    after PATIENCE."""
     if _count > 1:
         with contextlib.suppress(Exception):
             if not _failed:
@@ -177,7 +205,8 @@ def is_loss(error: Exception) -> bool:
 
 
 def _leave() -> None:
-    """Leaves JAX's service together with all processes: process 0 runs it, and JAX would abort the others."""
+    """Leaves JAX's service together with all processes: process 0 runs it, and JAX would abort the
+    others."""
     global _count
     import jax
 
@@ -186,7 +215,8 @@ def _leave() -> None:
 
 
 def _end_at_abort(status: int, line: str) -> None:
-    """Ends this process with a line and a status if JAX aborts it; Python's handlers would not run."""
+    """Ends this process with a line and a status if JAX aborts it; Python's handlers would not
+    run."""
     global _at_abort
 
     def leave(_: int) -> None:

@@ -1,6 +1,7 @@
 """Maps tokens and words to the characters of a text.
 
-A span is a pair (start, end) of character indices (Unicode code points, from 0); it covers text[start:end].
+A span is a pair (start, end) of character indices (Unicode code points, from 0); it covers
+text[start:end].
 """
 
 import re
@@ -21,7 +22,9 @@ def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> l
     """
     if (found := tokenizer.offsets(text)) is not None:
         return found
-    width = np.array([len(character.encode("utf-8", "surrogatepass")) for character in text], np.int64)
+    width = np.array(
+        [len(character.encode("utf-8", "surrogatepass")) for character in text], np.int64
+    )
     size = {i: len(tokenizer.decode_bytes([i])) for i in set(map(int, ids))}
     sizes = np.array([size[int(i)] for i in ids], np.int64)
     ends, character_ends = np.cumsum(sizes), np.cumsum(width)  # in bytes
@@ -35,8 +38,9 @@ def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
 
     Args:
         text: any text.
-        punctuation: "attached" leaves punctuation in the word that it touches, as in regions of reading-time studies.
-            "separate" makes the marks before and after a word words of their own; marks inside a word (don't) stay.
+        punctuation: "attached" leaves punctuation in the word that it touches, as in regions of
+            reading-time studies. "separate" makes the marks before and after a word words of their
+            own; marks inside a word (don't) stay.
     """
     regions = [match.span() for match in re.finditer(r"\S+", text)]
     if punctuation == "attached":
@@ -48,21 +52,26 @@ def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
             found.append((start, end))
             continue
         first, last = start + marks.index(False), end - marks[::-1].index(False)
-        found += [span for span in ((start, first), (first, last), (last, end)) if span[0] < span[1]]
+        found += [
+            span for span in ((start, first), (first, last), (last, end)) if span[0] < span[1]
+        ]
     return found
 
 
 def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """Returns the index of the span that each token belongs to, the span of its first character that is in one.
+    """Returns the index of the span that each token belongs to, the span of its first character
+    that is in one.
 
-    Tokens of white space belong to the span after them, or to the last one. Requires at least one span.
+    Tokens of white space belong to the span after them, or to the last one. Requires at least one
+    span.
     """
     ends = [end for _, end in spans]
     return [min(bisect_right(ends, start), len(spans) - 1) for start, _ in tokens]
 
 
 def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
-    """Returns the words, merging words that share a token, since their probabilities cannot be separated."""
+    """Returns the words, merging words that share a token, since their probabilities cannot be
+    separated."""
     starts = [start for start, _ in words]
     joined: set[int] = set()  # words merged with the one before
     for owner, (_, end) in zip(owners(tokens, words), tokens, strict=True):

@@ -1,7 +1,7 @@
 """The accuracies published with BLiMP (Warstadt et al. 2020), to compare runs with.
 
-`blimp_pairs.npy` recognizes BLiMP's pairs: a checksum of each, (67, 1000) uint32, the paradigms in the order of
-`anchors.csv`. `python docs/write_blimp_pairs.py blimp/` writes it from BLiMP's files.
+`blimp_pairs.npy` recognizes BLiMP's pairs: a checksum of each, (67, 1000) uint32, the paradigms in
+the order of `anchors.csv`. `python docs/write_blimp_pairs.py blimp/` writes it from BLiMP's files.
 """
 
 import csv
@@ -21,9 +21,9 @@ FOLDER = resources.files("esnlm.evaluation")
 def anchors(pairs: Sequence[Pair]) -> dict | None:
     """Returns BLiMP's published accuracies in percent, averaged over the paradigms of the pairs.
 
-    The pairs of a paradigm, not its name, decide which of BLiMP's paradigms it is, in whole or in part. An unrelated
-    pair has the checksum of one of BLiMP's pairs with probability 2e-5. The models are five_gram, lstm, transformer_xl,
-    gpt2 and human (anchors.csv names the source).
+    The pairs of a paradigm, not its name, decide which of BLiMP's paradigms it is, in whole or in
+    part. An unrelated pair has the checksum of one of BLiMP's pairs with probability 2e-5. The
+    models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names the source).
 
     Returns:
         Entries by paradigm, by phenomenon and overall; None if a paradigm is not one of BLiMP's.
@@ -40,7 +40,9 @@ def anchors(pairs: Sequence[Pair]) -> dict | None:
 
     def mean_over(names: Sequence[str]) -> dict[str, float]:
         models = accuracies[names[0]]
-        return {model: float(np.mean([accuracies[name][model] for name in names])) for model in models}
+        return {
+            model: float(np.mean([accuracies[name][model] for name in names])) for model in models
+        }
 
     return grouped(accuracies, {pair.uid: pair.phenomenon for pair in pairs}, mean_over)
 
@@ -50,7 +52,10 @@ def published_accuracies() -> dict[str, dict[str, float]]:
     lines = FOLDER.joinpath("anchors.csv").read_text("utf-8").splitlines()
     table = csv.DictReader(line for line in lines if not line.startswith("#"))
     names = ("UID", "phenomenon")
-    return {row["UID"]: {model: float(row[model]) for model in row if model not in names} for row in table}
+    return {
+        row["UID"]: {model: float(row[model]) for model in row if model not in names}
+        for row in table
+    }
 
 
 def official_checksums() -> np.ndarray:

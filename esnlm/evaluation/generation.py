@@ -27,31 +27,43 @@ def generate_each(
 ) -> list[list[int]]:
     """Continues each of several prompts once, in parallel.
 
-    All slots read one token per step. Slots with longer prompts still read while others already choose.
+    All slots read one token per step. Slots with longer prompts still read while others already
+    choose.
 
     Args:
-        features: a function from the next token of each slot, (B,), to the features after it, (B, F).
+        features: a function from the next token of each slot, (B,), to the features after it, (B,
+            F).
         prompts: B arrays of at least one id each.
         length, temperature, top_k: as in `Run.generate`.
-        seed, numbers: slot i has its own random stream, seeded by (seed, numbers[i]); None: numbers from 0.
+        seed, numbers: slot i has its own random stream, seeded by (seed, numbers[i]); None: numbers
+            from 0.
         is_finished: called after each token with the ids chosen so far; True ends the continuation.
 
     Returns:
         The ids chosen for each prompt, without EOS.
     """
     rngs = [np.random.default_rng((seed, number)) for number in numbers or range(len(prompts))]
-    read = [prompt.tolist() for prompt in prompts]  # the tokens of each slot: its prompt, then its own choices
+    read = [
+        prompt.tolist() for prompt in prompts
+    ]  # the tokens of each slot: its prompt, then its own choices
     chosen: list[list[int]] = [[] for _ in prompts]
     going, time = set(range(len(prompts))), 0
     while going:
-        found = features(np.array([ids[time] if time < len(ids) else eos for ids in read], np.int32))
+        found = features(
+            np.array([ids[time] if time < len(ids) else eos for ids in read], np.int32)
+        )
         time += 1
         choosing = sorted(slot for slot in going if time >= len(read[slot]))
-        logits = np.asarray(_logits(readout, found, precision), np.float64) if choosing else np.empty(0)
+        logits = (
+            np.asarray(_logits(readout, found, precision), np.float64) if choosing else np.empty(0)
+        )
         for slot in choosing:
             if not np.isfinite(logits[slot].max()):
                 after = f"after {len(chosen[slot])} tokens"
-                raise InputError(f"the model's logits are not finite {after}: it has diverged; try another --step")
+                raise InputError(
+                    f"the model's logits are not finite {after}: it has diverged; try another"
+                    " --step"
+                )
             token = choose(logits[slot], temperature, top_k, rngs[slot])
             if token != eos:
                 chosen[slot].append(token)
@@ -61,12 +73,17 @@ def generate_each(
     return chosen
 
 
-def choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
-    """Samples an id from logits (V,) in float64. Draws one random number, or none if the temperature is 0."""
+def choose(
+    logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator
+) -> int:
+    """Samples an id from logits (V,) in float64. Draws one random number, or none if the
+    temperature is 0."""
     if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits = np.where(logits >= np.partition(logits, -top_k)[-top_k], logits, -np.inf)
-    with np.errstate(over="ignore"):  # A tiny temperature makes all other logits -inf, and their p 0.
+    with np.errstate(
+        over="ignore"
+    ):  # A tiny temperature makes all other logits -inf, and their p 0.
         p = np.exp((logits - logits.max()) / temperature)
     return int(rng.choice(len(p), p=p / p.sum()))

@@ -1,7 +1,8 @@
 """Measures the likelihood of a text and converts it to the usual units.
 
-A sentence is BOS, its tokens and EOS. BOS is only a condition: it is not predicted, and no unit counts it. EOS is predicted like
-every token, so all figures but `nll_without_eos` include its nats. It counts as no word and no bytes.
+A sentence is BOS, its tokens and EOS. BOS is only a condition: it is not predicted, and no unit
+counts it. EOS is predicted like every token, so all figures but `nll_without_eos` include its nats.
+It counts as no word and no bytes.
 """
 
 import math
@@ -71,21 +72,28 @@ def of_model(
     on_progress: Callable[[float, int], bool | None] = lambda nats, tokens: None,
     by_document: bool = False,
 ) -> Likelihood | None:
-    """Measures a model on a text, one window of features at a time. `by_document` carries the state over sentences.
+    """Measures a model on a text, one window of features at a time. `by_document` carries the state
+    over sentences.
 
-    `on_progress` is called after each window with the nats and tokens so far. If it returns True, measuring stops and
-    the result is None.
+    `on_progress` is called after each window with the nats and tokens so far. If it returns True,
+    measuring stops and the result is None.
     """
     nats, eos_nats, tokens = 0.0, 0.0, 0
     settings = compute.precision, compute.window_tokens, compute.chunk_tokens
     if by_document:
-        assert isinstance(stream, DocumentFeatures), "`Experiment` accepts documents for models with a state only"
+        assert isinstance(stream, DocumentFeatures), (
+            "`Experiment` accepts documents for models with a state only"
+        )
         lanes = whole_documents(text, most=stream.slots)
         windows = scoring.document_nll(stream, readout, lanes, *settings)
     else:
         windows = scoring.total_nll(stream, readout, text, *settings)
     for window in windows:
-        nats, eos_nats, tokens = nats + window.nats, eos_nats + window.eos_nats, tokens + window.tokens
+        nats, eos_nats, tokens = (
+            nats + window.nats,
+            eos_nats + window.eos_nats,
+            tokens + window.tokens,
+        )
         if on_progress(nats, tokens):
             return None
     return _likelihood(text, nats, eos_nats)

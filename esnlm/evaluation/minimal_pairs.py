@@ -1,8 +1,9 @@
 """Reads minimal pairs and sets of sentences from files, checks them, and groups them by paradigm.
 
-BLiMP (Warstadt et al. 2020) has 67 files of 1,000 pairs, one JSON object per line: `sentence_good`, `sentence_bad` and
-`UID`, the name of the paradigm. docs/minimal_pairs.md describes the other formats: tables, sets of more than two
-sentences, text files with a label before each sentence, and Zorro's text files. All may be compressed.
+BLiMP (Warstadt et al. 2020) has 67 files of 1,000 pairs, one JSON object per line: `sentence_good`,
+`sentence_bad` and `UID`, the name of the paradigm. docs/minimal_pairs.md describes the other
+formats: tables, sets of more than two sentences, text files with a label before each sentence, and
+Zorro's text files. All may be compressed.
 """
 
 import hashlib
@@ -24,8 +25,32 @@ from esnlm.errors import InputError
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
 
 # Labels of sentences, in lower case.
-GOOD_LABELS = ("true", "1", "1.0", "1,0", "good", "correct", "right", "ok", "grammatical", "acceptable", "yes")
-BAD_LABELS = ("false", "0", "0.0", "0,0", "bad", "incorrect", "wrong", "*", "ungrammatical", "unacceptable", "no")
+GOOD_LABELS = (
+    "true",
+    "1",
+    "1.0",
+    "1,0",
+    "good",
+    "correct",
+    "right",
+    "ok",
+    "grammatical",
+    "acceptable",
+    "yes",
+)
+BAD_LABELS = (
+    "false",
+    "0",
+    "0.0",
+    "0,0",
+    "bad",
+    "incorrect",
+    "wrong",
+    "*",
+    "ungrammatical",
+    "unacceptable",
+    "no",
+)
 LABELS = dict.fromkeys(GOOD_LABELS, True) | dict.fromkeys(BAD_LABELS, False)
 LABELS_ARE = (
     "labels are true and false, 1 and 0, good and bad, right and wrong, ok and *, "
@@ -34,14 +59,19 @@ LABELS_ARE = (
 
 
 class Columns(NamedTuple):
-    """The columns of a table, or fields of a JSON object, that form a pair, in any capitalization."""
+    """The columns of a table, or fields of a JSON object, that form a pair, in any
+    capitalization."""
 
     good: str = "sentence_good"
-    bad: tuple[str, ...] = ("sentence_bad",)  # several columns, or a list in one: a set of more than two sentences
-    group: str | None = None  # the paradigm; None: "UID", "paradigm", or the file's name if there is neither
+    bad: tuple[str, ...] = (
+        "sentence_bad",
+    )  # several columns, or a list in one: a set of more than two sentences
+    group: str | None = (
+        None  # the paradigm; None: "UID", "paradigm", or the file's name if there is neither
+    )
     phenomenon: str | None = None  # None: "linguistics_term", or "phenomenon" if there is none
-    # For tables with one sentence per row, in the column `good`: its grammaticality, and its pair's number or name in
-    # the paradigm.
+    # For tables with one sentence per row, in the column `good`: its grammaticality, and its pair's
+    # number or name in the paradigm.
     label: str | None = None
     pair: str | None = None
 
@@ -61,14 +91,15 @@ class Pair(NamedTuple):
 def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None) -> list[Pair]:
     """Reads pairs and sets, sorted by paradigm, and in file order within a paradigm.
 
-    The paradigm defaults to the file's stem; a missing or empty `linguistics_term` (the phenomenon) or `field` is
-    "unknown".
+    The paradigm defaults to the file's stem; a missing or empty `linguistics_term` (the phenomenon)
+    or `field` is "unknown".
 
     Args:
-        data: files, folders, and FOLDER/NAME for one paradigm, phenomenon (as BLiMP names it) or field in a folder. The
-            suffix of a file gives its format: .tsv and .csv are tables; .txt has pairs of lines, with a label and a tab
-            before each sentence or in Zorro's order; all others are JSON lines. A .txt file whose first line is a JSON
-            object also holds JSON lines. Each format may be compressed (.jsonl.gz).
+        data: files, folders, and FOLDER/NAME for one paradigm, phenomenon (as BLiMP names it) or
+            field in a folder. The suffix of a file gives its format: .tsv and .csv are tables; .txt
+            has pairs of lines, with a label and a tab before each sentence or in Zorro's order; all
+            others are JSON lines. A .txt file whose first line is a JSON object also holds JSON
+            lines. Each format may be compressed (.jsonl.gz).
         columns: the names of columns and JSON fields; None: those of BLiMP.
 
     Raises:
@@ -76,26 +107,43 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
     """
     columns = columns or Columns()
     items: list[Pair] = []
-    home: dict[str, tuple[int, Path, str]] = {}  # paradigm -> the number of its path, its file, its phenomenon
+    home: dict[
+        str, tuple[int, Path, str]
+    ] = {}  # paradigm -> the number of its path, its file, its phenomenon
     size: Counter[str] = Counter()
     for number, path in enumerate(map(Path, [data] if isinstance(data, str | Path) else data)):
         files, name = _files(path)
         before = len(items)
         for file in files:
             for where, item in _pairs(file, columns):
-                if name is not None and _plain(name) not in map(_plain, (item.uid, item.phenomenon, item.field)):
+                if name is not None and _plain(name) not in map(
+                    _plain, (item.uid, item.phenomenon, item.field)
+                ):
                     continue
-                first, first_file, phenomenon = home.setdefault(item.uid, (number, file, item.phenomenon))
+                first, first_file, phenomenon = home.setdefault(
+                    item.uid, (number, file, item.phenomenon)
+                )
                 if (first, first_file) != (number, file):
-                    raise InputError(f"{where}: UID {item.uid!r} is also in {first_file}: give each paradigm once")
+                    raise InputError(
+                        f"{where}: UID {item.uid!r} is also in {first_file}: give each paradigm"
+                        " once"
+                    )
                 if phenomenon != item.phenomenon:
                     both = f"the phenomenon is {item.phenomenon!r}, and {phenomenon!r} earlier"
-                    advice = "" if columns.group else ": name the column of the paradigm with --group"
+                    advice = (
+                        "" if columns.group else ": name the column of the paradigm with --group"
+                    )
                     raise InputError(f"{where}: {both} for UID {item.uid!r}{advice}")
-                items.append(item._replace(number=size[item.uid], pair_id=item.pair_id or str(size[item.uid])))
+                items.append(
+                    item._replace(
+                        number=size[item.uid], pair_id=item.pair_id or str(size[item.uid])
+                    )
+                )
                 size[item.uid] += 1
         if len(items) == before:
-            raise InputError(f"{path}: {path.parent} has no paradigm, phenomenon or field of this name")
+            raise InputError(
+                f"{path}: {path.parent} has no paradigm, phenomenon or field of this name"
+            )
     return sorted(items, key=lambda item: item.uid)
 
 
@@ -118,7 +166,8 @@ def sentences_of(pair: Pair) -> tuple[str, ...]:
 
 
 def digest(items: Sequence[Pair]) -> str:
-    """Returns the sha256 of the paradigms and sentences, which is independent of their division into files."""
+    """Returns the sha256 of the paradigms and sentences, which is independent of their division
+    into files."""
     content = hashlib.sha256()
     for item in items:
         content.update(json.dumps([item.uid, item.good, item.bad]).encode() + b"\n")
@@ -132,14 +181,19 @@ def _plain(name: str) -> str:
 
 
 def _files(path: Path) -> tuple[list[Path], str | None]:
-    """Returns the files of a path, and the name of the items to select from them, or None for all."""
+    """Returns the files of a path, and the name of the items to select from them, or None for
+    all."""
     if path.is_file():
         return [path], None
     # A bare NAME is a missing file, not a selection from the files of the working directory.
     is_name = not path.is_dir() and kind_of(path) not in SUFFIXES and path.name != str(path)
     folder = path.parent if is_name else path
     for suffix in SUFFIXES if folder.is_dir() else ():
-        files = sorted(file for file in folder.iterdir() if kind_of(file) == suffix and not file.name.startswith("."))
+        files = sorted(
+            file
+            for file in folder.iterdir()
+            if kind_of(file) == suffix and not file.name.startswith(".")
+        )
         if files:
             return files, path.name if is_name else None
     raise InputError(f"{path}: no such file or folder of minimal pairs ({', '.join(SUFFIXES)})")
@@ -153,7 +207,9 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
         bad = columns.bad if columns.label is None else (columns.label, columns.pair)
         for name in (columns.good, *bad, columns.group, columns.phenomenon):
             if name is not None:
-                table.texts(_spelled(name, table.rows[0]), several_lines=True)  # raises if the table lacks this column
+                table.texts(
+                    _spelled(name, table.rows[0]), several_lines=True
+                )  # raises if the table lacks this column
         rows: Iterator[tuple[int, dict]] = zip(table.lines, table.rows, strict=True)
     else:
         text = read_whole_text(file)
@@ -169,7 +225,9 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
         yield f"{file}:{line}", _pair(record, f"{file}:{line}", file, columns)
 
 
-def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Columns) -> Iterator[tuple[str, Pair]]:
+def _labelled_pairs(
+    file: Path, rows: Iterator[tuple[int, dict]], columns: Columns
+) -> Iterator[tuple[str, Pair]]:
     """Yields the pairs and sets of a table with one sentence per row."""
     label, pair = columns.label or "", columns.pair or ""
     # By paradigm and pair: the rows, each as "file:line", whether it is grammatical, and its cells.
@@ -190,16 +248,19 @@ def _labelled_pairs(file: Path, rows: Iterator[tuple[int, dict]], columns: Colum
         bad = [_value(record, columns.good) for _, is_good, record in members if not is_good]
         if len(good) != 1 or not bad:
             raise InputError(
-                f"{members[0][0]}: {pair} {pair_id} has {len(good)} good and {len(bad)} bad: give one good, one or more"
-                f" bad{restart}"
+                f"{members[0][0]}: {pair} {pair_id} has {len(good)} good and {len(bad)} bad: give"
+                f" one good, one or more bad{restart}"
             )
         phenomena = sorted({_phenomenon(record, columns) for _, _, record in members} - {"unknown"})
         if len(phenomena) > 1:
             raise InputError(
-                f"{members[0][0]}: {pair} {pair_id} is in the phenomena {' and '.join(phenomena)}: give one{restart}"
+                f"{members[0][0]}: {pair} {pair_id} is in the phenomena {' and '.join(phenomena)}:"
+                f" give one{restart}"
             )
         ((where, record),) = good
-        item = _pair(record | {"bad": bad, "pairID": pair_id}, where, file, columns._replace(bad=("bad",)))
+        item = _pair(
+            record | {"bad": bad, "pairID": pair_id}, where, file, columns._replace(bad=("bad",))
+        )
         yield where, item._replace(phenomenon=phenomena[0] if phenomena else "unknown")
 
 
@@ -213,7 +274,9 @@ def _json_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict]]:
         try:
             record = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{file}:{number}: not JSON ({error}); give one object per line") from None
+            raise InputError(
+                f"{file}:{number}: not JSON ({error}); give one object per line"
+            ) from None
         if not isinstance(record, dict):
             raise InputError(f"{file}:{number}: not a JSON object; give one per line")
         yield number, record
@@ -250,7 +313,11 @@ def _uid(record: dict, where: str, file: Path, columns: Columns) -> str:
     name = columns.group
     if name is None:
         # `uid` in other capitals is often the id of a row.
-        names = [name for name in ("UID", _spelled("paradigm", record), _spelled("UID", record)) if name in record]
+        names = [
+            name
+            for name in ("UID", _spelled("paradigm", record), _spelled("UID", record))
+            if name in record
+        ]
         if not names:
             return without_compression(file).stem
         name = names[0]
@@ -282,7 +349,8 @@ def _spelled(name: str, names: Collection[str]) -> str:
 
 
 def _text(value: object, field: str, where: str) -> str:
-    """Returns a field's text. Rejects empty text, since an empty sentence is more probable than most others."""
+    """Returns a field's text. Rejects empty text, since an empty sentence is more probable than
+    most others."""
     if value is None:
         raise InputError(f"{where}: field {field!r} is missing")
     if not isinstance(value, str) or not value.strip():
@@ -291,11 +359,25 @@ def _text(value: object, field: str, where: str) -> str:
 
 
 def _require_alike(bad: str, good: str, where: str) -> None:
-    """Raises InputError if outer white space or the Unicode form would decide between two sentences."""
+    """Raises InputError if outer white space or the Unicode form would decide between two
+    sentences."""
     if bad != good and unicodedata.normalize("NFC", bad) == unicodedata.normalize("NFC", good):
-        raise InputError(f"{where}: {bad!r} and {good!r} are the same text in two Unicode forms: write both in NFC")
-    if len({(text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]) for text in (bad, good)}) > 1:
-        raise InputError(f"{where}: {bad!r} and {good!r} have different white space at their ends: strip them")
+        raise InputError(
+            f"{where}: {bad!r} and {good!r} are the same text in two Unicode forms: write both"
+            " in NFC"
+        )
+    if (
+        len(
+            {
+                (text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :])
+                for text in (bad, good)
+            }
+        )
+        > 1
+    ):
+        raise InputError(
+            f"{where}: {bad!r} and {good!r} have different white space at their ends: strip them"
+        )
 
 
 def _is_good(label: object) -> bool | None:
@@ -305,11 +387,15 @@ def _is_good(label: object) -> bool | None:
 
 def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pair]]:
     """Yields the pairs of a text file, two lines each."""
-    # A label and a tab before each sentence mark the grammatical one (Linzen's group, CLAMS). Without labels it is the
-    # second, as in Zorro (Huebner et al. 2021), whose files are called PHENOMENON-PARADIGM.txt.
+    # A label and a tab before each sentence mark the grammatical one (Linzen's group, CLAMS).
+    # Without labels it is the second, as in Zorro (Huebner et al. 2021), whose files are called
+    # PHENOMENON-PARADIGM.txt.
     lines = "\n".join(line.strip() for line in lines).rstrip("\n").split("\n")
     if len(lines) % 2 or not all(lines):
-        raise InputError(f"{file}: give two lines per pair, the ungrammatical sentence first, without blank lines")
+        raise InputError(
+            f"{file}: give two lines per pair, the ungrammatical sentence first, without blank"
+            " lines"
+        )
     uid = without_compression(file).stem
     phenomenon = uid.rpartition("-")[0] or "unknown"
     for number, (bad, good) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
@@ -318,7 +404,9 @@ def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Pai
             (first, _, bad), (second, _, good) = bad.partition("\t"), good.partition("\t")
             labels = _is_good(first), _is_good(second)
             if sorted(labels, key=str) != [False, True]:
-                raise InputError(f"{where}: {first!r} and {second!r} are before the tabs: {LABELS_ARE}")
+                raise InputError(
+                    f"{where}: {first!r} and {second!r} are before the tabs: {LABELS_ARE}"
+                )
             bad, good = (good, bad) if labels[0] else (bad, good)
         _require_alike(bad, good, where)
         yield where, Pair(uid, 0, good, bad, phenomenon, "unknown", "")

@@ -2,8 +2,10 @@
 
 `token_log_probs` works in four steps:
  1. Sort the distinct sequences, so that sequences with a common prefix are neighbours.
- 2. Split them into blocks. The feature stream computes the features of each distinct prefix of a block once.
- 3. The readout computes log p(token | prefix) once for each distinct pair of a prefix and a next token.
+ 2. Split them into blocks. The feature stream computes the features of each distinct prefix of a
+    block once.
+ 3. The readout computes log p(token | prefix) once for each distinct pair of a prefix and a next
+    token.
  4. Copy the log-probabilities to all sequences that contain these pairs.
 """
 
@@ -36,16 +38,25 @@ class WindowNll(NamedTuple):
 
 
 def total_nll(
-    stream: SentenceFeatures, params: dict, sentences: Sentences, precision: str, window_tokens: int, chunk: int
+    stream: SentenceFeatures,
+    params: dict,
+    sentences: Sentences,
+    precision: str,
+    window_tokens: int,
+    chunk: int,
 ) -> Iterator[WindowNll]:
-    """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS) per window, summed in float64.
+    """Yields the negative log-likelihood of sentences (int arrays with BOS and EOS) per window,
+    summed in float64.
 
-    At most `window_tokens` states exist at once, unless one sentence alone has more, and logits of `chunk` states.
+    At most `window_tokens` states exist at once, unless one sentence alone has more, and logits of
+    `chunk` states.
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
         targets = [sentence[1:] for sentence in window]
-        by_sentence = _collect(_launch(params, buffer, rows, targets, precision, chunk, _pair_log_probs))
+        by_sentence = _collect(
+            _launch(params, buffer, rows, targets, precision, chunk, _pair_log_probs)
+        )
         del buffer  # before the next one is made
         log_probs = np.concatenate(by_sentence)
         eos_nats = -float(np.sum([sentence[-1] for sentence in by_sentence], dtype=np.float64))
@@ -53,19 +64,30 @@ def total_nll(
 
 
 def document_nll(
-    stream: DocumentFeatures, params: dict, lanes: Lanes, precision: str, window_tokens: int, chunk: int
+    stream: DocumentFeatures,
+    params: dict,
+    lanes: Lanes,
+    precision: str,
+    window_tokens: int,
+    chunk: int,
 ) -> Iterator[WindowNll]:
-    """Does the same as `total_nll` for documents, whose state is carried from one sentence to the next."""
+    """Does the same as `total_nll` for documents, whose state is carried from one sentence to the
+    next."""
     state = stream.cell.initial_state(len(lanes.sizes))
     for pieces in lanes.windows(window_tokens):
         state, buffer, rows = stream.read_on(pieces, state)
         targets = pieces.predictions()[1]
         if not len(targets):
             continue
-        (log_probs,) = _collect(_launch(params, buffer, [rows], [targets], precision, chunk, _pair_log_probs))
+        (log_probs,) = _collect(
+            _launch(params, buffer, [rows], [targets], precision, chunk, _pair_log_probs)
+        )
         del buffer
         of_eos = log_probs[pieces.left[pieces.left > 0] == 1]
-        nats, eos_nats = -float(log_probs.sum(dtype=np.float64)), -float(of_eos.sum(dtype=np.float64))
+        nats, eos_nats = (
+            -float(log_probs.sum(dtype=np.float64)),
+            -float(of_eos.sum(dtype=np.float64)),
+        )
         yield WindowNll(nats, len(targets), eos_nats)
 
 
@@ -89,11 +111,12 @@ def token_log_probs(
         chunk: number of states whose logits exist at once.
         on_progress: called with the number of distinct sequences done so far and in total.
         window_tokens: maximum number of states at once, unless one sequence alone has more.
-        group: tokens, (V,) bool; if given, log p(w_{t+1} is in the group | w_1 .. w_t) is computed instead.
+        group: tokens, (V,) bool; if given, log p(w_{t+1} is in the group | w_1 .. w_t) is computed
+            instead.
 
     Returns:
-        One float32 array (T - 1,) per sequence; with `with_likeliest` (T - 1, 2): the second column is 1 if the token
-        is the most probable one (the first of several), else 0.
+        One float32 array (T - 1,) per sequence; with `with_likeliest` (T - 1, 2): the second column
+        is 1 if the token is the most probable one (the first of several), else 0.
     """
     score = partial(_pair_log_probs, with_likeliest=with_likeliest)
     if group is not None:
@@ -122,7 +145,8 @@ def token_log_probs(
 
 
 def _groups(sequences: Iterable, size: int, most: int = sys.maxsize) -> Iterator[list]:
-    """Yields groups of neighbours: at most `most` sequences, and at most `size` tokens unless one alone has more."""
+    """Yields groups of neighbours: at most `most` sequences, and at most `size` tokens unless one
+    alone has more."""
     group: list = []
     filled = 0
     for sequence in sequences:
@@ -152,19 +176,25 @@ def _launch(
     chunk: int,
     score: Callable[..., jax.Array],
 ) -> _Launched:
-    """Starts the readout of the predictions of sequences, with features in their `rows`, without waiting for it."""
-    # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and token 7 become
-    # 3 * 2**32 + 7; `>> 32` gives 3, `& 0xFFFFFFFF` gives 7. np.unique is fast on integers and sorts pairs by row.
+    """Starts the readout of the predictions of sequences, with features in their `rows`, without
+    waiting for it."""
+    # A pair of a row and a token is one 64-bit integer with the row in the upper 32 bits: row 3 and
+    # token 7 become 3 * 2**32 + 7; `>> 32` gives 3, `& 0xFFFFFFFF` gives 7. np.unique is fast on
+    # integers and sorts pairs by row.
     packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate(targets)
     pairs, place = np.unique(packed, return_inverse=True)
     predicted = pairs & 0xFFFFFFFF
-    distinct, sources = np.unique(pairs >> 32, return_inverse=True)  # (R,) rows; (P,) the row of each pair
+    distinct, sources = np.unique(
+        pairs >> 32, return_inverse=True
+    )  # (R,) rows; (P,) the row of each pair
     chunks = []
     # The rows per chunk: equal for all chunks, with little padding, and one of about SIZES sizes.
     even, step = -(-len(distinct) // -(-len(distinct) // chunk)), max(1, chunk // SIZES)
     size = min(chunk, -(-even // step) * step)
     for first in range(0, len(distinct), size):
-        here = slice(*np.searchsorted(sources, [first, first + size]))  # the pairs that read these rows
+        here = slice(
+            *np.searchsorted(sources, [first, first + size])
+        )  # the pairs that read these rows
         real, width = here.stop - here.start, 2 * size
         while width < real:
             width *= 2
@@ -198,9 +228,17 @@ def _pair_log_probs(
 
 @partial(jax.jit, static_argnames="precision")
 def _group_log_probs(
-    group: jax.Array, params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, _: jax.Array, precision: str
+    group: jax.Array,
+    params: dict,
+    buffer: jax.Array,
+    rows: jax.Array,
+    sources: jax.Array,
+    _: jax.Array,
+    precision: str,
 ) -> jax.Array:
-    return linear.group_log_probs(params, xla.gathered(buffer, rows), group, precision)[sources]  # (P,)
+    return linear.group_log_probs(params, xla.gathered(buffer, rows), group, precision)[
+        sources
+    ]  # (P,)
 
 
 def _collect(launched: _Launched) -> list[np.ndarray]:

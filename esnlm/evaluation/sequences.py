@@ -1,4 +1,5 @@
-"""Converts sentences to sequences of token ids, and log-probabilities of tokens to those of sentences."""
+"""Converts sentences to sequences of token ids, and log-probabilities of tokens to those of
+sentences."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,11 @@ class ScorableRun(Protocol):
     @property
     def longest(self) -> int | None: ...
     def token_log_probs_of(
-        self, sequences: list[np.ndarray], progress: Shown = False, *, group: np.ndarray | None = None
+        self,
+        sequences: list[np.ndarray],
+        progress: Shown = False,
+        *,
+        group: np.ndarray | None = None,
     ) -> list[np.ndarray]: ...
     def unigram(self) -> NgramModel | None: ...
 
@@ -38,7 +43,8 @@ GIVE_TEXT = "give a text (pandas keeps words such as 'NA' with dtype=str, keep_d
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:
-    """Returns a list of texts. Warns if one ends in a line end, as lines of a file do, or holds invisible characters.
+    """Returns a list of texts. Warns if one ends in a line end, as lines of a file do, or holds
+    invisible characters.
 
     Raises:
         InputError: the argument is a single text, or an element is not a text.
@@ -52,29 +58,33 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     with_line_end = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
     if with_line_end:
         warn_caller(
-            f"line ends after {counted(len(with_line_end), 'sentence')}, first after sentence {with_line_end[0]}, are"
-            " read as tokens; strip them"
+            f"line ends after {counted(len(with_line_end), 'sentence')}, first after sentence"
+            f" {with_line_end[0]}, are read as tokens; strip them"
         )
     invisible = [(i, match[0]) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]
     if invisible:
         first, character = invisible[0]
         warn_caller(
-            f"invisible characters in {counted(len(invisible), 'sentence')}, first {code_point(character)} in sentence"
-            f" {first}, are read as separate tokens; remove them"
+            f"invisible characters in {counted(len(invisible), 'sentence')}, first"
+            f" {code_point(character)} in sentence {first}, are read as separate tokens; remove"
+            " them"
         )
     return texts
 
 
 def is_blank(text: str) -> bool:
-    """Returns whether a text is empty or all white space. It is no sentence, so its log-probability is undefined."""
+    """Returns whether a text is empty or all white space. It is no sentence, so its log-probability
+    is undefined."""
     return not text.strip()
 
 
 def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
-    """Encodes n sentences under a convention, as one int32 array (T,) each. All ids after the first are scored.
+    """Encodes n sentences under a convention, as one int32 array (T,) each. All ids after the first
+    are scored.
 
-    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score: an
-    empty sentence under `no-eos`, and an empty sentence or one token under `without-bos`.
+    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has
+    nothing to score: an empty sentence under `no-eos`, and an empty sentence or one token under
+    `without-bos`.
 
     Raises:
         InputError: the convention is unknown.
@@ -87,22 +97,25 @@ def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.nd
 
 
 def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | None:
-    """Returns a warning if a convention scores no token of some sentences; None if there are none."""
+    """Returns a warning if a convention scores no token of some sentences; None if there are
+    none."""
     unscored = sum(len(ids) < 2 for ids in sequences)
     if not unscored:
         return None
     what = "empty" if conventions.get(scoring).bos else "empty or one token"
     return (
-        f"{unscored} of {len(sequences)} sentences are {what}, which {scoring} does not score: their"
-        " log-probability is 0, the highest possible; choose another scoring"
+        f"{unscored} of {len(sequences)} sentences are {what}, which {scoring} does not score:"
+        " their log-probability is 0, the highest possible; choose another scoring"
     )
 
 
 def sum_log_probs(token_log_probs: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns log p of each sequence given its first id, (n,) float64 in nats, from log p of its tokens, (T - 1,).
+    """Returns log p of each sequence given its first id, (n,) float64 in nats, from log p of its
+    tokens, (T - 1,).
 
-    A sequence with nothing to score has log-probability 0, the empty product. math.fsum rounds once, at the end, so the
-    sum does not depend on the order of terms: a unigram model ties on two orders of the same words, as it should.
+    A sequence with nothing to score has log-probability 0, the empty product. math.fsum rounds
+    once, at the end, so the sum does not depend on the order of terms: a unigram model ties on two
+    orders of the same words, as it should.
     """
     return np.array([_sum(np.asarray(terms, np.float64)) for terms in token_log_probs], np.float64)
 
@@ -113,10 +126,13 @@ def _sum(terms: np.ndarray) -> float:
 
 
 def require_defined(token_log_probs: Sequence[np.ndarray], run: Path, step: int) -> None:
-    """Raises InputError if a log-probability is not a number, which another program might take for a result."""
-    undefined = sum(bool(np.isnan(each).any() or np.isposinf(each).any()) for each in token_log_probs)
+    """Raises InputError if a log-probability is not a number, which another program might take for
+    a result."""
+    undefined = sum(
+        bool(np.isnan(each).any() or np.isposinf(each).any()) for each in token_log_probs
+    )
     if undefined:
         raise InputError(
-            f"{run}: {undefined} of {len(token_log_probs)} texts have a log-probability that is not a number at step {step}: the run"
-            " has diverged; try another --step"
+            f"{run}: {undefined} of {len(token_log_probs)} texts have a log-probability that is not"
+            f" a number at step {step}: the run has diverged; try another --step"
         )

@@ -1,12 +1,14 @@
 """Accuracies, intervals and paired comparisons from the outcomes of minimal pairs.
 
-An outcome is 1 (right), 0.5 (a tie), 0 (wrong) or NaN (a log-probability was not a number). A paradigm's accuracy is
-the mean over its pairs. A phenomenon's accuracy and the overall accuracy are means over paradigms with equal weights
-(Warstadt et al. 2020). All results are in percent, ready for JSON, with None for "not defined".
+An outcome is 1 (right), 0.5 (a tie), 0 (wrong) or NaN (a log-probability was not a number). A
+paradigm's accuracy is the mean over its pairs. A phenomenon's accuracy and the overall accuracy are
+means over paradigms with equal weights (Warstadt et al. 2020). All results are in percent, ready
+for JSON, with None for "not defined".
 
-Intervals cover 95 %. A paradigm has Wilson's interval, which remains valid near 0 and 100 %. A mean over paradigms has
-a percentile bootstrap interval, stratified by paradigm: pairs are resampled within each paradigm. Intervals cover
-the choice of sentences from the same templates, not the seed of the run.
+Intervals cover 95 %. A paradigm has Wilson's interval, which remains valid near 0 and 100 %. A mean
+over paradigms has a percentile bootstrap interval, stratified by paradigm: pairs are resampled
+within each paradigm. Intervals cover the choice of sentences from the same templates, not the seed
+of the run.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,22 +27,25 @@ TAILS = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]  # percentiles
 COUNTS = ("pairs", "right", "wrong", "ties", "identical", "undefined")
 
 INTERVALS = (
-    f"{LEVEL:.0%}; paradigms: Wilson; means over paradigms: percentile bootstrap over pairs, stratified by paradigm, "
-    f"{RESAMPLES} resamples"
+    f"{LEVEL:.0%}; paradigms: Wilson; means over paradigms: percentile bootstrap over pairs,"
+    f" stratified by paradigm, {RESAMPLES} resamples"
 )
 
 
 def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
-    """Returns the outcome of each pair, (n,) float64, from the log-probabilities of its sentences, (n,) each, in nats.
+    """Returns the outcome of each pair, (n,) float64, from the log-probabilities of its sentences,
+    (n,) each, in nats.
 
-    Minus infinity is an ordinary value, and two of them tie. NaN and plus infinity make the outcome NaN.
+    Minus infinity is an ordinary value, and two of them tie. NaN and plus infinity make the outcome
+    NaN.
     """
     undefined = np.isnan(good) | np.isnan(bad) | np.isposinf(good) | np.isposinf(bad)
     return np.where(undefined, np.nan, (good > bad) + 0.5 * (good == bad))
 
 
 def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
-    """Returns whether at least half of the pairs of different sentences are tied, which makes accuracies meaningless.
+    """Returns whether at least half of the pairs of different sentences are tied, which makes
+    accuracies meaningless.
 
     Otherwise, the rule for ties could give a model that only uses length 0 or 100 %.
     """
@@ -48,10 +53,15 @@ def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
 
 
 def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
-    """Returns whether all predictions have the same log-probability, as in a model whose readout is 0."""
+    """Returns whether all predictions have the same log-probability, as in a model whose readout is
+    0."""
     a_token = log_prob[predicted > 0] / predicted[predicted > 0]
     # A float32 has 24 bits. A hundred sums of them in different orders agree to about 20 bits.
-    return len(a_token) > 1 and np.isfinite(a_token).all() and np.ptp(a_token) <= 2.0**-20 * np.abs(a_token).max()
+    return (
+        len(a_token) > 1
+        and np.isfinite(a_token).all()
+        and np.ptp(a_token) <= 2.0**-20 * np.abs(a_token).max()
+    )
 
 
 def accuracies(
@@ -69,16 +79,20 @@ def accuracies(
         identical: which pairs have two identical sentences, (n,) bool.
         rows_of, phenomenon_of: the indices of the pairs of each paradigm, and its phenomenon.
         ties_count_as: the worth of a tie in `accuracy`: 0, 0.5 or 1, or (n,) one value per pair.
-        coin: the worth of a tie in `accuracy_ties_half`: 0.5, or (n,) if some are sets of more than two sentences.
+        coin: the worth of a tie in `accuracy_ties_half`: 0.5, or (n,) if some are sets of more than
+            two sentences.
 
     Returns:
-        {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has `accuracy`, its
-        `interval`, `accuracy_ties_half`, `accuracy_without_identical`, and the counts `pairs` = `right` + `wrong` +
-        `ties` + `identical` + `undefined`; `ties` are between different sentences. A paradigm with an undefined pair,
-        and every mean that includes it, has no accuracy.
+        {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has
+        `accuracy`, its `interval`, `accuracy_ties_half`, `accuracy_without_identical`, and the
+        counts `pairs` = `right` + `wrong` + `ties` + `identical` + `undefined`; `ties` are between
+        different sentences. A paradigm with an undefined pair, and every mean that includes it, has
+        no accuracy.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))  # (n,) (n,)
+    worth, by_coin = (
+        np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin)
+    )  # (n,) (n,)
     paradigms: dict[str, dict] = {}
     resampled: dict[str, np.ndarray] = {}
     for name, rows in rows_of.items():
@@ -101,12 +115,18 @@ def accuracies(
     def mean_over(names: Sequence[str]) -> dict:
         entries = [paradigms[name] for name in names]
         accuracy = _mean([entry["accuracy"] for entry in entries])
-        interval = entries[0]["interval"] if len(names) == 1 else _interval([resampled[name] for name in names])
+        interval = (
+            entries[0]["interval"]
+            if len(names) == 1
+            else _interval([resampled[name] for name in names])
+        )
         return {
             "accuracy": accuracy,
             "interval": None if accuracy is None else interval,
             "accuracy_ties_half": _mean([entry["accuracy_ties_half"] for entry in entries]),
-            "accuracy_without_identical": _mean([entry["accuracy_without_identical"] for entry in entries]),
+            "accuracy_without_identical": _mean(
+                [entry["accuracy_without_identical"] for entry in entries]
+            ),
             "paradigms": len(names),
             **{key: sum(entry[key] for entry in entries) for key in COUNTS},
         }
@@ -115,19 +135,24 @@ def accuracies(
 
 
 def compare(
-    worth: np.ndarray, other: np.ndarray, rows_of: Mapping[str, np.ndarray], phenomenon_of: Mapping[str, str]
+    worth: np.ndarray,
+    other: np.ndarray,
+    rows_of: Mapping[str, np.ndarray],
+    phenomenon_of: Mapping[str, str],
 ) -> dict:
     """Compares two models on the same pairs: this model's accuracy minus the other's, in points.
 
     Args:
-        worth, other: the value of each pair for this model and for the other one, (n,) in 0 .. 1 or bool.
+        worth, other: the value of each pair for this model and for the other one, (n,) in 0 .. 1 or
+            bool.
         rows_of, phenomenon_of: as in `accuracies`.
 
     Returns:
-        The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, which resamples pairs with
-        both outcomes; the numbers of pairs that count more for this model, `only_this`, and for the other,
-        `only_other`; and the `p_value` of McNemar's exact test on these two counts (pairs pooled), with `p_value_holm`
-        corrected for the number of paradigms or phenomena.
+        The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, which
+        resamples pairs with both outcomes; the numbers of pairs that count more for this model,
+        `only_this`, and for the other, `only_other`; and the `p_value` of McNemar's exact test on
+        these two counts (pairs pooled), with `p_value_holm` corrected for the number of paradigms
+        or phenomena.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
@@ -152,24 +177,31 @@ def compare(
     found = grouped(paradigms, phenomenon_of, mean_over)
     for level in ("phenomena", "paradigms"):
         entries = found[level].values()
-        for entry, corrected in zip(entries, holm([entry["p_value"] for entry in entries]), strict=True):
+        for entry, corrected in zip(
+            entries, holm([entry["p_value"] for entry in entries]), strict=True
+        ):
             entry["p_value_holm"] = float(corrected)
     return found
 
 
-def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
+def resampled_means(
+    values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES
+) -> np.ndarray:
     """Returns the means of bootstrap resamples of values (n,), (resamples,).
 
-    A mean depends only on the counts of the distinct values, which are multinomial, so each resample costs a few draws
-    instead of n.
+    A mean depends only on the counts of the distinct values, which are multinomial, so each
+    resample costs a few draws instead of n.
     """
     distinct, counts = np.unique(values, return_counts=True)
-    drawn = rng.multinomial(len(values), counts / len(values), size=resamples)  # (resamples, distinct values)
+    drawn = rng.multinomial(
+        len(values), counts / len(values), size=resamples
+    )  # (resamples, distinct values)
     return drawn @ distinct / len(values)
 
 
 def wilson(accuracy: float, n: int) -> list[float]:
-    """Returns Wilson's score interval of an accuracy over n pairs, in percent. It is too wide if ties count half."""
+    """Returns Wilson's score interval of an accuracy over n pairs, in percent. It is too wide if
+    ties count half."""
     p, z = accuracy / 100, ndtri(0.5 + LEVEL / 2)
     centre = p + z * z / (2 * n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -186,14 +218,16 @@ def runs_by_seed(runs: Iterable[Mapping[str, Any]], name: str) -> dict[int, Mapp
     for run in runs:
         if run["seed"] in run_of:
             raise InputError(
-                f"{name}: two runs have seed {run['seed']}, which means would count twice; keep one of them"
+                f"{name}: two runs have seed {run['seed']}, which means would count twice; keep one"
+                " of them"
             )
         run_of[run["seed"]] = run
     return run_of
 
 
 def seed_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """Returns Student's t interval of a mean over seeds. None for fewer than FEWEST_SEEDS values, or if one is not finite."""
+    """Returns Student's t interval of a mean over seeds. None for fewer than FEWEST_SEEDS values,
+    or if one is not finite."""
     n = len(values)
     if n < FEWEST_SEEDS or not np.isfinite(values).all():
         return None
@@ -217,7 +251,9 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return corrected
 
 
-def grouped(paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str]], dict]) -> dict:
+def grouped(
+    paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str]], dict]
+) -> dict:
     """Returns the entries of paradigms, and their means over each phenomenon and over all."""
     by_phenomenon: dict[str, list[str]] = {}
     for name in paradigms:
@@ -241,5 +277,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _interval(resampled: Sequence[np.ndarray]) -> list[float]:
-    """Returns the interval, in percent, of a mean over paradigms, given the resampled means of each, (resamples,)."""
+    """Returns the interval, in percent, of a mean over paradigms, given the resampled means of
+    each, (resamples,)."""
     return [float(x) for x in 100 * np.percentile(np.mean(resampled, axis=0), TAILS)]

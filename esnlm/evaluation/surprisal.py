@@ -1,7 +1,7 @@
 """Surprisals of words and tokens: -log p of each, given the text before it.
 
-The steps of `surprisals`: sentences -> sequences of ids -> log-probabilities of tokens -> sums over words.
-docs/surprisal.md describes and explains the treatment of words, white space and documents.
+The steps of `surprisals`: sentences -> sequences of ids -> log-probabilities of tokens -> sums over
+words. docs/surprisal.md describes and explains the treatment of words, white space and documents.
 """
 
 import math
@@ -15,18 +15,27 @@ import numpy as np
 from esnlm.errors import InputError
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
-from esnlm.evaluation.sequences import GIVE_TEXT, ScorableRun, encode, is_blank, list_texts, sum_log_probs
+from esnlm.evaluation.sequences import (
+    GIVE_TEXT,
+    ScorableRun,
+    encode,
+    is_blank,
+    list_texts,
+    sum_log_probs,
+)
 from esnlm.io.console import Shown, counted, say
 from esnlm.warning import warn_caller
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 END = "<|endoftext|>"  # marks the end of a sentence in the table
-# A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese character.
+# A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, or a Chinese
+# character.
 SPACELESS = re.compile(
     "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
 )
-# Words that no space precedes in English text: closing punctuation, and clitics as treebanks cut them off.
+# Words that no space precedes in English text: closing punctuation, and clitics as treebanks cut
+# them off.
 ATTACHED = re.compile(r"[.,!?;:)\]…”’]|\.\.\.|''|n['’]t|['’](?:s|re|ve|ll|d|m)", re.IGNORECASE)
 
 
@@ -57,7 +66,8 @@ class Options:
                 raise InputError(f"{name} is {getattr(self, name)!r}: choose {' or '.join(known)}")
         if not conventions.get(self.scoring).bos:
             raise InputError(
-                f"scoring {self.scoring} scores no first token, so the first word has no surprisal: choose paper"
+                f"scoring {self.scoring} scores no first token, so the first word has no surprisal:"
+                " choose paper"
             )
 
     def columns(self) -> list[str]:
@@ -74,19 +84,28 @@ def surprisals(
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
-    A document is a list of sentence numbers; its sentences are read one after another. Blank sentences are left out.
+    A document is a list of sentence numbers; its sentences are read one after another. Blank
+    sentences are left out.
     """
     options.check()
     sequences = encode(list_texts(text for text, _ in sentences), run.tokenizer, options.scoring)
-    documents = [[number for number in document if not is_blank(sentences[number].text)] for document in documents]
+    documents = [
+        [number for number in document if not is_blank(sentences[number].text)]
+        for document in documents
+    ]
     documents = [document for document in documents if document]
-    # A stream is the ids of a document: its sentences end to end, each with BOS and, if the convention has it, EOS.
+    # A stream is the ids of a document: its sentences end to end, each with BOS and, if the
+    # convention has it, EOS.
     streams = [np.concatenate([sequences[number] for number in document]) for document in documents]
-    log_probs = _over_windows(streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, progress=progress))
+    log_probs = _over_windows(
+        streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, progress=progress)
+    )
     log_ends = None
     if options.whitespace == "trailing":
         group = word_ends(run.tokenizer)
-        log_ends = _over_windows(streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, group=group))
+        log_ends = _over_windows(
+            streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, group=group)
+        )
 
     rows: list[dict] = []
     names, convention = options.columns(), conventions.get(options.scoring)
@@ -94,7 +113,9 @@ def surprisals(
         first = 0
         for number in document:
             (text, words), sequence = sentences[number], sequences[number]
-            here = slice(first, first + len(sequence) - 1)  # the predictions of this sentence's tokens after BOS
+            here = slice(
+                first, first + len(sequence) - 1
+            )  # the predictions of this sentence's tokens after BOS
             first += len(sequence)
             ids = sequence[1 : len(sequence) - convention.eos]
             spans = alignment.token_spans(" " * convention.space + text, ids, run.tokenizer)
@@ -110,41 +131,70 @@ def surprisals(
             if options.eos and convention.eos:
                 found.append((END, (len(text), len(text)), float(nats[-1])))
             for position, (part, span, value) in enumerate(found):
-                row = (number, position, part, *span, None if value is None else value / UNITS[options.unit])
+                row = (
+                    number,
+                    position,
+                    part,
+                    *span,
+                    None if value is None else value / UNITS[options.unit],
+                )
                 rows.append(dict(zip(names, row, strict=True)))
     return rows
 
 
 def word_ends(tokenizer: Any) -> np.ndarray:
-    """Returns which tokens end the word before them, (V,) bool: tokens that begin with white space, and EOS."""
-    found = [alignment.begins_word(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
+    """Returns which tokens end the word before them, (V,) bool: tokens that begin with white space,
+    and EOS."""
+    found = [
+        alignment.begins_word(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)
+    ]
     found[tokenizer.eos] = True
     return np.array(found)
 
 
 def _over_windows(
-    streams: list[np.ndarray], longest: int | None, compute: Callable[[list[np.ndarray]], list[np.ndarray]]
+    streams: list[np.ndarray],
+    longest: int | None,
+    compute: Callable[[list[np.ndarray]], list[np.ndarray]],
 ) -> list[np.ndarray]:
-    """Applies `compute` to each stream (T,), window by window. Returns values for all ids but the first, (T - 1,)."""
+    """Applies `compute` to each stream (T,), window by window. Returns values for all ids but the
+    first, (T - 1,)."""
     windows = [_windows(len(stream), longest) for stream in streams]
-    pieces = [stream[first:last] for stream, its in zip(streams, windows, strict=True) for first, last, _ in its]
+    pieces = [
+        stream[first:last]
+        for stream, its in zip(streams, windows, strict=True)
+        for first, last, _ in its
+    ]
     found = iter(compute(pieces))
-    return [np.concatenate([np.asarray(next(found), np.float64)[skip:] for *_, skip in its]) for its in windows]
+    return [
+        np.concatenate([np.asarray(next(found), np.float64)[skip:] for *_, skip in its])
+        for its in windows
+    ]
 
 
 def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
-    """Returns the windows of a sequence: (first id, end, number of predictions already made by the window before)."""
+    """Returns the windows of a sequence: (first id, end, number of predictions already made by the
+    window before)."""
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
-    step = max(1, longest // 2)  # after the first window, every token is predicted from at least half a window
+    step = max(
+        1, longest // 2
+    )  # after the first window, every token is predicted from at least half a window
     firsts = range(0, length - longest - 1 + step, step)
-    return [(first, min(first + longest + 1, length), (longest - step) * (first > 0)) for first in firsts]
+    return [
+        (first, min(first + longest + 1, length), (longest - step) * (first > 0))
+        for first in firsts
+    ]
 
 
-def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, tokenizer: Any) -> np.ndarray:
-    """Moves the surprisal of each word's end from the next word to the word itself; (n,) or (n + 1,)."""
-    # E are the tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E) p(next token | E). The
-    # factor p(E), in `log_ends`, moves to the word's last token (Oh and Schuler 2024, Pimentel and Meister 2024).
+def _move_white_space(
+    nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, tokenizer: Any
+) -> np.ndarray:
+    """Moves the surprisal of each word's end from the next word to the word itself; (n,) or (n +
+    1,)."""
+    # E are the tokens that begin with white space, and EOS. If a word ends, p(next token) = p(E)
+    # p(next token | E). The factor p(E), in `log_ends`, moves to the word's last token (Oh and
+    # Schuler 2024, Pimentel and Meister 2024).
     tokens = [tokenizer.decode_bytes([int(i)]) for i in ids]
     moved = nats.copy()
     for j in range(1, len(nats)):
@@ -156,9 +206,14 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
 
 
 def separator_of(words: Sequence[str]) -> str:
-    """Returns the text between words: none if half or more of the words with letters are in a script without spaces."""
+    """Returns the text between words: none if half or more of the words with letters are in a
+    script without spaces."""
     lettered = [word for word in words if any(map(str.isalpha, word))]
-    return "" if lettered and 2 * sum(map(bool, map(SPACELESS.search, lettered))) >= len(lettered) else " "
+    return (
+        ""
+        if lettered and 2 * sum(map(bool, map(SPACELESS.search, lettered))) >= len(lettered)
+        else " "
+    )
 
 
 def join(words: Sequence[str], separators: Sequence[str]) -> JoinedSentence:
@@ -177,13 +232,17 @@ def join_sentences(
 ) -> list[JoinedSentence]:
     """Joins the words of each sentence that is not a text; `Run.surprisal` describes the arguments.
 
-    Warns if a space precedes words that belong to the word before, such as "n't", unless `separator` or `spaces` is given.
+    Warns if a space precedes words that belong to the word before, such as "n't", unless
+    `separator` or `spaces` is given.
     """
     if isinstance(sentences, str):
         raise InputError("sentences is one text: give a list of texts")
     sentences = list(sentences)
     if spaces is not None and len(spaces) != len(sentences):
-        raise InputError(f"spaces has {len(spaces)} lists for {counted(len(sentences), 'sentence')}: give one for each")
+        raise InputError(
+            f"spaces has {len(spaces)} lists for {counted(len(sentences), 'sentence')}: give one"
+            " for each"
+        )
     joined: list[JoinedSentence] = []
     tight = 0  # sentences joined without spaces
     attached: list[str] = []
@@ -201,23 +260,34 @@ def join_sentences(
                     attached.append(f"{word!r} (sentence {i}, word {j})")
         has_space = [True] * len(words) if spaces is None else spaces[i]
         if len(has_space) != len(words):
-            raise InputError(f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in spaces")
+            raise InputError(
+                f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in"
+                " spaces"
+            )
         separators = [between if follows else "" for follows in has_space]
         joined.append(join(words, separators))
     if tight:
-        what = "in a script without spaces: its words" if tight == 1 else "in scripts without spaces: their words"
-        say(f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds spaces")
+        what = (
+            "in a script without spaces: its words"
+            if tight == 1
+            else "in scripts without spaces: their words"
+        )
+        say(
+            f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds"
+            " spaces"
+        )
     if attached:
         others = f" and {counted(len(attached) - 1, 'other word')}" if len(attached) > 1 else ""
         warn_caller(
-            f"{attached[0]}{others} scored with a space before: say where spaces stand (spaces, --space-after), give a"
-            " separator, or join such words to the word before"
+            f"{attached[0]}{others} scored with a space before: say where spaces stand (spaces,"
+            " --space-after), give a separator, or join such words to the word before"
         )
     return joined
 
 
 def _list_words(sentence: Sequence[str], number: int) -> list[str]:
-    """Returns the words of a sentence without white space at their ends. Raises InputError if one is no text or blank."""
+    """Returns the words of a sentence without white space at their ends. Raises InputError if one
+    is no text or blank."""
     if not isinstance(sentence, Iterable):
         raise InputError(f"sentence {number} is {sentence!r}: {GIVE_TEXT}")
     words = list(sentence)
@@ -232,11 +302,14 @@ def _list_words(sentence: Sequence[str], number: int) -> list[str]:
 def _parts(
     text: str, words: list[Span] | None, tokens: list[Span], nats: np.ndarray, options: Options
 ) -> list[tuple[Span, float | None]]:
-    """Returns the span and the surprisal in nats of each token or word of a sentence, without EOS."""
+    """Returns the span and the surprisal in nats of each token or word of a sentence, without
+    EOS."""
     nats = nats[: len(tokens)]  # without EOS
     if options.by == "token" or not tokens:
         return list(zip(tokens, nats.tolist(), strict=True))
-    spans = alignment.join_words(tokens, words or alignment.word_spans(text, options.punctuation) or [(0, len(text))])
+    spans = alignment.join_words(
+        tokens, words or alignment.word_spans(text, options.punctuation) or [(0, len(text))]
+    )
     owner = np.array(alignment.owners(tokens, spans))
     sums = sum_log_probs(nats[owner == number] for number in range(len(spans))).tolist()
     value_from = {start: value for (start, _), value in zip(spans, sums, strict=True)}

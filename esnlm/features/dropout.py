@@ -1,7 +1,8 @@
 """Dropout with masks that depend on the token, not on its batch or slot.
 
-A token's key is derived from the seed, the epoch and the token's corpus position, one number for its sentence and its
-position in it. So precomputed features, made in another order, get the same masks as features inside the gradient.
+A token's key is derived from the seed, the epoch and the token's corpus position, one number for
+its sentence and its position in it. So precomputed features, made in another order, get the same
+masks as features inside the gradient.
 """
 
 import jax
@@ -9,7 +10,8 @@ import jax.numpy as jnp
 
 from esnlm.rng import Stream
 
-# Sites of the masks in a recurrent model (Ueda et al. 2025b): right after the input, and right before the readout.
+# Sites of the masks in a recurrent model (Ueda et al. 2025b): right after the input, and right
+# before the readout.
 INPUT, OUTPUT = range(2)
 
 
@@ -20,7 +22,9 @@ def epoch_key(seed: int, epoch: int) -> jax.Array:
 
 def token_keys(key: jax.Array, corpus_positions: jax.Array) -> jax.Array:
     """Returns one key per token, in the shape of `corpus_positions` (uint32)."""
-    flat = jax.vmap(lambda position: jax.random.fold_in(key, position))(corpus_positions.reshape(-1))
+    flat = jax.vmap(lambda position: jax.random.fold_in(key, position))(
+        corpus_positions.reshape(-1)
+    )
     return flat.reshape(corpus_positions.shape)
 
 

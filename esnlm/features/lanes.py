@@ -1,4 +1,5 @@
-"""Text in lanes: sentences that are read one after another, several lanes side by side, for states carried over documents."""
+"""Text in lanes: sentences that are read one after another, several lanes side by side, for states
+carried over documents."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,12 +11,16 @@ from esnlm.features.layout import equal_shares
 
 
 class Pieces(NamedTuple):
-    """The next tokens of every lane. Longer lanes come first, so that at each time step the first lanes are running."""
+    """The next tokens of every lane. Longer lanes come first, so that at each time step the first
+    lanes are running."""
 
     tokens: np.ndarray  # (T, B) int32
-    depths: np.ndarray  # (T, B) int32, tokens since the state was reset: at the beginning of a document or of the lane
+    # (T, B) int32, tokens since the state was reset: at the beginning of a document or of the lane
+    depths: np.ndarray
     corpus_positions: np.ndarray  # (T, B) uint32
-    left: np.ndarray  # (T, B) int32, tokens after this one in its sentence; 0 where a lane has ended
+    left: (
+        np.ndarray
+    )  # (T, B) int32, tokens after this one in its sentence; 0 where a lane has ended
     targets: np.ndarray  # (T, B) int32, the next token, predicted if `left` is above 0
     running: np.ndarray  # (T,), lanes that have not ended
 
@@ -25,11 +30,13 @@ class Pieces(NamedTuple):
 
     @property
     def first_rows(self) -> np.ndarray:
-        """The packed row of lane 0 at each time step, (T,) int32; those of other running lanes follow."""
+        """The packed row of lane 0 at each time step, (T,) int32; those of other running lanes
+        follow."""
         return (np.cumsum(self.running) - self.running).astype(np.int32)
 
     def predictions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the predictions in the order of time: the packed row of the features of each, (n,), and its target."""
+        """Returns the predictions in the order of time: the packed row of the features of each,
+        (n,), and its target."""
         rows = self.first_rows[:, None] + np.arange(self.tokens.shape[1], dtype=np.int32)
         return rows[self.left > 0], self.targets[self.left > 0]
 
@@ -38,7 +45,8 @@ class Lanes:
     """Lanes of the sentences of a store.
 
     Args:
-        order: the numbers of the sentences, (S,), one after another. Those of a document are neighbours.
+        order: the numbers of the sentences, (S,), one after another. Those of a document are
+            neighbours.
         edges: where lanes begin and end among all tokens of these sentences, (B + 1,), ascending.
     """
 
@@ -86,15 +94,19 @@ class Lanes:
 
 
 def equal_lanes(store: TokenStore, count: int, rng: np.random.Generator | None = None) -> Lanes:
-    """Returns all documents, shuffled if there is a `rng`, in lanes of equal length. Their edges may cut a document."""
+    """Returns all documents, shuffled if there is a `rng`, in lanes of equal length. Their edges
+    may cut a document."""
     documents = documents_of(store)
     shuffled = documents if rng is None else [documents[d] for d in rng.permutation(len(documents))]
     order = np.concatenate(shuffled)
-    return Lanes(store, order, np.linspace(0, store.lengths[order].sum(), count + 1).astype(np.int64))
+    return Lanes(
+        store, order, np.linspace(0, store.lengths[order].sum(), count + 1).astype(np.int64)
+    )
 
 
 def whole_documents(store: TokenStore, most: int) -> Lanes:
-    """Returns all documents, each whole in one of at most `most` lanes: with more, the longest would be read alone."""
+    """Returns all documents, each whole in one of at most `most` lanes: with more, the longest
+    would be read alone."""
     documents = documents_of(store)
     sizes = np.array([store.lengths[sentences].sum() for sentences in documents])
     shares = equal_shares(sizes, int(min(most, -(-sizes.sum() // sizes.max()))))
@@ -104,4 +116,6 @@ def whole_documents(store: TokenStore, most: int) -> Lanes:
 
 def documents_of(store: TokenStore) -> list[np.ndarray]:
     """Returns the numbers of each document's sentences."""
-    return np.split(np.arange(len(store)), np.flatnonzero(np.diff(store.documents.astype(np.int64))) + 1)
+    return np.split(
+        np.arange(len(store)), np.flatnonzero(np.diff(store.documents.astype(np.int64))) + 1
+    )

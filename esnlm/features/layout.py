@@ -1,8 +1,8 @@
 """Layouts of sentences side by side in batch slots, with little or no padding.
 
-`in_sequence` puts whole sentences one after another into slots, for features computed ahead of the updates.
-`as_prefix_tree` shares common prefixes, so that scoring evaluates each distinct prefix once. `pack_batch` makes a
-packed batch of one of few sizes, for features inside a gradient.
+`in_sequence` puts whole sentences one after another into slots, for features computed ahead of the
+updates. `as_prefix_tree` shares common prefixes, so that scoring evaluates each distinct prefix
+once. `pack_batch` makes a packed batch of one of few sizes, for features inside a gradient.
 """
 
 import heapq
@@ -17,25 +17,31 @@ FEWEST_STEPS = 12  # minimum time steps of a packed batch
 class Steps(NamedTuple):
     """The tokens that the slots read at each time step.
 
-    A slot reads one token per step. With `starts` it continues from its own state or begins a sentence; with `parents`
-    it continues from the state of another slot. Running slots come first, so that time step t fills the rows
-    first_rows[t], first_rows[t] + 1, ... of a buffer; the next time step overwrites any rows written beyond these.
+    A slot reads one token per step. With `starts` it continues from its own state or begins a
+    sentence; with `parents` it continues from the state of another slot. Running slots come first,
+    so that time step t fills the rows first_rows[t], first_rows[t] + 1, ... of a buffer; the next
+    time step overwrites any rows written beyond these.
     """
 
     tokens: Any  # (T, B) int32
-    starts: Any  # (T, B) bool, whether a sentence starts with the token; None if there are `parents`
-    parents: Any  # (T, B) int32, the slot to continue from, -1 if a sentence starts; None if there are `starts`
+    starts: (
+        Any  # (T, B) bool, whether a sentence starts with the token; None if there are `parents`
+    )
+    # (T, B) int32, the slot to continue from, -1 if a sentence starts; None if there are `starts`
+    parents: Any
     first_rows: Any  # (T,) int32
     count: Any  # () int32, how many of the T time steps to run: one compilation serves all
-    corpus_positions: Any = None  # (T, B) uint32, position of each token in the corpus; None: no dropout
+    corpus_positions: Any = (
+        None  # (T, B) uint32, position of each token in the corpus; None: no dropout
+    )
 
 
 @dataclass(frozen=True)
 class Layout:
     """Tokens by time step and slot, and the row of a packed buffer for the state after each token.
 
-    rows[s][t] is the row of the state after the token at position t of sentence s. Exactly one of `starts` and
-    `parents` is given; `Steps` describes them.
+    rows[s][t] is the row of the state after the token at position t of sentence s. Exactly one of
+    `starts` and `parents` is given; `Steps` describes them.
     """
 
     tokens: np.ndarray  # (T, B) int32
@@ -47,7 +53,8 @@ class Layout:
     rows: list[np.ndarray]  # one int32 array per sentence
 
     def padded(self, steps: int, corpus_positions: np.ndarray | None) -> Steps:
-        """Returns the layout for the device, padded to `steps` time steps. Padding steps are not run."""
+        """Returns the layout for the device, padded to `steps` time steps. Padding steps are not
+        run."""
 
         def pad(array: np.ndarray | None) -> np.ndarray | None:
             if array is None:
@@ -68,19 +75,23 @@ class Layout:
 
         It does not support a layout with a shared first token.
         """
-        step = np.repeat(np.arange(self.steps), np.diff([*self.first_rows, self.total]))  # (total,), of each row
+        step = np.repeat(
+            np.arange(self.steps), np.diff([*self.first_rows, self.total])
+        )  # (total,), of each row
         row, laid = np.concatenate(self.rows), np.zeros(self.tokens.shape, np.uint32)
         laid[step[row], row - self.first_rows[step[row]]] = np.concatenate(values)
         return laid
 
 
 def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int = 0) -> Layout:
-    """Lays sentences one after another into slots of nearly equal length: longest first, each into the shortest slot.
+    """Lays sentences one after another into slots of nearly equal length: longest first, each into
+    the shortest slot.
 
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
         slots: B.
-        shares_first_token: 1 if all sentences share their first token, which is then read once and has row 0.
+        shares_first_token: 1 if all sentences share their first token, which is then read once and
+            has row 0.
     """
     skipped = shares_first_token
     lengths = [len(sentence) - skipped for sentence in sentences]
@@ -106,12 +117,17 @@ def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int
         span, slot = slice(first_steps[s], first_steps[s] + lengths[s]), number[slot_of[s]]
         tokens[span, slot] = sentence[skipped:]
         starts[span, slot] = np.arange(lengths[s]) == 0
-        rows.append(np.concatenate([np.zeros(skipped, np.int32), first_rows[span] + slot], dtype=np.int32))
-    return Layout(tokens, starts, None, first_rows.astype(np.int32), steps, skipped + int(running.sum()), rows)
+        rows.append(
+            np.concatenate([np.zeros(skipped, np.int32), first_rows[span] + slot], dtype=np.int32)
+        )
+    return Layout(
+        tokens, starts, None, first_rows.astype(np.int32), steps, skipped + int(running.sum()), rows
+    )
 
 
 def equal_shares(lengths: np.ndarray | list[int], count: int) -> list[np.ndarray]:
-    """Divides items into shares of nearly equal length: longest first, each to the shortest share. Returns indices."""
+    """Divides items into shares of nearly equal length: longest first, each to the shortest share.
+    Returns indices."""
     queue = [(0, share) for share in range(count)]
     shares: list[list[int]] = [[] for _ in range(count)]
     for item in np.argsort([-length for length in lengths], kind="stable"):
@@ -122,7 +138,8 @@ def equal_shares(lengths: np.ndarray | list[int], count: int) -> list[np.ndarray
 
 
 def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
-    """Lays up to `slots` sentences out as a tree of their distinct prefixes, with one slot per node at each depth."""
+    """Lays up to `slots` sentences out as a tree of their distinct prefixes, with one slot per node
+    at each depth."""
     steps = max(len(sentence) for sentence in sentences)
     tokens, parents = np.zeros((steps, slots), np.int32), np.full((steps, slots), -1, np.int32)
     slot = np.full(len(sentences), -1, np.int64)  # slot of each sentence, one time step ago
@@ -131,7 +148,9 @@ def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
     first_rows, total = np.empty(steps, np.int32), 0
     for t in range(steps):
         alive = alive[[len(sentences[s]) > t for s in alive]]
-        node = np.stack([slot[alive], [sentences[s][t] for s in alive]], axis=1)  # (alive, 2): parent, token
+        node = np.stack(
+            [slot[alive], [sentences[s][t] for s in alive]], axis=1
+        )  # (alive, 2): parent, token
         distinct, which = np.unique(node, axis=0, return_inverse=True)
         parents[t, : len(distinct)], tokens[t, : len(distinct)] = distinct.T
         first_rows[t] = total
@@ -143,7 +162,8 @@ def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
 
 
 class PackedBatch(NamedTuple):
-    """Tokens by time step and slot, for features inside a gradient: row t * B + b of the features is that of (t, b)."""
+    """Tokens by time step and slot, for features inside a gradient: row t * B + b of the features
+    is that of (t, b)."""
 
     tokens: Any  # (T, B) int32; all arrays are NumPy's, or JAX's inside a compiled function
     positions: Any  # (T, B) int32, position of each token in its sentence, from 0
@@ -151,19 +171,26 @@ class PackedBatch(NamedTuple):
 
 
 def packed_steps(longest: int) -> int:
-    """Returns the time steps of a packed batch. There are two sizes per power of two, to limit compilations."""
+    """Returns the time steps of a packed batch. There are two sizes per power of two, to limit
+    compilations."""
     power = 1 << (max(longest, FEWEST_STEPS) - 1).bit_length()
     return power if longest > 3 * power // 4 else 3 * power // 4
 
 
 def pack_batch(
-    sentences: list[np.ndarray], corpus_positions: list[np.ndarray], slots: int = 1, multiple: int = 1
+    sentences: list[np.ndarray],
+    corpus_positions: list[np.ndarray],
+    slots: int = 1,
+    multiple: int = 1,
 ) -> tuple[PackedBatch, list[np.ndarray]]:
-    """Packs sentences into one batch, several per slot if they fit. Returns the batch and the rows of each sentence."""
+    """Packs sentences into one batch, several per slot if they fit. Returns the batch and the rows
+    of each sentence."""
     steps = packed_steps(max(len(sentence) for sentence in sentences))
     filled: list[int] = []  # tokens of each slot
     slot_of, first_steps = {}, {}
-    for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):  # first fit, longest first
+    for s in np.argsort(
+        [-len(sentence) for sentence in sentences], kind="stable"
+    ):  # first fit, longest first
         room = steps - len(sentences[s])
         slot = next((slot for slot, length in enumerate(filled) if length <= room), len(filled))
         filled += [0] * (slot == len(filled))
@@ -171,7 +198,9 @@ def pack_batch(
         filled[slot] += len(sentences[s])
     width = max(slots, len(filled) + len(filled) % 2)
     width += -width % multiple
-    batch = PackedBatch(*(np.zeros((steps, width), dtype) for dtype in (np.int32, np.int32, np.uint32)))
+    batch = PackedBatch(
+        *(np.zeros((steps, width), dtype) for dtype in (np.int32, np.int32, np.uint32))
+    )
     rows = []
     for s, sentence in enumerate(sentences):
         span, slot = slice(first_steps[s], first_steps[s] + len(sentence)), slot_of[s]

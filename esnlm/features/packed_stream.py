@@ -1,4 +1,5 @@
-"""Features of many sentences under a model that reads whole batches instead of one token after another."""
+"""Features of many sentences under a model that reads whole batches instead of one token after
+another."""
 
 from collections.abc import Callable
 
@@ -16,19 +17,28 @@ class PackedStream:
     """A SentenceFeatures (features/stream.py) for such a model. It does not share prefixes."""
 
     def __init__(
-        self, features: Callable[[PackedBatch], jax.Array], slots: int, placement: Placement | None = None
+        self,
+        features: Callable[[PackedBatch], jax.Array],
+        slots: int,
+        placement: Placement | None = None,
     ) -> None:
         self.features, self.slots, self.placement = features, slots, placement
 
-    def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
-        """Computes the features after each token of each sentence: (buffer, rows) as FeatureStream.read returns them."""
+    def read(
+        self, sentences: list[np.ndarray], prefix_tree: bool = False
+    ) -> tuple[jax.Array, list[np.ndarray]]:
+        """Computes the features after each token of each sentence: (buffer, rows) as
+        FeatureStream.read returns them."""
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
         parts, rows, filled = [], [np.empty(0, np.int32)] * len(sentences), 0
         devices = 1 if self.placement is None else self.placement.devices
         while len(order):
             longest = len(sentences[order[0]])
             tokens = np.cumsum([len(sentences[s]) for s in order])
-            count = max(1, int(np.searchsorted(tokens, max(longest, devices * TOKENS * 7 // 8), side="right")))
+            count = max(
+                1,
+                int(np.searchsorted(tokens, max(longest, devices * TOKENS * 7 // 8), side="right")),
+            )
             here, order = order[:count], order[count:]
             own = [sentences[s] for s in here]
             nowhere = [np.zeros(len(sentence), np.uint32) for sentence in own]

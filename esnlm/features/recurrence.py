@@ -1,6 +1,7 @@
 """The recurrence: runs a recurrent network over many sentences at once.
 
-Each sentence is in a batch slot. A network is a `Cell`, a Flax module that reads one token per slot.
+Each sentence is in a batch slot. A network is a `Cell`, a Flax module that reads one token per
+slot.
 """
 
 from abc import abstractmethod
@@ -25,7 +26,8 @@ State = Any  # a pytree of (units, slots) arrays
 
 
 class Cell(Protocol):
-    """One time step of a recurrent network for B slots, laid out (units, B), which is the fast layout."""
+    """One time step of a recurrent network for B slots, laid out (units, B), which is the fast
+    layout."""
 
     @property
     def output_size(self) -> int:
@@ -36,23 +38,27 @@ class Cell(Protocol):
         """E, the width of dropout's mask on the input."""
 
     def initial_state(self, slots: int) -> State:
-        """Returns the state before the first token: zeros. A slot is reset to it when a sentence starts."""
+        """Returns the state before the first token: zeros. A slot is reset to it when a sentence
+        starts."""
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
-        """Returns the input of `advance` for tokens (B,), with dropout's mask `keep` (E, B) if given."""
+        """Returns the input of `advance` for tokens (B,), with dropout's mask `keep` (E, B) if
+        given."""
 
     def advance(self, state: State, x: Any) -> State:
         """Returns the state after one more token per slot, given the result `x` of `embed`."""
 
     def step(self, state: State, tokens: jax.Array) -> State:
-        """Returns the state after one more token per slot, (B,), without dropout: `embed` and `advance` in one."""
+        """Returns the state after one more token per slot, (B,), without dropout: `embed` and
+        `advance` in one."""
 
     def output(self, state: State) -> jax.Array:
         """Returns the features after the last token, (F, B)."""
 
 
 class ArrayCell(nnx.Module):
-    """A frozen cell whose features are its state, one array. A subclass sets `output_size`, `embed` and `advance`.
+    """A frozen cell whose features are its state, one array. A subclass sets `output_size`, `embed`
+    and `advance`.
 
     Its input has no dropout.
     """
@@ -90,7 +96,8 @@ class ArrayCell(nnx.Module):
 
 @runtime_checkable
 class ThroughTime(Protocol):
-    """A cell with a gradient through time that is faster than autodiff's (features/through_time.py)."""
+    """A cell with a gradient through time that is faster than autodiff's
+    (features/through_time.py)."""
 
     def through_time(self, x: Any, positions: jax.Array, start: State) -> tuple[State, jax.Array]:
         """Returns the last state and all outputs, (T, F, B).
@@ -113,14 +120,16 @@ def run(
     *,
     rate: float = 0.0,
 ) -> tuple[State, jax.Array]:
-    """Runs slots of tokens, writes each output into its row of a packed buffer, and returns the last state and the buffer.
+    """Runs slots of tokens, writes each output into its row of a packed buffer, and returns the
+    last state and the buffer.
 
     Args:
         cell: ready for the device. Cells with the same structure share one compiled program.
         steps: the tokens that the slots read.
         buffer: (rows + B, F) float32, overwritten.
-        first_token: () int32, the first token of all sentences, left out of `steps`. It is read once, its output is row
-            0, and sentences start from the state after it. It needs `starts`, and no dropout.
+        first_token: () int32, the first token of all sentences, left out of `steps`. It is read
+            once, its output is row 0, and sentences start from the state after it. It needs
+            `starts`, and no dropout.
         key: dropout key of the epoch; see features/dropout.py.
         state: the state of the slots before `steps`; None: the initial one.
         rate: dropout rate; 0: no dropout.
@@ -141,7 +150,9 @@ def run(
         if parents is None:
             state = jax.tree.map(lambda first, x: jnp.where(starts[t], first, x), start, state)
         else:
-            state = jax.tree.map(lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state)
+            state = jax.tree.map(
+                lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state
+            )
         state = cell.advance(state, dropped_input(t)) if rate else cell.step(state, tokens[t])
         output = xla.laid_out(cell.output(state).T)  # (B, F)
         return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
@@ -155,14 +166,18 @@ def run(
 def run_on_mesh(
     cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any, mesh: Mesh, rate: float
 ) -> jax.Array:
-    """Does the same as `run` on every device of a mesh, each with its own slots and its own rows of the buffer.
+    """Does the same as `run` on every device of a mesh, each with its own slots and its own rows of
+    the buffer.
 
-    `steps` has a leading axis for the device, and the devices share the rows of the buffer; the other arguments are
-    replicated. Without shard_map XLA would gather the whole buffer at each time step, since its rows begin anywhere.
+    `steps` has a leading axis for the device, and the devices share the rows of the buffer; the
+    other arguments are replicated. Without shard_map XLA would gather the whole buffer at each time
+    step, since its rows begin anywhere.
     """
 
     def here(cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:
-        return run(cell, jax.tree.map(lambda part: part[0], steps), buffer, first_token, key, rate=rate)[1]
+        return run(
+            cell, jax.tree.map(lambda part: part[0], steps), buffer, first_token, key, rate=rate
+        )[1]
 
     specs = EVERYWHERE, BY_DEVICE, BY_DEVICE, EVERYWHERE, EVERYWHERE
     divided = jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=BY_DEVICE, check_vma=False)
@@ -170,16 +185,24 @@ def run_on_mesh(
 
 
 def unroll(
-    cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None, start: State | None = None
+    cell: Cell,
+    tokens: jax.Array,
+    positions: jax.Array,
+    keep: jax.Array | None = None,
+    start: State | None = None,
 ) -> tuple[State, jax.Array]:
-    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, B, F), with gradients.
+    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, B,
+    F), with gradients.
 
     `start` is the state before the first token; None: the initial one.
     """
     if start is None:
         start = cell.initial_state(tokens.shape[1])
-    # All tokens at once, since jax.vmap would make a gradient of the cell's matrix for each time step (ops/matmul.py).
-    every = cell.embed(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (units, T B)
+    # All tokens at once, since jax.vmap would make a gradient of the cell's matrix for each time
+    # step (ops/matmul.py).
+    every = cell.embed(
+        tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T
+    )  # (units, T B)
 
     def by_step(leaf: jax.Array) -> jax.Array:
         return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], *tokens.shape), -2, 0)  # (T, units, B)
@@ -198,9 +221,13 @@ def unroll(
 
 
 def scan_sentences(
-    advance: Callable[[State, Any], tuple[State, jax.Array]], start: State, x: Any, positions: jax.Array
+    advance: Callable[[State, Any], tuple[State, jax.Array]],
+    start: State,
+    x: Any,
+    positions: jax.Array,
 ) -> tuple[State, jax.Array]:
-    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, F, B)."""
+    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, F,
+    B)."""
 
     def step(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
         x, position = inputs

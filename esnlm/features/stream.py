@@ -23,12 +23,17 @@ FEWEST_CPU_SLOTS = 16  # An AVX-512 register holds 16 float32 numbers, so fewer 
 
 
 class SentenceFeatures(Protocol):
-    """Computes the features of many sentences at once: a FeatureStream, or another class of this folder."""
+    """Computes the features of many sentences at once: a FeatureStream, or another class of this
+    folder."""
 
-    placement: Placement | None  # placement of the model's arrays on a mesh; None: there is one device
+    placement: (
+        Placement | None
+    )  # placement of the model's arrays on a mesh; None: there is one device
     slots: int  # number of sentences per call for best speed
 
-    def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
+    def read(
+        self, sentences: list[np.ndarray], prefix_tree: bool = False
+    ) -> tuple[jax.Array, list[np.ndarray]]:
         """Returns (buffer, rows) as FeatureStream.read does."""
 
 
@@ -66,7 +71,12 @@ class FeatureStream:
     """
 
     def __init__(
-        self, cell: Cell, slots: int, capacity: int, dropout: float = 0.0, placement: Placement | None = None
+        self,
+        cell: Cell,
+        slots: int,
+        capacity: int,
+        dropout: float = 0.0,
+        placement: Placement | None = None,
     ) -> None:
         self.placement, self.capacity, self.dropout = placement, capacity, dropout
         self.mesh = None if placement is None else placement.mesh
@@ -93,7 +103,8 @@ class FeatureStream:
             key: dropout key of the epoch.
 
         Returns:
-            (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32.
+            (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,)
+            float32.
         """
         laid_out = self.lay_out(sentences, prefix_tree, corpus_positions)
         return self.run(laid_out, key), laid_out.rows
@@ -108,7 +119,9 @@ class FeatureStream:
         """Does the host's part of `read`."""
         drops = self.dropout > 0 and corpus_positions is not None
         firsts = {int(sentence[0]) for sentence in sentences}
-        first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree and not drops else None
+        first_token = (
+            np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree and not drops else None
+        )
         shares = self._shares([len(sentence) for sentence in sentences], in_order=prefix_tree)
         laid: list[Layout] = []
         for share in shares:
@@ -126,50 +139,82 @@ class FeatureStream:
         for device, (share, layout) in enumerate(zip(shares, laid, strict=True)):
             positions = None
             if drops and corpus_positions is not None:
-                positions = layout.spread([corpus_positions[s] for s in (share if len(share) else [0])])
+                positions = layout.spread(
+                    [corpus_positions[s] for s in (share if len(share) else [0])]
+                )
             by_device.append(layout.padded(padded, positions))
             for s, of_sentence in zip(share, layout.rows, strict=False):
                 rows[s] = of_sentence + np.int32(device * own_rows)
-        steps = by_device[0] if self.mesh is None else jax.tree.map(lambda *parts: np.stack(parts), *by_device)
-        return LaidOut(steps, first_token, self.dropout if drops else 0.0, own_rows * self.devices, rows)
+        steps = (
+            by_device[0]
+            if self.mesh is None
+            else jax.tree.map(lambda *parts: np.stack(parts), *by_device)
+        )
+        return LaidOut(
+            steps, first_token, self.dropout if drops else 0.0, own_rows * self.devices, rows
+        )
 
     def read_on(self, pieces: Pieces, state: State) -> tuple[State, jax.Array, np.ndarray]:
         """Reads pieces of documents, without dropout.
 
-        Returns (state, buffer, rows): the state after them, and the features before the i-th of `pieces.predictions()`
-        are buffer[rows[i]].
+        Returns (state, buffer, rows): the state after them, and the features before the i-th of
+        `pieces.predictions()` are buffer[rows[i]].
         """
         state, buffer = self.run_on(self.lay_out_pieces(pieces), state)
         return state, buffer, pieces.predictions()[0]
 
     def lay_out_pieces(self, pieces: Pieces, full: bool = False, drops: bool = False) -> LaidOut:
-        """Does the host's part of reading pieces of documents. The lanes are the slots, or the first ones of them."""
-        assert pieces.tokens.shape[1] <= self.own_slots, "the last time step would overwrite rows of the buffer"
+        """Does the host's part of reading pieces of documents. The lanes are the slots, or the
+        first ones of them."""
+        assert pieces.tokens.shape[1] <= self.own_slots, (
+            "the last time step would overwrite rows of the buffer"
+        )
         total = int(pieces.running.sum())
-        layout = Layout(pieces.tokens, pieces.depths == 0, None, pieces.first_rows, len(pieces.tokens), total, [])
-        steps = layout.padded(_padded(layout.steps), pieces.corpus_positions if drops and self.dropout else None)
+        layout = Layout(
+            pieces.tokens,
+            pieces.depths == 0,
+            None,
+            pieces.first_rows,
+            len(pieces.tokens),
+            total,
+            [],
+        )
+        steps = layout.padded(
+            _padded(layout.steps), pieces.corpus_positions if drops and self.dropout else None
+        )
         return LaidOut(steps, None, self.dropout if drops else 0.0, self._own_rows(total, full), [])
 
-    def run(self, laid_out: LaidOut, key: jax.Array | None = None, reuse: bool = False) -> jax.Array:
-        """Does the device's part of `read`: it dispatches the computation and returns the buffer without waiting.
+    def run(
+        self, laid_out: LaidOut, key: jax.Array | None = None, reuse: bool = False
+    ) -> jax.Array:
+        """Does the device's part of `read`: it dispatches the computation and returns the buffer
+        without waiting.
 
         Args:
             laid_out: from `lay_out`.
             key: dropout key of the epoch.
-            reuse: overwrite the buffer of the last such call, if it has the right size and is no longer in use.
+            reuse: overwrite the buffer of the last such call, if it has the right size and is no
+                longer in use.
         """
         return self.run_on(laid_out, None, key, reuse)[1]
 
     def run_on(
-        self, laid_out: LaidOut, state: State | None, key: jax.Array | None = None, reuse: bool = False
+        self,
+        laid_out: LaidOut,
+        state: State | None,
+        key: jax.Array | None = None,
+        reuse: bool = False,
     ) -> tuple[State, jax.Array]:
-        """Does the same from a state of the slots (None: the initial one). Also returns the state after the last step."""
+        """Does the same from a state of the slots (None: the initial one). Also returns the state
+        after the last step."""
         steps, first_token, rate, size, _ = laid_out
         kept = self._buffer if reuse else None
         buffer = kept if kept is not None and len(kept) == size else self._zeros(size)
         key = key if rate else None
         if self.mesh is None:
-            state, buffer = recurrence.run(self.cell, steps, buffer, first_token, key, state, rate=rate)
+            state, buffer = recurrence.run(
+                self.cell, steps, buffer, first_token, key, state, rate=rate
+            )
         elif state is not None:
             raise InputError(ONE_DEVICE)
         else:
@@ -181,7 +226,8 @@ class FeatureStream:
         return state, buffer
 
     def _own_rows(self, needed: int, full: bool) -> int:
-        """Returns the number of rows in a device's part of a buffer, with spare ones for its last time steps."""
+        """Returns the number of rows in a device's part of a buffer, with spare ones for its last
+        time steps."""
         # The shares of several devices are not quite equal.
         usual = self.capacity if self.devices == 1 else 9 * self.capacity // (8 * self.devices)
         if needed > usual:
@@ -196,16 +242,19 @@ class FeatureStream:
         return _zeros_on(shape, NamedSharding(self.mesh, BY_DEVICE))
 
     def _shares(self, lengths: list[int], in_order: bool) -> list[np.ndarray]:
-        """Returns the indices of each device's sentences: neighbours, or about equal numbers of tokens."""
+        """Returns the indices of each device's sentences: neighbours, or about equal numbers of
+        tokens."""
         if self.devices == 1 or in_order:
             return np.array_split(np.arange(len(lengths)), self.devices)
         return layouts.equal_shares(lengths, self.devices)
 
     def _slots_for(self, sentences: int) -> int:
-        """Returns the number of slots for some sentences. On a CPU it is small, since empty slots cost time, too.
+        """Returns the number of slots for some sentences. On a CPU it is small, since empty slots
+        cost time, too.
 
-        A GPU or TPU computes all slots at once. The product of a sparse W_rec has the same bits for any number of
-        slots; the product of a dense matrix may be rounded differently (seen with AVX-512).
+        A GPU or TPU computes all slots at once. The product of a sparse W_rec has the same bits for
+        any number of slots; the product of a dense matrix may be rounded differently (seen with
+        AVX-512).
         """
         if backend() != "cpu" or self.devices > 1:
             return self.own_slots

@@ -1,13 +1,14 @@
 """The gradient of a recurrence with a trained recurrent matrix, for a few sentences side by side.
 
-A step adds W h to its input x, where h is the last output. So the gradient with respect to x_t equals that with respect
-to W h, and the gradient with respect to W is
+A step adds W h to its input x, where h is the last output. So the gradient with respect to x_t
+equals that with respect to W h, and the gradient with respect to W is
 
     dW = sum over t of dx_t h_{t-1}^T
 
-Autodiff of a scan adds one product to dW at each time step; this module computes one product over all steps and slots.
-XLA's CPU backend transposes W for each product W^T dx; this module does it once. Without both, an update of an LSTM of
-512 units took about 1.6 times as long on two cores of an EPYC (results/families.md).
+Autodiff of a scan adds one product to dW at each time step; this module computes one product over
+all steps and slots. XLA's CPU backend transposes W for each product W^T dx; this module does it
+once. Without both, an update of an LSTM of 512 units took about 1.6 times as long on two cores of
+an EPYC (results/families.md).
 """
 
 from collections.abc import Callable
@@ -28,13 +29,15 @@ Advance = Callable[[Product, State, jax.Array], tuple[State, jax.Array]]
 def outputs(
     advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
 ) -> tuple[State, jax.Array]:
-    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, H, B).
+    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, H,
+    B).
 
     It can be differentiated once, in w and x; the last state has no gradient.
 
     Args:
-        advance: (product with W, state, input (G, B)) -> (next state, its output h' (H, B)). It must use the input only
-            as x + W h, h being the last output, or zeros at the start of a sentence, and read no other trained array.
+        advance: (product with W, state, input (G, B)) -> (next state, its output h' (H, B)). It
+            must use the input only as x + W h, h being the last output, or zeros at the start of a
+            sentence, and read no other trained array.
         w: (G, H), the matrix W.
         start: the state before the first token. Its first array is the last output.
         x: (T, G, B).
@@ -61,7 +64,9 @@ def _forward(
     return (end, h), (back, jax.tree.leaves(start)[0], h, positions)
 
 
-def _backward(advance: Advance, precision: str, kept: Any, given: tuple[State, jax.Array]) -> tuple[Any, ...]:
+def _backward(
+    advance: Advance, precision: str, kept: Any, given: tuple[State, jax.Array]
+) -> tuple[Any, ...]:
     back, before, h, positions = kept
     (dx,) = back(given[1])
     last = jnp.concatenate([before[None], h[:-1]])
@@ -80,15 +85,20 @@ def _by_unit(x: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _times(precision: str, w: jax.Array, transposed: jax.Array, h: jax.Array) -> jax.Array:
-    """Returns W h, (G, B). Its gradient with respect to h uses `transposed`; it has none with respect to W."""
+    """Returns W h, (G, B). Its gradient with respect to h uses `transposed`; it has none with
+    respect to W."""
     return matmul(w, h, (1, 0), precision)
 
 
-def _times_forward(precision: str, w: jax.Array, transposed: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _times_forward(
+    precision: str, w: jax.Array, transposed: jax.Array, h: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     return _times(precision, w, transposed, h), transposed
 
 
-def _times_backward(precision: str, transposed: jax.Array, dx: jax.Array) -> tuple[None, None, jax.Array]:
+def _times_backward(
+    precision: str, transposed: jax.Array, dx: jax.Array
+) -> tuple[None, None, jax.Array]:
     return None, None, matmul(transposed, dx, (1, 0), precision)
 
 

@@ -1,4 +1,5 @@
-"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`, and runs the harness's command line.
+"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`, and runs the
+harness's command line.
 
 Importing this module registers the model (docs/export.md).
 """
@@ -23,7 +24,8 @@ from esnlm.evaluation.generation import generate_each
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
-# Task settings that would change the chosen tokens, with their neutral values. The second group is for sampling only.
+# Task settings that would change the chosen tokens, with their neutral values. The second group is
+# for sampling only.
 NEUTRAL = {"num_beams": 1, "repetition_penalty": 1, "no_repeat_ngram_size": 0, "min_length": 0}
 NEUTRAL_IN_SAMPLING = {"top_p": 1, "min_p": 0, "typical_p": 1}
 
@@ -32,17 +34,19 @@ NEUTRAL_IN_SAMPLING = {"top_p": 1, "min_p": 0, "typical_p": 1}
 class EsnLM(TemplateLM):
     """A run as a model of the harness, for its three kinds of requests.
 
-    Text is encoded as in the harness's model `hf` for GPT-2: an empty context becomes BOS, and others have no BOS.
+    Text is encoded as in the harness's model `hf` for GPT-2: an empty context becomes BOS, and
+    others have no BOS.
 
     Args:
         run: a run directory, or the result of `esnlm.load`.
         step, untrained: the weights to load, as in `esnlm.load`.
         add_bos_token: whether BOS precedes all contexts, as it precedes all sentences in training.
-        max_length: maximum number of tokens to read; longer contexts are cut at the beginning. None: as many as the
-            model, or the memory for its states, allows.
+        max_length: maximum number of tokens to read; longer contexts are cut at the beginning.
+            None: as many as the model, or the memory for its states, allows.
         max_gen_toks: maximum number of generated tokens, unless the task sets it.
         seed: seed for tasks that sample.
-        batch_size, max_batch_size, device: accepted for the harness, without effect: one call on JAX's device scores all.
+        batch_size, max_batch_size, device: accepted for the harness, without effect: one call on
+            JAX's device scores all.
     """
 
     def __init__(
@@ -63,8 +67,14 @@ class EsnLM(TemplateLM):
             raise InputError("no run; name one with --model_args run=DIR")
         self.run = run if isinstance(run, Run) else load(str(run), step=step, untrained=untrained)
         model = self.run.config.model
-        self.max_length = max_length or model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
-        self.add_bos_token, self.max_gen_toks, self.seed = bool(add_bos_token), int(max_gen_toks), int(seed)
+        self.max_length = (
+            max_length or model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
+        )
+        self.add_bos_token, self.max_gen_toks, self.seed = (
+            bool(add_bos_token),
+            int(max_gen_toks),
+            int(seed),
+        )
 
     @property
     def eot_token_id(self) -> int:
@@ -75,18 +85,28 @@ class EsnLM(TemplateLM):
         return f"{self.run.tokenizer.name}-{self.run.tokenizer.sha256[:8]}"
 
     def get_model_info(self) -> dict[str, Any]:
-        return {"run": str(self.run.directory), "step": self.run.step, "tokenizer_sha256": self.run.tokenizer.sha256}
+        return {
+            "run": str(self.run.directory),
+            "step": self.run.step,
+            "tokenizer_sha256": self.run.tokenizer.sha256,
+        }
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         return "{Role}:\\n{content}\\n\\n" if chat_template else None
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Returns a chat as plain text, since runs have no template: each role and each message on its own line."""
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """Returns a chat as plain text, since runs have no template: each role and each message on
+        its own line."""
         turns = [f"{turn['role'].capitalize()}:\n{turn['content']}" for turn in chat_history]
         return "\n\n".join([*turns, "Assistant:\n"] if add_generation_prompt else turns)
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Returns the ids of a text, with BOS if `add_special_tokens` (None: if `add_bos_token`)."""
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
+    ) -> list[int]:
+        """Returns the ids of a text, with BOS if `add_special_tokens` (None: if
+        `add_bos_token`)."""
         bos = self.add_bos_token if add_special_tokens is None else add_special_tokens
         ids = self.run.tokenizer.encode(string)
         return [self.run.tokenizer.bos, *ids] if bos else ids
@@ -98,48 +118,74 @@ class EsnLM(TemplateLM):
         sequences = []
         for (_, text), context, continuation in requests:
             if (size := len(continuation)) > self.max_length:
-                raise InputError(f"{text[:40]!r}... has {size} tokens, and this model reads at most {self.max_length}")
+                raise InputError(
+                    f"{text[:40]!r}... has {size} tokens, and this model reads at most"
+                    f" {self.max_length}"
+                )
             # The harness treats a context of white space as empty and gives it no tokens.
             ids = (context or [self.prefix_token_id]) + continuation
             sequences.append(np.array(ids[-self.max_length - 1 :], np.int32))
         scored = self.run.token_log_probs_of(sequences, progress=True, with_likeliest=True)
         require_defined([found[:, 0] for found in scored], self.run.directory, self.run.step)
-        tails = [found[len(found) - len(request[2]) :] for found, request in zip(scored, requests, strict=True)]
+        tails = [
+            found[len(found) - len(request[2]) :]
+            for found, request in zip(scored, requests, strict=True)
+        ]
         sums = sum_log_probs(tail[:, 0] for tail in tails)
-        return [(float(total), bool(tail[:, 1].all())) for total, tail in zip(sums, tails, strict=True)]
+        return [
+            (float(total), bool(tail[:, 1].all())) for total, tail in zip(sums, tails, strict=True)
+        ]
 
-    def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[float]:
-        """Returns log p(text | BOS) of each request in nats. Splits long texts into windows; scores each token once."""
+    def loglikelihood_rolling(
+        self, requests: Sequence[Instance], disable_tqdm: bool = True
+    ) -> list[float]:
+        """Returns log p(text | BOS) of each request in nats. Splits long texts into windows; scores
+        each token once."""
         windows = []  # (context, continuation), by request
         for request in requests:
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
             rolling = get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1)
             windows.append([make_disjoint_window(window) for window in rolling])
-        sequences = [np.array(context + scored, np.int32) for its in windows for context, scored in its]
+        sequences = [
+            np.array(context + scored, np.int32) for its in windows for context, scored in its
+        ]
         log_probs = self.run.token_log_probs_of(sequences, progress=True)
         require_defined(log_probs, self.run.directory, self.run.step)
         found = iter(log_probs)
-        parts = ([np.empty(0), *(next(found)[-len(scored) :] for _, scored in its)] for its in windows)
+        parts = (
+            [np.empty(0), *(next(found)[-len(scored) :] for _, scored in its)] for its in windows
+        )
         return sum_log_probs(map(np.concatenate, parts)).tolist()
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:
-        """Returns a continuation of each context, until EOS, one of the texts `until`, or `max_gen_toks` tokens.
+        """Returns a continuation of each context, until EOS, one of the texts `until`, or
+        `max_gen_toks` tokens.
 
         If a task samples, the choices of a request depend on the seed and on the request's index.
         """
         return [self._continue(number, *request.args) for number, request in enumerate(requests)]
 
     def generation_settings(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Returns a task's `generation_kwargs` with defaults. Raises InputError for unsupported settings."""
-        settings: dict[str, Any] = dict(normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1)))
+        """Returns a task's `generation_kwargs` with defaults. Raises InputError for unsupported
+        settings."""
+        settings: dict[str, Any] = dict(
+            normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1))
+        )
         neutral = NEUTRAL | (NEUTRAL_IN_SAMPLING if settings.get("do_sample") else {})
-        if unknown := [name for name, value in neutral.items() if settings.get(name) not in (None, value)]:
-            raise InputError(f"a task generates with {', '.join(unknown)}, which esnlm does not support")
+        if unknown := [
+            name for name, value in neutral.items() if settings.get(name) not in (None, value)
+        ]:
+            raise InputError(
+                f"a task generates with {', '.join(unknown)}, which esnlm does not support"
+            )
         if settings.get("do_sample") and not settings.get("temperature"):
-            raise InputError("a task samples without a temperature; give one, such as --gen_kwargs temperature=1")
+            raise InputError(
+                "a task samples without a temperature; give one, such as --gen_kwargs temperature=1"
+            )
         if (length := settings["max_gen_toks"]) >= self.max_length:
             raise InputError(
-                f"max_gen_toks is {length}: it must be below the {self.max_length} tokens that this model reads"
+                f"max_gen_toks is {length}: it must be below the {self.max_length} tokens that this"
+                " model reads"
             )
         return settings
 
@@ -171,12 +217,16 @@ def run_command_line(words: Sequence[str]) -> None:
     words = list(words)
     if words and words[0] not in ("run", "ls", "validate"):
         words.insert(0, "run")
-    if words[:1] == ["run"] and not any(re.match("(-M|--model|-C|--config)(=|$)", word) for word in words):
+    if words[:1] == ["run"] and not any(
+        re.match("(-M|--model|-C|--config)(=|$)", word) for word in words
+    ):
         words += ["--model", "esnlm"]
     before, sys.argv = sys.argv, ["lm-eval", *words]  # where the harness reads its arguments
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX warns when the harness calls git
+            warnings.filterwarnings(
+                "ignore", "os.fork", RuntimeWarning
+            )  # JAX warns when the harness calls git
             cli_evaluate()
     except InputError:
         raise

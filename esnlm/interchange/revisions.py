@@ -1,7 +1,9 @@
-"""Names a run's kept checkpoints as BabyLM names the branches of a model (babylm-org/babylm-eval, strict/README.md).
+"""Names a run's kept checkpoints as BabyLM names the branches of a model (babylm-org/babylm-eval,
+strict/README.md).
 
-BabyLM names checkpoints after every million words up to ten, every ten million up to a hundred, and every hundred
-million up to a thousand, counted over all epochs. `training.checkpoint_words` saves such checkpoints.
+BabyLM names checkpoints after every million words up to ten, every ten million up to a hundred, and
+every hundred million up to a thousand, counted over all epochs. `training.checkpoint_words` saves
+such checkpoints.
 """
 
 from collections.abc import Mapping
@@ -11,13 +13,14 @@ from esnlm.runs.directory import RunDirectory
 
 MILLION = 1_000_000
 MILESTONES = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))  # millions of words
-# [ours] A checkpoint is saved after an update, so it has read a few words more than requested. If it has read more than
-# this share beyond a milestone, it is not named after it.
+# [ours] A checkpoint is saved after an update, so it has read a few words more than requested. If
+# it has read more than this share beyond a milestone, it is not named after it.
 SURPLUS = 0.01
 
 
 def revision_names(words: Mapping[int, int]) -> dict[int, str]:
-    """Returns the name of each checkpoint: `chck_NM` for the first one at N million words, `step_N` for others.
+    """Returns the name of each checkpoint: `chck_NM` for the first one at N million words, `step_N`
+    for others.
 
     `words` is the number of words of training text that each checkpoint has read, by step.
 
@@ -36,8 +39,8 @@ def revision_names(words: Mapping[int, int]) -> dict[int, str]:
 def words_of_checkpoints(directory: RunDirectory, kept: bool = False) -> dict[int, int]:
     """Returns the number of words of training text read by each saved checkpoint of a run, by step.
 
-    Leaves out checkpoints without this number, such as those of imported models. With `kept`, returns only the
-    checkpoints kept for good by `training.checkpoint_words`.
+    Leaves out checkpoints without this number, such as those of imported models. With `kept`,
+    returns only the checkpoints kept for good by `training.checkpoint_words`.
     """
     found = {}
     for step in checkpoint.all_steps(directory.checkpoints):

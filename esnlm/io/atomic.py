@@ -1,6 +1,7 @@
 """Writes files and folders atomically: readers find the old version or the new one, never a part.
 
-A new version is written under a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and renamed when complete.
+A new version is written under a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and
+renamed when complete.
 """
 
 import contextlib
@@ -16,14 +17,17 @@ from esnlm.errors import InputError
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Writes or replaces a file, completely or not at all. Raises InputError as `write_files` does."""
+    """Writes or replaces a file, completely or not at all. Raises InputError as `write_files`
+    does."""
     write_files({path: content})
 
 
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Writes files in order, and removes those whose content is None. Follows symbolic links and keeps them.
+    """Writes files in order, and removes those whose content is None. Follows symbolic links and
+    keeps them.
 
-    If the last file (such as a manifest) exists, so do all others. Raises InputError if one cannot be written.
+    If the last file (such as a manifest) exists, so do all others. Raises InputError if one cannot
+    be written.
     """
     partial: dict[Path, Path] = {}
     try:
@@ -32,7 +36,9 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
                 _require_file(path)
                 if content is not None:
                     partial[path] = _hidden(path.resolve())
-                    partial[path].write_bytes(content.encode() if isinstance(content, str) else content)
+                    partial[path].write_bytes(
+                        content.encode() if isinstance(content, str) else content
+                    )
                     _sync(partial[path])
         for path in contents:
             with writing(path):
@@ -46,10 +52,11 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
 
 
 class NewFolder:
-    """A folder that is written under a hidden name and renamed by `commit`, completely or not at all.
+    """A folder that is written under a hidden name and renamed by `commit`, completely or not at
+    all.
 
-    Leaving the `with` block without `commit` removes it. Only one process at a time may write a folder, since it
-    removes the rests of earlier, unfinished writes.
+    Leaving the `with` block without `commit` removes it. Only one process at a time may write a
+    folder, since it removes the rests of earlier, unfinished writes.
 
     Example:
         with NewFolder(target) as new:
@@ -58,7 +65,8 @@ class NewFolder:
     """
 
     def __init__(self, target: Path) -> None:
-        """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it cannot be made."""
+        """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it
+        cannot be made."""
         self.target = target.resolve()  # keeps a symbolic link to a folder intact
         self.target.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.target.parent, glob.escape(self.target.name))
@@ -74,7 +82,8 @@ class NewFolder:
     def commit(self, replace: bool = False) -> None:
         """Renames the folder to its target, after syncing all files to disk.
 
-        Replaces an existing folder if it is empty, or with `replace`. Raises OSError if the file system fails.
+        Replaces an existing folder if it is empty, or with `replace`. Raises OSError if the file
+        system fails.
         """
         for parent, _, names in os.walk(self.path, topdown=False):
             for name in (*names, ""):
@@ -88,7 +97,8 @@ class NewFolder:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder, renaming it first, so that a killed process leaves no incomplete folder under its name."""
+    """Removes a folder, renaming it first, so that a killed process leaves no incomplete folder
+    under its name."""
     hidden = _hidden(folder)
     folder.rename(hidden)
     shutil.rmtree(hidden)
@@ -115,7 +125,9 @@ def writing(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; free some space, or choose another path") from None
+        raise InputError(
+            f"{path}: {error.strerror or error}; free some space, or choose another path"
+        ) from None
 
 
 def require_writable(file: Path, overwrite: bool = True) -> None:
@@ -130,9 +142,12 @@ def require_writable(file: Path, overwrite: bool = True) -> None:
 
 
 def _require_file(path: Path) -> None:
-    """Raises InputError for a folder, and for /dev/null or /dev/stdout, which renaming would replace by a file."""
+    """Raises InputError for a folder, and for /dev/null or /dev/stdout, which renaming would
+    replace by a file."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: {'a folder' if path.is_dir() else 'a device or a pipe'}; name a file")
+        raise InputError(
+            f"{path}: {'a folder' if path.is_dir() else 'a device or a pipe'}; name a file"
+        )
 
 
 def _sync(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Output on standard error while a command works: messages, warnings and one line of progress.
 
-On a terminal, the progress line is overwritten; other lines replace it. Log files and pipes only get whole lines.
+On a terminal, the progress line is overwritten; other lines replace it. Log files and pipes only
+get whole lines.
 """
 
 import codecs
@@ -19,10 +20,15 @@ from typing import Any, Literal
 
 from esnlm.distributed import group
 
-LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = 15.0, 0.2  # between lines of progress: in a log, on a terminal
+LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = (
+    15.0,
+    0.2,
+)  # between lines of progress: in a log, on a terminal
 SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
 CLEAR = "\r\033[K"  # erases the current line of a terminal
-ESCAPE = "esnlm.escape"  # name of the error handler for characters that standard output cannot encode
+ESCAPE = (  # name of the error handler for characters that standard output cannot encode
+    "esnlm.escape"
+)
 
 
 class Level(IntEnum):
@@ -76,12 +82,18 @@ def tell(line: str) -> None:
 
 
 def status(line: str) -> None:
-    """Shows a status line on a terminal in place of the one before. The next printed line replaces it."""
+    """Shows a status line on a terminal in place of the one before. The next printed line replaces
+    it."""
     global _has_status
     if _level < Level.USUAL or not is_terminal(sys.stderr) or not group.writes():
         return
     with _lock, contextlib.suppress(OSError):
-        print(CLEAR + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+        print(
+            CLEAR + line[: shutil.get_terminal_size().columns - 1],
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         _has_status = True
 
 
@@ -94,16 +106,21 @@ def end_status() -> None:
             print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
-Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line that is erased at the end
+Shown = (
+    bool | Literal["brief"]
+)  # whether to show progress; brief: in a line that is erased at the end
 
 
 class Progress:
-    """Shows progress, speed and time left: an overwritten line on a terminal, or lines in a log file.
+    """Shows progress, speed and time left: an overwritten line on a terminal, or lines in a log
+    file.
 
     With `brief`, the line is erased at the end, and short work prints no line in a log file.
     """
 
-    def __init__(self, total: int, done: int = 0, unit: str = "tokens", brief: bool = False) -> None:
+    def __init__(
+        self, total: int, done: int = 0, unit: str = "tokens", brief: bool = False
+    ) -> None:
         self.total, self.unit, self.brief = total, unit, brief
         self._aside = 0.0  # seconds
         self._began = self._now(), done
@@ -146,7 +163,8 @@ class Progress:
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows elapsed time for work of unknown length, such as "loading the model". Short work prints nothing."""
+    """Shows elapsed time for work of unknown length, such as "loading the model". Short work prints
+    nothing."""
     began, ended = time.monotonic(), threading.Event()
 
     def show() -> None:
@@ -177,12 +195,17 @@ def stage(what: str) -> Iterator[None]:
 
 
 def escape_unencodable() -> None:
-    """Makes standard output print characters that its encoding lacks as escapes, such as \\u4e2d, with one warning.
+    """Makes standard output print characters that its encoding lacks as escapes, such as \\u4e2d,
+    with one warning.
 
-    Escapes are those of JSON, so that JSON Lines stay valid. Standard error escapes by itself, as Python does.
+    Escapes are those of JSON, so that JSON Lines stay valid. Standard error escapes by itself, as
+    Python does.
     """
     stream = sys.stdout
-    if not isinstance(stream, io.TextIOWrapper) or stream.errors not in ("strict", "surrogateescape"):
+    if not isinstance(stream, io.TextIOWrapper) or stream.errors not in (
+        "strict",
+        "surrogateescape",
+    ):
         return  # a notebook's stream takes any text; other handlers are the user's choice
     has_warned = False
 
@@ -193,8 +216,9 @@ def escape_unencodable() -> None:
         if not has_warned:
             has_warned = True
             warn(
-                f"standard output is in {error.encoding}, which lacks {ascii(error.object[error.start])}: such"
-                " characters are printed as escapes (PYTHONIOENCODING=utf-8 prints them)"
+                f"standard output is in {error.encoding}, which lacks"
+                f" {ascii(error.object[error.start])}: such characters are printed as escapes"
+                " (PYTHONIOENCODING=utf-8 prints them)"
             )
         return escapes, error.end
 

@@ -19,18 +19,21 @@ def json_text(value: Any) -> str:
 
 
 def spell_nonfinite(value: Any) -> Any:
-    """Returns a value for JSON, with the texts "inf", "-inf" and "nan" for numbers that JSON lacks."""
+    """Returns a value for JSON, with the texts "inf", "-inf" and "nan" for numbers that JSON
+    lacks."""
     return json.loads(json.dumps(value), parse_constant=lambda constant: str(float(constant)))
 
 
 def seal(content: dict[str, Any]) -> str:
-    """Returns the seal of a JSON object: the sha256 of its content without the key "sha256", which stores it."""
+    """Returns the seal of a JSON object: the sha256 of its content without the key "sha256", which
+    stores it."""
     unsealed = {key: value for key, value in content.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(unsealed, sort_keys=True).encode()).hexdigest()
 
 
 def add_seal(content: dict[str, Any]) -> bytes:
-    """Returns the text of a JSON object with its seal. The text is unique: any other bytes mean damage."""
+    """Returns the text of a JSON object with its seal. The text is unique: any other bytes mean
+    damage."""
     return json.dumps(content | {"sha256": seal(content)}, sort_keys=True, indent=1).encode()
 
 

@@ -1,4 +1,5 @@
-"""Prints text and tables on standard output, with rich. Text wraps to fit a terminal; figures are never cut."""
+"""Prints text and tables on standard output, with rich. Text wraps to fit a terminal; figures are
+never cut."""
 
 import os
 import sys
@@ -50,12 +51,14 @@ class Screen:
         """Prints a table; an empty header is left out.
 
         Args:
-            align: one letter per column, l (text, wrapped if needed) or r (figures, never wrapped); the last letter
-                applies to all further columns.
+            align: one letter per column, l (text, wrapped if needed) or r (figures, never wrapped);
+                the last letter applies to all further columns.
             bold: rows whose first cell is one of these are bold.
         """
         lines = [list(row) for row in rows]
-        table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=bool(header), header_style="bold")
+        table = Table(
+            box=None, padding=(0, 1), pad_edge=False, show_header=bool(header), header_style="bold"
+        )
         needed = 0  # terminal columns
         for i, cells in enumerate(zip_longest(header, *lines, fillvalue="")):
             width = max(cell_len(part) for cell in cells for part in cell.split("\n"))
@@ -63,7 +66,9 @@ class Screen:
             least = min(width, NARROWEST_TEXT) if is_text else width
             needed += least + 2
             side: Literal["left", "right"] = "left" if is_text else "right"
-            table.add_column(cells[0], justify=side, no_wrap=not is_text, overflow="fold", min_width=least)
+            table.add_column(
+                cells[0], justify=side, no_wrap=not is_text, overflow="fold", min_width=least
+            )
         for line in lines:
             table.add_row(*line, style="bold" if line and line[0] in bold else None)
         if table.columns:

@@ -9,7 +9,8 @@ from esnlm.errors import InputError
 
 
 def read_tree(file: Path, advice: str) -> Any:
-    """Returns the value of a YAML file. Raises InputError if it is missing, with `advice`, or is not YAML."""
+    """Returns the value of a YAML file. Raises InputError if it is missing, with `advice`, or is
+    not YAML."""
     try:
         return yaml.load(file.read_bytes().decode(), _Loader)
     except OSError as error:
@@ -19,12 +20,15 @@ def read_tree(file: Path, advice: str) -> Any:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Rejects duplicate keys. YAML would silently keep the last, such as one of two learning rates."""
+    """Rejects duplicate keys. YAML would silently keep the last, such as one of two learning
+    rates."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = set()
         for key, _ in node.value:
             if key.value in keys:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} stands twice", key.start_mark
+                )
             keys.add(key.value)
         return super().construct_mapping(node, deep)

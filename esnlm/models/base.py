@@ -1,7 +1,9 @@
-"""The interface of a model family: its configuration (`ModelConfig`) and its model (`LanguageModel`).
+"""The interface of a model family: its configuration (`ModelConfig`) and its model
+(`LanguageModel`).
 
-A family is one file of this folder with a frozen dataclass that is a ModelConfig and a Flax module that is a LanguageModel
-(or a RecurrentModel), and one line in models/registry.py. docs/extending.md walks through one.
+A family is one file of this folder with a frozen dataclass that is a ModelConfig and a Flax module
+that is a LanguageModel (or a RecurrentModel), and one line in models/registry.py. docs/extending.md
+walks through one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # the arrays with o
 
 @dataclass(frozen=True)
 class Counts:
-    """Parameters. `total` counts nonzero entries only (Ueda et al. 2025a), `entries` zeros too (Ueda et al. 2025b)."""
+    """Parameters. `total` counts nonzero entries only (Ueda et al. 2025a), `entries` zeros too
+    (Ueda et al. 2025b)."""
 
     trainable: int
     total: int
@@ -39,7 +42,8 @@ class Counts:
 
 
 class ModelConfig(ABC):
-    """The settings of a family, and the properties that follow from them. A subclass is a frozen dataclass."""
+    """The settings of a family, and the properties that follow from them. A subclass is a frozen
+    dataclass."""
 
     family: str  # its name in models/registry.py
     dropout: float  # dropout rate; 0: no dropout
@@ -61,7 +65,8 @@ class ModelConfig(ABC):
 
     @property
     def ahead_size(self) -> int:
-        """Numbers per token that are computed ahead of the updates, for many of them at once; 0: none.
+        """Numbers per token that are computed ahead of the updates, for many of them at once; 0:
+        none.
 
         These are the features if they are frozen, or the input of a `RecurrentModel.trunk`.
         """
@@ -69,7 +74,8 @@ class ModelConfig(ABC):
 
     @property
     def recurrence(self) -> Recurrence | None:
-        """The frozen recurrence, for the choice of a kernel and of batch slots; None if there is none."""
+        """The frozen recurrence, for the choice of a kernel and of batch slots; None if there is
+        none."""
         return None
 
     @property
@@ -86,15 +92,18 @@ class ModelConfig(ABC):
     def readout_can_be_padded(self) -> bool:
         """Whether rows may be added to the readout (parallel/placement.py).
 
-        It must have a bias, and every other reader must read rows of tokens only, which are below V.
+        It must have a bias, and every other reader must read rows of tokens only, which are below
+        V.
         """
         return True
 
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with one row per token, which several devices share; None if the model needs one device.
+        """The trained arrays with one row per token, which several devices share; None if the model
+        needs one device.
 
-        A family with trained features adds to READOUT_ARRAYS the trained tables that its features look up by token.
+        A family with trained features adds to READOUT_ARRAYS the trained tables that its features
+        look up by token.
         """
         return READOUT_ARRAYS if self.features_are_frozen else None
 
@@ -106,8 +115,11 @@ class ModelConfig(ABC):
         """Returns the bytes of the frozen arrays; 0: there are none to restore."""
         return 0
 
-    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
-        """Returns the frozen arrays as nested dicts, and a record of how they were made, to be saved with them.
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: TokenStore | None = None
+    ) -> tuple[dict, dict]:
+        """Returns the frozen arrays as nested dicts, and a record of how they were made, to be
+        saved with them.
 
         Raises InputError if the settings need counts from a training text and there is none.
         """
@@ -115,14 +127,15 @@ class ModelConfig(ABC):
 
     @abstractmethod
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> LanguageModel:
-        """Returns the untrained model: the frozen arrays of `initialize_frozen` and random trained arrays."""
+        """Returns the untrained model: the frozen arrays of `initialize_frozen` and random trained
+        arrays."""
 
 
 class LanguageModel(nnx.Module):
     """A model. Trained arrays are nnx.Param, frozen ones reservoir.arrays.Frozen.
 
-    Like any Flax module it can be an argument of jax.jit. Models with the same structure share compiled programs. To
-    donate the trained arrays, split the model first:
+    Like any Flax module it can be an argument of jax.jit. Models with the same structure share
+    compiled programs. To donate the trained arrays, split the model first:
 
         graphdef, params, frozen = nnx.split(model, nnx.Param, ...)
         model = merge(graphdef, params_as_nested_dicts, frozen)      # inside the compiled function
@@ -133,7 +146,8 @@ class LanguageModel(nnx.Module):
 
     @abstractmethod
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
-        """Returns the features after each token, (T * B, F), differentiable with respect to the trained arrays.
+        """Returns the features after each token, (T * B, F), differentiable with respect to the
+        trained arrays.
 
         Args:
             batch: tokens (T, B), their positions and corpus positions.
@@ -144,7 +158,8 @@ class LanguageModel(nnx.Module):
     def initial_state(self, slots: int, length: int | None = None) -> Any:
         """Returns the state of B slots before the first token, for `step`.
 
-        `length` is the maximum number of tokens to read (None: `config.longest`); some states grow with it.
+        `length` is the maximum number of tokens to read (None: `config.longest`); some states grow
+        with it.
         """
 
     @abstractmethod
@@ -156,18 +171,23 @@ class LanguageModel(nnx.Module):
         """Returns the features after the last token, (F, B)."""
 
     @abstractmethod
-    def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> SentenceFeatures:
+    def stream(
+        self, compute: ResolvedCompute, placement: Placement | None = None
+    ) -> SentenceFeatures:
         """Returns a reader of many sentences at once, without a gradient; see features/stream.py.
 
-        `placement` gives the placement of the model's arrays on a mesh of devices; None: there is one device.
+        `placement` gives the placement of the model's arrays on a mesh of devices; None: there is
+        one device.
         """
 
     @abstractmethod
     def counts(self) -> Counts:
-        """Returns the parameter counts of this model. It does not read trained arrays, which may be donated."""
+        """Returns the parameter counts of this model. It does not read trained arrays, which may be
+        donated."""
 
     def for_device(self, compute: ResolvedCompute) -> Self:
-        """Returns the same model ready to run: its precision is set, its frozen arrays are the kernel's operands."""
+        """Returns the same model ready to run: its precision is set, its frozen arrays are the
+        kernel's operands."""
         graphdef, *state = nnx.split(self)
         ready = nnx.merge(graphdef, *state)
         ready.precision = compute.precision
@@ -185,15 +205,18 @@ class LanguageModel(nnx.Module):
 
     @property
     def frozen_readout_arrays(self) -> dict:
-        """The frozen arrays of the readout, which readout/linear.py takes together with the trained ones."""
+        """The frozen arrays of the readout, which readout/linear.py takes together with the trained
+        ones."""
         return {}
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns the arrays that readout/linear.py takes, from trained arrays in the form of the property `params`."""
+        """Returns the arrays that readout/linear.py takes, from trained arrays in the form of the
+        property `params`."""
         return params["readout"] | self.frozen_readout_arrays
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
-        """Returns a function from each slot's next token, (B,), to the features, (B, F), for up to `length` calls."""
+        """Returns a function from each slot's next token, (B,), to the features, (B, F), for up to
+        `length` calls."""
         state = self.initial_state(slots, length)
 
         def read(tokens: np.ndarray) -> jax.Array:
@@ -219,12 +242,14 @@ class LanguageModel(nnx.Module):
 
 
 class RecurrentModel(LanguageModel):
-    """A model whose features come from a recurrence, its `cell` (a Cell of features/recurrence.py)."""
+    """A model whose features come from a recurrence, its `cell` (a Cell of
+    features/recurrence.py)."""
 
     @property
     @abstractmethod
     def cell(self) -> Cell:
-        """The recurrence. It must not hold the readout's arrays, since the optimizer frees those at every update.
+        """The recurrence. It must not hold the readout's arrays, since the optimizer frees those at
+        every update.
 
         A model with trained features may be its own cell.
         """
@@ -241,8 +266,11 @@ class RecurrentModel(LanguageModel):
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
         return self.read_on(batch, key, None)[1]
 
-    def read_on(self, batch: PackedBatch, key: jax.Array | None, state: State | None) -> tuple[State, jax.Array]:
-        """Does the same from a state of the slots (None: the initial one). Also returns the state after the last token."""
+    def read_on(
+        self, batch: PackedBatch, key: jax.Array | None, state: State | None
+    ) -> tuple[State, jax.Array]:
+        """Does the same from a state of the slots (None: the initial one). Also returns the state
+        after the last token."""
         cell, keep = self.cell, None
         if key is not None and self.config.dropout > 0:
             keys = dropout.token_keys(key, batch.corpus_positions)
@@ -253,25 +281,37 @@ class RecurrentModel(LanguageModel):
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
-        """A function from the trained arrays and the cell's output (C, N) to the features (C, F); None: the identity.
+        """A function from the trained arrays and the cell's output (C, N) to the features (C, F);
+        None: the identity.
 
-        It must not hold trained arrays of this model, since the optimizer frees those at every update.
+        It must not hold trained arrays of this model, since the optimizer frees those at every
+        update.
         """
         return None
 
-    def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> SentenceFeatures:
+    def stream(
+        self, compute: ResolvedCompute, placement: Placement | None = None
+    ) -> SentenceFeatures:
         ahead, trunk = self.stream_ahead(compute, placement), self.trunk
         return ahead if trunk is None else TrunkStream(ahead, trunk, self.params)
 
-    def stream_ahead(self, compute: ResolvedCompute, placement: Placement | None = None) -> FeatureStream:
-        """Returns the stream of the cell's outputs. If `ahead_size` is above 0, it needs no trained array."""
-        return FeatureStream(self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement)
+    def stream_ahead(
+        self, compute: ResolvedCompute, placement: Placement | None = None
+    ) -> FeatureStream:
+        """Returns the stream of the cell's outputs. If `ahead_size` is above 0, it needs no trained
+        array."""
+        return FeatureStream(
+            self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement
+        )
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
-    """Returns the model that nnx.split(model, nnx.Param, ...) took apart, with `params` like LanguageModel.params."""
+    """Returns the model that nnx.split(model, nnx.Param, ...) took apart, with `params` like
+    LanguageModel.params."""
     by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
-    flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()}
+    flat = {
+        tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()
+    }
     return nnx.merge(graphdef, traverse_util.unflatten_dict(flat), frozen)
 
 

@@ -2,9 +2,10 @@
 
     o = A z + b_out + log p_WB( . | w_t)
 
-p_WB is the bigram model of models/ngrams.py with Witten-Bell smoothing. It is counted on the training text before
-training and stays fixed. A and b_out begin at 0, so that training begins with its probabilities. Since the counts
-include the tokens of the training text, readout/prior.py leaves each target out of the counts that predict it.
+p_WB is the bigram model of models/ngrams.py with Witten-Bell smoothing. It is counted on the
+training text before training and stays fixed. A and b_out begin at 0, so that training begins with
+its probabilities. Since the counts include the tokens of the training text, readout/prior.py leaves
+each target out of the counts that predict it.
 """
 
 from collections.abc import Iterable
@@ -22,21 +23,25 @@ MOST_BYTES = 4_000_000_000  # of the table of all pairs of tokens
 
 
 def table_bytes(vocab_size: int) -> int:
-    """Returns the memory of log p_WB on a device, in bytes. Raises InputError if the table of V x V numbers is too large."""
+    """Returns the memory of log p_WB on a device, in bytes. Raises InputError if the table of V x V
+    numbers is too large."""
     size = 4 * vocab_size**2
     if size > MOST_BYTES:
         raise InputError(
-            f"model.readout.counted is bigram: its table for {vocab_size:,} tokens would take {size / 1e9:.1f} GB, and at most"
-            f" {MOST_BYTES / 1e9:.0f} GB are used; choose none, or a smaller vocabulary"
+            f"model.readout.counted is bigram: its table for {vocab_size:,} tokens would take"
+            f" {size / 1e9:.1f} GB, and at most {MOST_BYTES / 1e9:.0f} GB are used; choose none, or"
+            " a smaller vocabulary"
         )
     return size
 
 
 def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
-    """Counts the pairs of successive tokens in sentences of ids that begin with BOS and end with EOS.
+    """Counts the pairs of successive tokens in sentences of ids that begin with BOS and end with
+    EOS.
 
     Returns:
-        The arrays of a CountedBigram, in the order of the pairs: "rows" and "columns" (P,) int32, and "counts" (P,) uint32.
+        The arrays of a CountedBigram, in the order of the pairs: "rows" and "columns" (P,) int32,
+        and "counts" (P,) uint32.
     """
     pairs = WittenBellModel.fit(text, vocab_size, order=2).levels[0]
     rows, columns = np.divmod(pairs.codes, vocab_size)
@@ -62,7 +67,9 @@ class CountedBigram(nnx.Module):
         table: jax.Array | None = None,
     ) -> None:
         self.vocab_size = vocab_size
-        self.rows, self.columns, self.counts = (Frozen(jnp.asarray(array)) for array in (rows, columns, counts))
+        self.rows, self.columns, self.counts = (
+            Frozen(jnp.asarray(array)) for array in (rows, columns, counts)
+        )
         self.table = None if table is None else Frozen(table)
 
     @property
@@ -72,10 +79,13 @@ class CountedBigram(nnx.Module):
 
     def for_device(self) -> "CountedBigram":
         """Returns the same model with its table."""
-        return CountedBigram(self.vocab_size, self.rows[...], self.columns[...], self.counts[...], self.log_probs())
+        return CountedBigram(
+            self.vocab_size, self.rows[...], self.columns[...], self.counts[...], self.log_probs()
+        )
 
     def prior(self) -> dict[str, jax.Array]:
-        """Returns what `readout.prior.held_out` reads: "table" (V, V), "types", "total", "unigram" (V,), float32."""
+        """Returns what `readout.prior.held_out` reads: "table" (V, V), "types", "total", "unigram"
+        (V,), float32."""
         pairs, types, unigram = self._totals()
         return {
             "table": self.log_probs(),
@@ -85,10 +95,12 @@ class CountedBigram(nnx.Module):
         }
 
     def log_probs(self) -> jax.Array:
-        """Returns log p_WB(w | v) in nats, (V, V) float32, with one row per token v and one column per next token w.
+        """Returns log p_WB(w | v) in nats, (V, V) float32, with one row per token v and one column
+        per next token w.
 
-        It is the equation of WittenBellModel, computed in float64. For a pair that never occurs the logarithm is a sum
-        of one number for v and one for w, so only the P pairs that occur are computed one by one.
+        It is the equation of WittenBellModel, computed in float64. For a pair that never occurs the
+        logarithm is a sum of one number for v and one for w, so only the P pairs that occur are
+        computed one by one.
         """
         if self.table is not None:
             return self.table[...]
@@ -102,8 +114,11 @@ class CountedBigram(nnx.Module):
         return jnp.asarray(found)
 
     def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns c(v), the pairs that begin with v, t(v), the distinct tokens after it, and p_1(v), all (V,)."""
+        """Returns c(v), the pairs that begin with v, t(v), the distinct tokens after it, and
+        p_1(v), all (V,)."""
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
         c = np.asarray(self.counts[...]).astype(np.float64)  # (P,)
-        unigram = (np.bincount(w, c, size) + 1) / (c.sum() + size)  # each predicted token ends one pair
+        unigram = (np.bincount(w, c, size) + 1) / (
+            c.sum() + size
+        )  # each predicted token ends one pair
         return np.bincount(v, c, size), np.bincount(v, minlength=size), unigram

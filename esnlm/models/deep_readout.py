@@ -1,8 +1,10 @@
-"""Frozen recurrences under a deep readout, which is feed-forward and reads features computed ahead of the updates.
+"""Frozen recurrences under a deep readout, which is feed-forward and reads features computed ahead
+of the updates.
 
-Echo state networks, diagonal linear units and a frozen GRU, as the settings ask, read the tokens side by side. The
-trained part above them is esnlm/trunk, so that an update is a few matrix products without a gradient through time. With
-one reservoir and none of the trunk's sections the model is the sparse ESN of Ueda et al. 2025a. The rest is [ours].
+Echo state networks, diagonal linear units and a frozen GRU, as the settings ask, read the tokens
+side by side. The trained part above them is esnlm/trunk, so that an update is a few matrix products
+without a gradient through time. With one reservoir and none of the trunk's sections the model is
+the sparse ESN of Ueda et al. 2025a. The rest is [ours].
 """
 
 from collections.abc import Callable
@@ -48,7 +50,8 @@ class DeepReadoutConfig(ModelConfig):
 
     family: str = "deep_readout"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    reservoirs: Natural = 1  # number of reservoirs side by side, with the same settings and different weights; 0: none
+    # number of reservoirs side by side, with the same settings and different weights; 0: none
+    reservoirs: Natural = 1
     diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
     gru: GruConfig = field(default_factory=GruConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
@@ -62,7 +65,8 @@ class DeepReadoutConfig(ModelConfig):
         tokens = self.readout.recent_tokens
         if tokens.tied and not tokens.vectors(self.attention.heads):
             raise ValueError(
-                "readout.recent_tokens.tied is true, but no embedding is used: give count, decays or attention.heads"
+                "readout.recent_tokens.tied is true, but no embedding is used: give count, decays"
+                " or attention.heads"
             )
 
     @property
@@ -98,7 +102,9 @@ class DeepReadoutConfig(ModelConfig):
 
     @property
     def feature_size(self) -> int:
-        return self.readout.rank + (1 if self.readout.is_counted else 0)  # z, and the id of the last token
+        return self.readout.rank + (
+            1 if self.readout.is_counted else 0
+        )  # z, and the id of the last token
 
     @property
     def recurrence(self) -> Recurrence:
@@ -107,7 +113,9 @@ class DeepReadoutConfig(ModelConfig):
             own = recurrent_matrix(self.reservoir)
             matrices.append(own._replace(copies=self.reservoirs * own.copies))
         if self.gru.units:
-            matrices.append(SparseMatrix(self.gru.units, round(self.gru.mean_degree * self.gru.units), copies=3))
+            matrices.append(
+                SparseMatrix(self.gru.units, round(self.gru.mean_degree * self.gru.units), copies=3)
+            )
         return Recurrence(frozen_size(self), tuple(matrices))
 
     @property
@@ -122,7 +130,9 @@ class DeepReadoutConfig(ModelConfig):
         trained = self.readout.parameters(frozen_size(self), self.attention.heads, vocab_size)
         nonzeros, entries = reservoir_numbers(self.reservoir, vocab_size)
         dense = self._dense_numbers(vocab_size)
-        counted = vocab_size**2 * self.readout.is_counted  # How many are nonzero is unknown before the text is read.
+        counted = (
+            vocab_size**2 * self.readout.is_counted
+        )  # How many are nonzero is unknown before the text is read.
         return Counts(
             trained,
             trained + round(self.reservoirs * nonzeros) + dense + self.gru.nonzeros(vocab_size),
@@ -136,17 +146,27 @@ class DeepReadoutConfig(ModelConfig):
 
     def _dense_numbers(self, vocab_size: int) -> int:
         """Returns the number of frozen entries of the diagonal units and of attention."""
-        return self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * frozen_size(self)
+        return self.diagonal.entries(
+            vocab_size
+        ) + self.attention.heads * self.attention.width * frozen_size(self)
 
-    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: TokenStore | None = None
+    ) -> tuple[dict, dict]:
         # The first reservoir equals that of an ESN with the same seed.
-        seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
-        members = [weights.initialize_reservoir(self.reservoir, vocab_size, own, text) for own in seeds]
+        seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][
+            : self.reservoirs
+        ]
+        members = [
+            weights.initialize_reservoir(self.reservoir, vocab_size, own, text) for own in seeds
+        ]
         arrays: dict[str, dict] = {
             "reservoirs": {str(i): member.reservoir.arrays() for i, member in enumerate(members)}
         }
         if self.diagonal.units:
-            arrays["diagonal"] = self.diagonal.initialize(vocab_size, generator(seed, Stream.DIAGONAL))
+            arrays["diagonal"] = self.diagonal.initialize(
+                vocab_size, generator(seed, Stream.DIAGONAL)
+            )
         if self.attention.heads:
             keys = self.attention.initialize(frozen_size(self), generator(seed, Stream.ATTENTION))
             arrays["attention"] = {"projection": keys}
@@ -155,15 +175,21 @@ class DeepReadoutConfig(ModelConfig):
         if self.readout.is_counted:
             counted_bigram.table_bytes(vocab_size)
             if text is None:
-                raise InputError("model.readout.counted is bigram: there is no training text to count")
+                raise InputError(
+                    "model.readout.counted is bigram: there is no training text to count"
+                )
             arrays["counted"] = counted_bigram.count(text, vocab_size)
-        records = [record_of_reservoir(own, member) for own, member in zip(seeds, members, strict=True)]
+        records = [
+            record_of_reservoir(own, member) for own, member in zip(seeds, members, strict=True)
+        ]
         return arrays, {"seed": seed, "reservoirs": records}
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
-        """Returns a model with these frozen arrays and trained arrays initialized as torch.nn.Linear does.
+        """Returns a model with these frozen arrays and trained arrays initialized as
+        torch.nn.Linear does.
 
-        With a counted model A and b_out are 0 instead, so that training begins with its probabilities [ours].
+        With a counted model A and b_out are 0 instead, so that training begins with its
+        probabilities [ours].
         """
         members = frozen.get("reservoirs", {})
         cells: list[Any] = [
@@ -177,18 +203,28 @@ class DeepReadoutConfig(ModelConfig):
         if history(self):
             cells.append(TokenHistory(history(self)))
         heads, together = self.attention.heads, SideBySide(cells)
-        attending = Attention(together, frozen["attention"]["projection"], self.attention) if heads else together
+        attending = (
+            Attention(together, frozen["attention"]["projection"], self.attention)
+            if heads
+            else together
+        )
         rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
         trunk = Trunk(self.readout, frozen_size(self), history(self), heads, vocab_size, rng)
-        w, bias = initial.uniform(rng, rank, vocab_size, rank), initial.uniform(rng, rank, vocab_size)
+        w, bias = (
+            initial.uniform(rng, rank, vocab_size, rank),
+            initial.uniform(rng, rank, vocab_size),
+        )
         if not self.readout.is_counted:
             return DeepReadout(self, attending, trunk, FullRankReadout(w[...], bias[...]))
         readout = FullRankReadout(jnp.zeros_like(w[...]), jnp.zeros_like(bias[...]))
-        return DeepReadout(self, attending, trunk, readout, CountedBigram(vocab_size, **frozen["counted"]))
+        return DeepReadout(
+            self, attending, trunk, readout, CountedBigram(vocab_size, **frozen["counted"])
+        )
 
 
 class DeepReadout(RecurrentModel):
-    """The frozen cells (`frozen`), the trunk (`layers`), A and b_out (`readout`) and a counted model (`counted`)."""
+    """The frozen cells (`frozen`), the trunk (`layers`), A and b_out (`readout`) and a counted
+    model (`counted`)."""
 
     config: DeepReadoutConfig
 
@@ -200,7 +236,13 @@ class DeepReadout(RecurrentModel):
         readout: FullRankReadout,
         counted: CountedBigram | None = None,
     ) -> None:
-        self.config, self.frozen, self.layers, self.readout, self.counted = config, frozen, layers, readout, counted
+        self.config, self.frozen, self.layers, self.readout, self.counted = (
+            config,
+            frozen,
+            layers,
+            readout,
+            counted,
+        )
 
     @property
     def cell(self) -> SideBySide | Attention:
@@ -211,7 +253,9 @@ class DeepReadout(RecurrentModel):
 
     def for_device(self, compute: ResolvedCompute) -> "DeepReadout":
         ready = super().for_device(compute)
-        ready.frozen = self.frozen.for_device(compute.kernel, state_precision=compute.state_precision)
+        ready.frozen = self.frozen.for_device(
+            compute.kernel, state_precision=compute.state_precision
+        )
         ready.counted = None if self.counted is None else self.counted.for_device()
         return ready
 

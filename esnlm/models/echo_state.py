@@ -1,7 +1,7 @@
 """The echo state network language model: a frozen reservoir and a trained readout on its states.
 
-With `train_input` W_in is trained too, by gradients through time and through the frozen arrays: the ESN+i of Ueda et
-al. 2025b. In a stack of layers only W_in of the first layer is trained.
+With `train_input` W_in is trained too, by gradients through time and through the frozen arrays: the
+ESN+i of Ueda et al. 2025b. In a stack of layers only W_in of the first layer is trained.
 """
 
 import dataclasses
@@ -22,19 +22,22 @@ from esnlm.settings import Rate, settings
 
 @settings
 class EchoStateConfig(ModelConfig):
-    """An echo state network (Ueda et al. 2025a); with `train_input` an ESN+i (Ueda et al. 2025b)."""
+    """An echo state network (Ueda et al. 2025a); with `train_input` an ESN+i (Ueda et al.
+    2025b)."""
 
     family: str = "esn"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
     train_input: bool = False  # train the nonzeros of W_in, too: ESN+i (Ueda et al. 2025b)
-    # Dropout rate, applied to W_in u and to the copy of the states that the readout reads (Ueda et al. 2025b).
+    # Dropout rate, applied to W_in u and to the copy of the states that the readout reads (Ueda et
+    # al. 2025b).
     dropout: Rate = 0.0
 
     def __post_init__(self) -> None:
         if self.train_input and self.reservoir.embedding is not None:
             raise ValueError(
-                "train_input is true: W_in cannot be trained behind reservoir.embedding; leave one of them out"
+                "train_input is true: W_in cannot be trained behind reservoir.embedding; leave one"
+                " of them out"
             )
 
     @property
@@ -46,7 +49,10 @@ class EchoStateConfig(ModelConfig):
         if reservoir.update_rule != "leaky_output":
             name.append(reservoir.update_rule.replace("_", " "))
         layers = "" if reservoir.layers == 1 else f"{reservoir.layers} x "
-        parts = [" ".join([*name, f"{layers}{reservoir.state_size:,}"]), f"rank {rank}" if rank else "full rank"]
+        parts = [
+            " ".join([*name, f"{layers}{reservoir.state_size:,}"]),
+            f"rank {rank}" if rank else "full rank",
+        ]
         if reservoir.input_weights == "counted":
             parts.append("counted W_in")
         if reservoir.embedding is not None:
@@ -75,13 +81,17 @@ class EchoStateConfig(ModelConfig):
         return (*READOUT_ARRAYS, f"reservoir.{layer}input.values")
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns the counts of Ueda et al. 2025a, section 2.3: frozen (N + V) d + N, trainable (N + V) r + V.
+        """Returns the counts of Ueda et al. 2025a, section 2.3: frozen (N + V) d + N, trainable (N
+        + V) r + V.
 
-        With L layers, each has a leak and two frozen matrices, and the readout is F = L N wide. Embeddings are frozen.
+        With L layers, each has a leak and two frozen matrices, and the readout is F = L N wide.
+        Embeddings are frozen.
         """
         reservoir = self.reservoir
         in_readout = linear.count(self.readout, self.feature_size, vocab_size)
-        trained = vocab_size * reservoir.input_gamma * reservoir.state_size if self.train_input else 0
+        trained = (
+            vocab_size * reservoir.input_gamma * reservoir.state_size if self.train_input else 0
+        )
         nonzeros, entries = reservoir_numbers(reservoir, vocab_size)
         trainable = in_readout + round(trained)
         return Counts(trainable, trainable + round(nonzeros - trained), in_readout + entries)
@@ -89,7 +99,9 @@ class EchoStateConfig(ModelConfig):
     def frozen_bytes(self, vocab_size: int) -> int:
         return round(reservoir_bytes(self.reservoir, vocab_size))
 
-    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: TokenStore | None = None
+    ) -> tuple[dict, dict]:
         initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed, text)
         return initialized.reservoir.arrays(), record_of_reservoir(seed, initialized)
 
@@ -98,21 +110,27 @@ class EchoStateConfig(ModelConfig):
         reservoir = cell.from_arrays(frozen, vocab_size, **self.reservoir.dynamics)
         if self.train_input:
             reservoir = reservoir.with_trained_input()
-        return EchoState(self, reservoir, linear.initialize(self.readout, self.feature_size, vocab_size, seed))
+        return EchoState(
+            self, reservoir, linear.initialize(self.readout, self.feature_size, vocab_size, seed)
+        )
 
 
 class EchoState(RecurrentModel):
     """`reservoir` and `readout`.
 
-    The readout is trained, and in an ESN+i also `reservoir.input.values`, or `reservoir.layers[0].input.values`: the
-    table of W_in's columns that TrainedInput describes. The recurrence runs in float32 in any precision, except that
-    `compute.state_precision` may round the input of W_rec.
+    The readout is trained, and in an ESN+i also `reservoir.input.values`, or
+    `reservoir.layers[0].input.values`: the table of W_in's columns that TrainedInput describes. The
+    recurrence runs in float32 in any precision, except that `compute.state_precision` may round the
+    input of W_rec.
     """
 
     config: EchoStateConfig
 
     def __init__(
-        self, config: EchoStateConfig, reservoir: Reservoir | Stack, readout: LowRankReadout | FullRankReadout
+        self,
+        config: EchoStateConfig,
+        reservoir: Reservoir | Stack,
+        readout: LowRankReadout | FullRankReadout,
     ) -> None:
         self.config, self.reservoir, self.readout = config, reservoir, readout
 
@@ -123,7 +141,9 @@ class EchoState(RecurrentModel):
     def for_device(self, compute: ResolvedCompute) -> "EchoState":
         ready = super().for_device(compute)
         ready.reservoir = self.reservoir.for_device(
-            compute.kernel, state_precision=compute.state_precision, differentiable=self.config.train_input
+            compute.kernel,
+            state_precision=compute.state_precision,
+            differentiable=self.config.train_input,
         )
         return ready
 
@@ -132,21 +152,25 @@ class EchoState(RecurrentModel):
         in_readout = linear.count(config.readout, config.feature_size, vocab_size)
         trainable = in_readout + (self.reservoir.layers[0].nonzeros[1] if config.train_input else 0)
         total = in_readout + reservoir_nonzeros(self.reservoir)
-        return Counts(trainable, total, in_readout + reservoir_numbers(config.reservoir, vocab_size)[1])
+        return Counts(
+            trainable, total, in_readout + reservoir_numbers(config.reservoir, vocab_size)[1]
+        )
 
 
 # ---- for every model with a reservoir ----
 
 
 def recurrent_matrix(reservoir: ReservoirConfig) -> SparseMatrix:
-    """Returns the size of W_rec of each layer, and of W_in above the first layer, as one sparse matrix."""
+    """Returns the size of W_rec of each layer, and of W_in above the first layer, as one sparse
+    matrix."""
     size = reservoir.state_size
     nonzeros = round(reservoir.recurrent_gamma * size * size)
     return SparseMatrix(size, nonzeros, reservoir.longest_row, copies=2 * reservoir.layers - 1)
 
 
 def reservoir_numbers(reservoir: ReservoirConfig, vocab_size: int) -> tuple[float, int]:
-    """Returns the expected number of nonzeros, and the number of entries, of all matrices and leaks."""
+    """Returns the expected number of nonzeros, and the number of entries, of all matrices and
+    leaks."""
     matrices, leaks = reservoir.matrices(vocab_size), reservoir.layers * reservoir.state_size
     nonzeros = sum(rows * columns * share for rows, columns, share in matrices)
     return nonzeros + leaks, sum(rows * columns for rows, columns, _ in matrices) + leaks
@@ -155,15 +179,19 @@ def reservoir_numbers(reservoir: ReservoirConfig, vocab_size: int) -> tuple[floa
 def reservoir_bytes(reservoir: ReservoirConfig, vocab_size: int) -> float:
     """Returns the bytes of a saved reservoir.
 
-    A dense matrix takes 4 bytes per entry. A sparse one takes 12 per nonzero, a value and two indices of 4 each.
+    A dense matrix takes 4 bytes per entry. A sparse one takes 12 per nonzero, a value and two
+    indices of 4 each.
     """
     sizes = [(rows * columns, share) for rows, columns, share in reservoir.matrices(vocab_size)]
-    matrices = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
+    matrices = sum(
+        4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes
+    )
     return 4 * reservoir.layers * reservoir.state_size + matrices
 
 
 def record_of_reservoir(seed: int, initialized: weights.InitializedReservoir) -> dict:
-    """Returns a reservoir's record for frozen/: its seed, discarded draws, radii before scaling, and nonzeros."""
+    """Returns a reservoir's record for frozen/: its seed, discarded draws, radii before scaling,
+    and nonzeros."""
     return {
         "seed": seed,
         "redraws": initialized.redraws,
@@ -173,7 +201,8 @@ def record_of_reservoir(seed: int, initialized: weights.InitializedReservoir) ->
 
 
 def reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
-    """Returns the number of nonzeros in W_rec, W_in, leak and embedding of all layers; a trained W_in counts, too."""
+    """Returns the number of nonzeros in W_rec, W_in, leak and embedding of all layers; a trained
+    W_in counts, too."""
     embedding = reservoir.layers[0].embedding
     in_layers = sum(sum(layer.nonzeros) + layer.state_size for layer in reservoir.layers)
     return in_layers + (0 if embedding is None else int(np.count_nonzero(embedding[...])))

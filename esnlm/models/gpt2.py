@@ -1,11 +1,13 @@
-"""GPT-2 as Hugging Face's GPT2LMHeadModel defines it, the transformer of the comparisons of Ueda et al. 2025a.
+"""GPT-2 as Hugging Face's GPT2LMHeadModel defines it, the transformer of the comparisons of Ueda et
+al. 2025a.
 
     x = wte[token] + wpe[position]
     x = x + attn(ln_1(x)),  x = x + mlp(ln_2(x))        in every layer
-    h = ln_f(x),  o = wte h                             features, and the embedding again as the readout
+    h = ln_f(x),  o = wte h                             features, and the embedding again as the
+    readout
 
-Arrays have Hugging Face's names. The arrays of the layers are stacked, and one compiled block is scanned over them, so
-that the time to compile does not grow with the depth.
+Arrays have Hugging Face's names. The arrays of the layers are stacked, and one compiled block is
+scanned over them, so that the time to compile does not grow with the depth.
 """
 
 import math
@@ -38,14 +40,18 @@ CACHE_STEP = 64  # The cache's length is a multiple of this, to limit the number
 
 @settings
 class GPT2Config(ModelConfig):
-    """GPT-2; the defaults are those of the released model with 124M parameters, and of Hugging Face."""
+    """GPT-2; the defaults are those of the released model with 124M parameters, and of Hugging
+    Face."""
 
     family: str = "gpt2"
     layers: Count = 12  # number of blocks of attention and MLP
     heads: Count = 12  # attention heads per block
-    width: Count = 768  # size of the embedding and of the residual stream; the MLP is four times as wide
+    width: Count = (
+        768  # size of the embedding and of the residual stream; the MLP is four times as wide
+    )
     positions: Count = 1024  # maximum sentence length in tokens, BOS included and EOS not
-    dropout: Rate = 0.1  # dropout rate, applied to the embedding, the attention weights and the output of each branch
+    # dropout rate, applied to the embedding, the attention weights and the output of each branch
+    dropout: Rate = 0.1
     layer_norm_epsilon: Positive = 1e-5  # added to the variance in a layer norm
     initializer_range: Positive = 0.02  # standard deviation of the initial weights
 
@@ -74,15 +80,17 @@ class GPT2Config(ModelConfig):
         return False  # The readout is the embedding, without a bias.
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns the counts. All are equal, as no array is frozen or sparse; the tied embedding counts once."""
+        """Returns the counts. All are equal, as no array is frozen or sparse; the tied embedding
+        counts once."""
         entries = sum(math.prod(shape) for shape in shapes(self, vocab_size).values())
         return Counts(entries, entries, entries)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "GPT2":
         """Returns the model as Hugging Face initialises it.
 
-        Embeddings and matrices ~ N(0, initializer_range**2); matrices at the end of a residual branch (c_proj) are
-        divided by sqrt(2 * layers); biases are 0; LayerNorm begins with 1 and 0.
+        Embeddings and matrices ~ N(0, initializer_range**2); matrices at the end of a residual
+        branch (c_proj) are divided by sqrt(2 * layers); biases are 0; LayerNorm begins with 1 and
+        0.
         """
         rng = generator(seed, Stream.WEIGHTS)
 
@@ -92,7 +100,9 @@ class GPT2Config(ModelConfig):
             if name.split(".")[-2].startswith("ln_"):
                 return np.ones(shape, np.float32)
             values = rng.standard_normal(shape, dtype=np.float32)
-            values *= self.initializer_range / (math.sqrt(2 * self.layers) if "c_proj" in name else 1)
+            values *= self.initializer_range / (
+                math.sqrt(2 * self.layers) if "c_proj" in name else 1
+            )
             return values
 
         arrays = {name: initial(name, shape) for name, shape in shapes(self, vocab_size).items()}
@@ -100,7 +110,8 @@ class GPT2Config(ModelConfig):
 
 
 def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each array by name. Matrices are (in, out); arrays in `h` have a leading axis of layers."""
+    """Returns the shape of each array by name. Matrices are (in, out); arrays in `h` have a leading
+    axis of layers."""
     width = config.width
     layer = {
         "ln_1.weight": (width,),
@@ -135,7 +146,8 @@ class Cache(NamedTuple):
 
 
 class GPT2(LanguageModel):
-    """The arrays of `shapes`, float32 and nested as their names are: model.h["attn"]["c_attn"]["weight"], for example.
+    """The arrays of `shapes`, float32 and nested as their names are:
+    model.h["attn"]["c_attn"]["weight"], for example.
 
     All are trained. A token or position outside its table gives NaN.
     """
@@ -145,68 +157,105 @@ class GPT2(LanguageModel):
 
     def __init__(self, config: GPT2Config, arrays: dict) -> None:
         self.config = config
-        self.wte, self.wpe, self.h, self.ln_f = (_as_params(arrays[name]) for name in ("wte", "wpe", "h", "ln_f"))
+        self.wte, self.wpe, self.h, self.ln_f = (
+            _as_params(arrays[name]) for name in ("wte", "wpe", "h", "ln_f")
+        )
 
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
         keys = None if key is None else dropouts.token_keys(key, batch.corpus_positions).T
         features = self.hidden_states(batch.tokens.T, batch.positions.T, keys)  # (B, T, width)
         return features.transpose(1, 0, 2).reshape(-1, self.config.width)
 
-    def hidden_states(self, tokens: jax.Array, positions: jax.Array, keys: jax.Array | None = None) -> jax.Array:
+    def hidden_states(
+        self, tokens: jax.Array, positions: jax.Array, keys: jax.Array | None = None
+    ) -> jax.Array:
         """Returns the features after each token, (B, T, width) float32.
 
-        A slot holds several sentences one after another. A token attends to itself and to earlier tokens of its
-        sentence, so the features do not depend on the layout of the sentences, up to rounding; with dropout too.
+        A slot holds several sentences one after another. A token attends to itself and to earlier
+        tokens of its sentence, so the features do not depend on the layout of the sentences, up to
+        rounding; with dropout too.
 
         Args:
             tokens: (B, T) int32.
-            positions: (B, T) int32, each token's position in its sentence. Every 0 starts a sentence or padding.
+            positions: (B, T) int32, each token's position in its sentence. Every 0 starts a
+                sentence or padding.
             keys: dropout keys, one per token (B, T); None: no dropout.
         """
         config, length = self.config, tokens.shape[1]
         keys = keys if config.dropout else None
 
-        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], positions)  # (B, T, D)
+        x = _rows(self.wte["weight"][...], tokens) + _rows(
+            self.wpe["weight"][...], positions
+        )  # (B, T, D)
         x = _drop(x, keys, EMBEDDING, config.dropout)
         sentence, column = jnp.cumsum(positions == 0, axis=1), jnp.arange(length)  # (B, T), (T,)
-        visible = (sentence[:, :, None] == sentence[:, None, :]) & (column[:, None] >= column)  # (B, T, T): query, key
+        visible = (sentence[:, :, None] == sentence[:, None, :]) & (
+            column[:, None] >= column
+        )  # (B, T, T): query, key
 
         def layer(x: jax.Array, inputs: tuple[dict, jax.Array]) -> tuple[jax.Array, None]:
             p, number = inputs
             site = LAYER_SITES * number
             query, key, value = self._queries_keys_values(x, p)  # (B, T, heads, E)
             own = None if keys is None else _fold_in(keys, site + ATTENTION)
-            y = _attention(query, key, value, visible, positions, own, config.dropout, self.precision)
-            return self._after_attention(x, y, p, lambda y, where: _drop(y, keys, site + where, config.dropout)), None
+            y = _attention(
+                query, key, value, visible, positions, own, config.dropout, self.precision
+            )
+            return (
+                self._after_attention(
+                    x, y, p, lambda y, where: _drop(y, keys, site + where, config.dropout)
+                ),
+                None,
+            )
 
         x, _ = lax.scan(layer, x, (arrays_by_name(self.h), jnp.arange(config.layers)))
         return _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)
 
     def initial_state(self, slots: int, length: int | None = None) -> Cache:
         config = self.config
-        positions = min(config.positions, -(-(length or config.positions) // CACHE_STEP) * CACHE_STEP)
+        positions = min(
+            config.positions, -(-(length or config.positions) // CACHE_STEP) * CACHE_STEP
+        )
         shape = config.layers, slots, config.heads, positions, config.width // config.heads
         features = jnp.zeros((config.width, slots), jnp.float32)
-        return Cache(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32), jnp.int32(0), features)
+        return Cache(
+            jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32), jnp.int32(0), features
+        )
 
     def step(self, state: Cache, tokens: jax.Array) -> Cache:
-        """Returns the cache after one more token per slot. Beyond its length the features are NaN."""
+        """Returns the cache after one more token per slot. Beyond its length the features are
+        NaN."""
         config, position, length = self.config, state.position, state.key.shape[3]
-        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], position)  # (B, D)
+        x = _rows(self.wte["weight"][...], tokens) + _rows(
+            self.wpe["weight"][...], position
+        )  # (B, D)
         x = jnp.where(position < length, x, jnp.nan)[:, None]  # (B, 1, D)
         visible = jnp.arange(length) <= position
 
-        def layer(x: jax.Array, inputs: tuple[dict, jax.Array, jax.Array]) -> tuple[jax.Array, tuple]:
+        def layer(
+            x: jax.Array, inputs: tuple[dict, jax.Array, jax.Array]
+        ) -> tuple[jax.Array, tuple]:
             p, *kept = inputs  # (B, heads, positions, E)
-            query, *new = (part.swapaxes(1, 2) for part in self._queries_keys_values(x, p))  # (B, heads, 1, E)
-            key, value = (lax.dynamic_update_slice_in_dim(*each, position, 2) for each in zip(kept, new, strict=True))
-            scores = einsum("bhqe,bhke->bhqk", query, key, self.precision) / math.sqrt(query.shape[-1])
-            weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf))  # (B, heads, 1, positions)
+            query, *new = (
+                part.swapaxes(1, 2) for part in self._queries_keys_values(x, p)
+            )  # (B, heads, 1, E)
+            key, value = (
+                lax.dynamic_update_slice_in_dim(*each, position, 2)
+                for each in zip(kept, new, strict=True)
+            )
+            scores = einsum("bhqe,bhke->bhqk", query, key, self.precision) / math.sqrt(
+                query.shape[-1]
+            )
+            weights = jax.nn.softmax(
+                jnp.where(visible, scores, -jnp.inf)
+            )  # (B, heads, 1, positions)
             y = einsum("bhqk,bhke->bhqe", weights, value, self.precision)
             return self._after_attention(x, y, p, lambda y, where: y), (key, value)
 
         x, (key, value) = lax.scan(layer, x, (arrays_by_name(self.h), state.key, state.value))
-        features = _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)[:, 0]  # (B, D)
+        features = _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)[
+            :, 0
+        ]  # (B, D)
         return Cache(key, value, position + 1, features.T)
 
     def output(self, state: Cache) -> jax.Array:
@@ -224,18 +273,34 @@ class GPT2(LanguageModel):
         return self.config.expected_counts(self.wte["weight"].shape[0])
 
     def _queries_keys_values(self, x: jax.Array, p: dict) -> jax.Array:
-        """Returns queries, keys and values, (3, B, T, heads, E), for x (B, T, D) in a layer with arrays `p`."""
-        y = _linear(_layer_norm(x, p["ln_1"], self.config.layer_norm_epsilon), p["attn"]["c_attn"], self.precision)
+        """Returns queries, keys and values, (3, B, T, heads, E), for x (B, T, D) in a layer with
+        arrays `p`."""
+        y = _linear(
+            _layer_norm(x, p["ln_1"], self.config.layer_norm_epsilon),
+            p["attn"]["c_attn"],
+            self.precision,
+        )
         return y.reshape(*x.shape[:2], 3, self.config.heads, -1).transpose(2, 0, 1, 3, 4)
 
     def _after_attention(
-        self, x: jax.Array, attended: jax.Array, p: dict, drop: Callable[[jax.Array, int], jax.Array]
+        self,
+        x: jax.Array,
+        attended: jax.Array,
+        p: dict,
+        drop: Callable[[jax.Array, int], jax.Array],
     ) -> jax.Array:
-        """Returns x (B, T, D) after a layer with arrays `p`, from its attended values in the order (B, T, heads, E)."""
+        """Returns x (B, T, D) after a layer with arrays `p`, from its attended values in the order
+        (B, T, heads, E)."""
         y = _linear(attended.reshape(x.shape), p["attn"]["c_proj"], self.precision)
         x = x + drop(y, AFTER_ATTENTION)
-        y = _linear(_layer_norm(x, p["ln_2"], self.config.layer_norm_epsilon), p["mlp"]["c_fc"], self.precision)
-        y = _linear(jax.nn.gelu(y, approximate=True), p["mlp"]["c_proj"], self.precision)  # (B, T, 4 D) before
+        y = _linear(
+            _layer_norm(x, p["ln_2"], self.config.layer_norm_epsilon),
+            p["mlp"]["c_fc"],
+            self.precision,
+        )
+        y = _linear(
+            jax.nn.gelu(y, approximate=True), p["mlp"]["c_proj"], self.precision
+        )  # (B, T, 4 D) before
         return x + drop(y, AFTER_MLP)
 
 
@@ -244,8 +309,11 @@ def _evaluate(model: GPT2, batch: PackedBatch) -> jax.Array:
     return model(batch)
 
 
-# Kept for the gradient, the attention weights (B, heads, T, T) of all layers would take most of the memory.
-@partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)  # scan keeps the two passes apart
+# Kept for the gradient, the attention weights (B, heads, T, T) of all layers would take most of the
+# memory.
+@partial(
+    jax.checkpoint, static_argnums=(6, 7), prevent_cse=False
+)  # scan keeps the two passes apart
 def _attention(
     query: jax.Array,
     key: jax.Array,
@@ -256,7 +324,8 @@ def _attention(
     rate: float,
     precision: str,
 ) -> jax.Array:
-    """Returns softmax(query key^T / sqrt E) value, (B, T, heads, E), over the visible keys, after dropout on the softmax."""
+    """Returns softmax(query key^T / sqrt E) value, (B, T, heads, E), over the visible keys, after
+    dropout on the softmax."""
     scores = einsum("lqhe,lkhe->lhqk", query, key, precision) / math.sqrt(query.shape[-1])
     weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))  # (L, heads, T, T)
     if keys is not None:
@@ -265,10 +334,12 @@ def _attention(
 
 
 def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: float) -> jax.Array:
-    """Returns dropout's mask, (B, heads, T, T), from the query's key, the position of the key token, and the head.
+    """Returns dropout's mask, (B, heads, T, T), from the query's key, the position of the key
+    token, and the head.
 
-    A threefry block per number would take about as many operations as attention itself. So threefry makes one key per
-    query, and murmur3's finalizer scrambles the two words of that key with a counter.
+    A threefry block per number would take about as many operations as attention itself. So threefry
+    makes one key per query, and murmur3's finalizer scrambles the two words of that key with a
+    counter.
     """
     words = jax.random.key_data(keys)[:, None, :, None, :]  # (B, 1, T, 1, 2)
     counter = positions[:, None, :] * heads + jnp.arange(heads)[:, None]  # (B, heads, T)
@@ -278,7 +349,8 @@ def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: flo
 
 
 def _scramble(x: jax.Array) -> jax.Array:
-    """Applies the finalizer of murmur3 (Appleby), a bijection of uint32 in which every input bit affects every bit."""
+    """Applies the finalizer of murmur3 (Appleby), a bijection of uint32 in which every input bit
+    affects every bit."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)

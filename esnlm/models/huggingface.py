@@ -1,7 +1,7 @@
 """Reads a GPT-2 from a local folder in Hugging Face's format, such as the one released by OpenAI.
 
-(Ueda et al. 2025a compare with it, section "Comparisons".) It raises an error for any setting of the folder that
-esnlm's GPT-2 does not support.
+(Ueda et al. 2025a compare with it, section "Comparisons".) It raises an error for any setting of
+the folder that esnlm's GPT-2 does not support.
 """
 
 import json
@@ -18,7 +18,8 @@ from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
 from esnlm.settings import build
 
-# The supported values of config.json, Hugging Face's default first. The two activations are two names of one formula.
+# The supported values of config.json, Hugging Face's default first. The two activations are two
+# names of one formula.
 ACCEPTED = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
     "scale_attn_weights": (True,),
@@ -30,59 +31,78 @@ MASKS = r"h\.\d+\.attn\.(bias|masked_bias)"  # constants that older versions of 
 
 
 def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
-    """Returns the configuration, the model and the tokenizer of a published folder or of `save_pretrained`'s.
+    """Returns the configuration, the model and the tokenizer of a published folder or of
+    `save_pretrained`'s.
 
-    It reads config.json, model.safetensors (float32, float16 or bfloat16, converted to float32), and vocab.json with
-    merges.txt, or tokenizer.json. It downloads nothing and opens no pickle. Needs the extra `hf`.
+    It reads config.json, model.safetensors (float32, float16 or bfloat16, converted to float32),
+    and vocab.json with merges.txt, or tokenizer.json. It downloads nothing and opens no pickle.
+    Needs the extra `hf`.
 
     Raises:
         InputError: a file is missing, damaged, or has a setting that this GPT-2 does not support.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"{folder}: not a folder; name one that holds a GPT-2's config.json and model.safetensors")
+        raise InputError(
+            f"{folder}: not a folder; name one that holds a GPT-2's config.json and"
+            " model.safetensors"
+        )
     config, vocab_size, tied = _read_config(folder / "config.json")
     tokenizer = load_tokenizer(folder, vocab_size)
     if tokenizer.vocab_size != vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, but vocab_size in config.json is {vocab_size}: "
-            "copy the tokenizer that the model was trained with"
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, but vocab_size in config.json"
+            f" is {vocab_size}: copy the tokenizer that the model was trained with"
         )
     arrays = _read_arrays(folder, gpt2.shapes(config, vocab_size), config.layers, tied)
     return config, GPT2(config, traverse_util.unflatten_dict(arrays, sep=".")), tokenizer
 
 
 def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
-    """Returns the configuration, the vocabulary size, and whether config.json ties the readout to the embedding."""
+    """Returns the configuration, the vocabulary size, and whether config.json ties the readout to
+    the embedding."""
     tree = _read_json(file)
     if tree.get("model_type") != "gpt2":
-        raise InputError(f"{file}: model_type is {tree.get('model_type')!r}: only gpt2 is supported")
+        raise InputError(
+            f"{file}: model_type is {tree.get('model_type')!r}: only gpt2 is supported"
+        )
     dropout = tree.get("resid_pdrop", 0.1)
     named = {"layers": "n_layer", "heads": "n_head", "width": "n_embd", "positions": "n_positions"}
     if missing := [key for key in (*named.values(), "vocab_size") if key not in tree]:
         raise InputError(f"{file}: {missing[0]} is missing")
     given = {name: tree[key] for name, key in named.items()} | {"dropout": dropout}
-    given |= {name: tree[name] for name in ("layer_norm_epsilon", "initializer_range") if name in tree}
+    given |= {
+        name: tree[name] for name in ("layer_norm_epsilon", "initializer_range") if name in tree
+    }
     config = build(GPT2Config, given, where=str(file))
     rules = ACCEPTED | {"n_inner": (None, 4 * config.width)}
     rules |= {"embd_pdrop": (dropout,), "attn_pdrop": (dropout,)}  # esnlm's GPT-2 has one rate
     for key, values in rules.items():
         usual = 0.1 if key.endswith("pdrop") else values[0]
         if (found := tree.get(key, usual)) not in values:
-            raise InputError(f"{file}: {key} is {found!r}: only {' or '.join(map(repr, values))} is supported")
+            raise InputError(
+                f"{file}: {key} is {found!r}: only {' or '.join(map(repr, values))} is supported"
+            )
     return config, tree["vocab_size"], tree.get("tie_word_embeddings", True)
 
 
-def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, tied: bool) -> dict[str, np.ndarray]:
+def _read_arrays(
+    folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, tied: bool
+) -> dict[str, np.ndarray]:
     """Returns the arrays of `gpt2.shapes` by name, in float32, with the layers stacked."""
     try:
         import safetensors
     except ImportError:
-        raise InputError("reading a Hugging Face model needs safetensors: pip install 'esnlm[hf]'") from None
+        raise InputError(
+            "reading a Hugging Face model needs safetensors: pip install 'esnlm[hf]'"
+        ) from None
 
     file = folder / "model.safetensors"
     if not file.is_file():
-        raise InputError(f"{file}: missing; save the weights as one such file, as transformers' save_pretrained does")
+        raise InputError(
+            f"{file}: missing; save the weights as one such file, as transformers' save_pretrained"
+            " does"
+        )
     try:
         with safetensors.safe_open(file, framework="np") as stored:
             return _stack(file, stored, shapes, layers, tied)
@@ -97,20 +117,32 @@ def _stack(
     keys = set(stored.keys())
     prefix = "transformer." if "transformer.wte.weight" in keys else ""  # of a model with its head
     keys_of = {  # one key, or one key for each layer
-        name: [f"{prefix}h.{i}.{name[2:]}" for i in range(layers)] if name.startswith("h.") else [prefix + name]
+        name: (
+            [f"{prefix}h.{i}.{name[2:]}" for i in range(layers)]
+            if name.startswith("h.")
+            else [prefix + name]
+        )
         for name in shapes
     }
     wanted = {key for some in keys_of.values() for key in some}
     if missing := sorted(wanted - keys):
-        raise InputError(f"{file}: {missing[0]} is missing ({len(missing)} in all): it does not fit its config.json")
+        raise InputError(
+            f"{file}: {missing[0]} is missing ({len(missing)} in all): it does not fit its"
+            " config.json"
+        )
     others = sorted(keys - wanted - {"lm_head.weight"})
     if unknown := [key for key in others if not re.fullmatch(re.escape(prefix) + MASKS, key)]:
-        raise InputError(f"{file}: {unknown[0]} is not part of a GPT-2 of {layers} layers ({len(unknown)} such in all)")
+        raise InputError(
+            f"{file}: {unknown[0]} is not part of a GPT-2 of {layers} layers ({len(unknown)} such"
+            " in all)"
+        )
 
     def read(key: str, shape: tuple[int, ...]) -> np.ndarray:
         part = stored.get_slice(key)
         if tuple(part.get_shape()) != shape:
-            raise InputError(f"{file}: {key} has shape {tuple(part.get_shape())}, but config.json needs {shape}")
+            raise InputError(
+                f"{file}: {key} has shape {tuple(part.get_shape())}, but config.json needs {shape}"
+            )
         return stored.get_tensor(key).astype(np.float32)
 
     arrays = {}
@@ -122,7 +154,8 @@ def _stack(
         tied = np.array_equal(read("lm_head.weight", embedding.shape), embedding)
     if not tied:
         raise InputError(
-            f"{file}: the readout is not tied to the embedding (tie_word_embeddings): only a tied GPT-2 is supported"
+            f"{file}: the readout is not tied to the embedding (tie_word_embeddings): only a tied"
+            " GPT-2 is supported"
         )
     return arrays
 
@@ -131,7 +164,9 @@ def _read_json(file: Path) -> dict:
     try:
         tree = json.loads(file.read_bytes())
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder") from None
+        raise InputError(
+            f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder"
+        ) from None
     except ValueError:
         tree = None
     if not isinstance(tree, dict):

@@ -1,19 +1,22 @@
-"""Jaeger's network as a language model: a frozen reservoir with feedback from its own prediction (Jaeger 2001).
+"""Jaeger's network as a language model: a frozen reservoir with feedback from its own prediction
+(Jaeger 2001).
 
     p(n)   = softmax(o(n)),  0 before the first prediction of a sentence
-    x(n+1) = (1 - a) x(n) + a f(W_in u(n+1) + W x(n) + W_back p(n))                  frozen: W_in, W, W_back and a
-    o(n+1) = A (B x(n+1) + B_u u(n+1) + B_y p(n)) + b_out                            trained: A, B, B_u, B_y and b_out
+    x(n+1) = (1 - a) x(n) + a f(W_in u(n+1) + W x(n) + W_back p(n))                  frozen: W_in,
+    W, W_back and a o(n+1) = A (B x(n+1) + B_u u(n+1) + B_y p(n)) + b_out
+    trained: A, B, B_u, B_y and b_out
 
-These are eq. 1 and 2 of Jaeger 2001, as summarised by Ichimura 2019, with y = o and W_out = A (B_u B B_y), the readout
-on (u, x, y). The leaks a and the low rank of W_out come from Ueda et al. 2025a and are not in his equations. In
-next-token prediction the teacher y(n) would be u(n+1), and feeding it back would make W_back a second W_in. So the
-network's own predicted distribution is fed back, in training, scoring and generation alike [ours]. u is one-hot, so B_u
-u is a row of a table.
+These are eq. 1 and 2 of Jaeger 2001, as summarised by Ichimura 2019, with y = o and W_out = A (B_u
+B B_y), the readout on (u, x, y). The leaks a and the low rank of W_out come from Ueda et al. 2025a
+and are not in his equations. In next-token prediction the teacher y(n) would be u(n+1), and feeding
+it back would make W_back a second W_in. So the network's own predicted distribution is fed back, in
+training, scoring and generation alike [ours]. u is one-hot, so B_u u is a row of a table.
 
-There is no gradient through time: at each time step x(n+1) and p(n) are constants. But they depend on the readout, so
-features cannot be precomputed, and the family is trained end to end. The features are z = B x + B_u u + B_y p, (r,) per
-token, and the shared readout computes A z + b_out. With output feedback the echo state property is not defined
-(definition 1), whatever W's spectral radius.
+There is no gradient through time: at each time step x(n+1) and p(n) are constants. But they depend
+on the readout, so features cannot be precomputed, and the family is trained end to end. The
+features are z = B x + B_u u + B_y p, (r,) per token, and the shared readout computes A z + b_out.
+With output feedback the echo state property is not defined (definition 1), whatever W's spectral
+radius.
 """
 
 from dataclasses import field
@@ -41,17 +44,22 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
 from esnlm.settings import Count, Positive, settings
 
-State = tuple[Any, jax.Array, jax.Array]  # the reservoir's state, z (r, B), and whether there was a prediction (1, B)
+State = tuple[
+    Any, jax.Array, jax.Array
+]  # the reservoir's state, z (r, B), and whether there was a prediction (1, B)
 
 
 @settings
 class JaegerConfig(ModelConfig):
-    """An echo state network with output feedback (Jaeger 2001); everything else is as in Ueda et al. 2025a."""
+    """An echo state network with output feedback (Jaeger 2001); everything else is as in Ueda et
+    al. 2025a."""
 
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     rank: Count = 512  # rank of W_out = A (B_u B B_y) [r]
-    feedback_scale: Positive = 1.0  # standard deviation of W_back's nonzeros; W_back is as sparse as W_in
+    feedback_scale: Positive = (
+        1.0  # standard deviation of W_back's nonzeros; W_back is as sparse as W_in
+    )
 
     dropout = 0.0
 
@@ -74,23 +82,35 @@ class JaegerConfig(ModelConfig):
 
     def expected_counts(self, vocab_size: int) -> Counts:
         nonzeros = round(self.reservoir.state_size * vocab_size * feedback_gamma(self))
-        return _add_feedback(self, without_feedback(self).expected_counts(vocab_size), vocab_size, nonzeros)
+        return _add_feedback(
+            self, without_feedback(self).expected_counts(vocab_size), vocab_size, nonzeros
+        )
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        w_back = 12 * self.reservoir.state_size * vocab_size * feedback_gamma(self)  # a value and two indices per entry
+        w_back = (
+            12 * self.reservoir.state_size * vocab_size * feedback_gamma(self)
+        )  # a value and two indices per entry
         return without_feedback(self).frozen_bytes(vocab_size) + round(w_back)
 
-    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
-        """Returns the arrays of the reservoir and of W_back (Bernoulli connectivity, N(0, feedback_scale^2)), and a record."""
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: TokenStore | None = None
+    ) -> tuple[dict, dict]:
+        """Returns the arrays of the reservoir and of W_back (Bernoulli connectivity, N(0,
+        feedback_scale^2)), and a record."""
         arrays, record = without_feedback(self).initialize_frozen(vocab_size, seed, text)
         rng, size = generator(seed, Stream.FEEDBACK), self.reservoir.state_size
-        indices = np.stack(bernoulli_positions(size, vocab_size, feedback_gamma(self), rng), axis=1).astype(np.int32)
-        values = rng.standard_normal(len(indices), dtype=np.float32) * np.float32(self.feedback_scale)
+        indices = np.stack(
+            bernoulli_positions(size, vocab_size, feedback_gamma(self), rng), axis=1
+        ).astype(np.int32)
+        values = rng.standard_normal(len(indices), dtype=np.float32) * np.float32(
+            self.feedback_scale
+        )
         record |= {"nonzeros": record["nonzeros"] + len(indices)}
         return arrays | {"feedback": {"values": values, "indices": indices}}, record
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Jaeger":
-        """Returns A, B and b_out as in Ueda et al. 2025a, and B_u and B_y ~ U(-1/sqrt N, 1/sqrt N) like B."""
+        """Returns A, B and b_out as in Ueda et al. 2025a, and B_u and B_y ~ U(-1/sqrt N, 1/sqrt N)
+        like B."""
         of_reservoir = {name: arrays for name, arrays in frozen.items() if name != "feedback"}
         plain = without_feedback(self).initialize(vocab_size, seed, of_reservoir)
         rng = generator(seed, Stream.FEEDBACK_TABLES)
@@ -105,7 +125,8 @@ class JaegerConfig(ModelConfig):
 
 
 def without_feedback(config: JaegerConfig) -> EchoStateConfig:
-    """Returns the configuration of the same network without feedback, whose readout reads x only."""
+    """Returns the configuration of the same network without feedback, whose readout reads x
+    only."""
     return EchoStateConfig(reservoir=config.reservoir, readout=ReadoutConfig(config.rank))
 
 
@@ -116,13 +137,19 @@ def feedback_gamma(config: JaegerConfig) -> float:
 
 
 def _add_feedback(config: JaegerConfig, without: Counts, vocab_size: int, nonzeros: int) -> Counts:
-    """Adds W_back (with its number of nonzeros), B_u and B_y to the counts of a network `without` feedback."""
+    """Adds W_back (with its number of nonzeros), B_u and B_y to the counts of a network `without`
+    feedback."""
     tables, matrix = 2 * vocab_size * config.rank, config.reservoir.state_size * vocab_size
-    return Counts(without.trainable + tables, without.total + tables + nonzeros, without.entries + tables + matrix)
+    return Counts(
+        without.trainable + tables,
+        without.total + tables + nonzeros,
+        without.entries + tables + matrix,
+    )
 
 
 class Jaeger(RecurrentModel):
-    """The network of this file: W_back (N, V), A (V, r), B (r, N) of all layers, b_out (V,), B_u, transposed, (V, r), and B_y (r, V)."""
+    """The network of this file: W_back (N, V), A (V, r), B (r, N) of all layers, b_out (V,), B_u,
+    transposed, (V, r), and B_y (r, V)."""
 
     config: JaegerConfig
 
@@ -159,9 +186,15 @@ class Jaeger(RecurrentModel):
         return self.reservoir.mask_size
 
     def initial_state(self, slots: int, length: int | None = None) -> State:
-        return self.reservoir.initial_state(slots), jnp.zeros((self.output_size, slots)), jnp.zeros((1, slots))
+        return (
+            self.reservoir.initial_state(slots),
+            jnp.zeros((self.output_size, slots)),
+            jnp.zeros((1, slots)),
+        )
 
-    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    def embed(
+        self, tokens: jax.Array, keep: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns W_in u, (N, B), and B_u u, (r, B), for tokens (B,); there is no dropout."""
         return self.reservoir.embed(tokens), self.b_u[...][tokens].T
 
@@ -171,7 +204,10 @@ class Jaeger(RecurrentModel):
         below, z, predicted = lax.stop_gradient(state)
         w_in_u, b_u_u = x
         frozen = lax.stop_gradient(self)
-        logits = matmul(frozen.readout.a[...], z, (1, 0), self.precision) + frozen.readout.bias[...][:, None]
+        logits = (
+            matmul(frozen.readout.a[...], z, (1, 0), self.precision)
+            + frozen.readout.bias[...][:, None]
+        )
         p = jax.nn.softmax(logits, axis=0) * predicted  # (V, B)
         fed_back = sparse.matmul(frozen.feedback.get_value(), p)
         below = frozen.reservoir.advance(below, lax.stop_gradient(w_in_u) + fed_back)
@@ -186,10 +222,15 @@ class Jaeger(RecurrentModel):
         return state[1]
 
     def for_device(self, compute: ResolvedCompute) -> "Jaeger":
-        """Returns the same model with the operands of its kernels. The frozen part runs in float32 in any precision."""
+        """Returns the same model with the operands of its kernels. The frozen part runs in float32
+        in any precision."""
         ready = super().for_device(compute)
-        ready.reservoir = self.reservoir.for_device(compute.kernel, state_precision=compute.state_precision)
-        ready.feedback = Frozen(sparse.prepare(self.w_back, "csr" if jax.default_backend() == "cpu" else "bcoo"))
+        ready.reservoir = self.reservoir.for_device(
+            compute.kernel, state_precision=compute.state_precision
+        )
+        ready.feedback = Frozen(
+            sparse.prepare(self.w_back, "csr" if jax.default_backend() == "cpu" else "bcoo")
+        )
         return ready
 
     def readout_arrays(self, params: dict) -> dict:

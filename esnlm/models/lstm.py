@@ -1,6 +1,8 @@
-"""The LSTM language model that the papers compare with: embedding, one layer, and a full-rank readout.
+"""The LSTM language model that the papers compare with: embedding, one layer, and a full-rank
+readout.
 
-Hashed n-grams may be added to its features [ours], for a comparison with a deep readout that has n-grams.
+Hashed n-grams may be added to its features [ours], for a comparison with a deep readout that has
+n-grams.
 """
 
 from dataclasses import field
@@ -26,12 +28,16 @@ State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
 
 @settings
 class LstmConfig(ModelConfig):
-    """An LSTM with one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
+    """An LSTM with one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not
+    tied)."""
 
     family: str = "lstm"
     width: Count = 512  # size of the embedding and of the hidden state (Ueda et al. 2025a)
-    dropout: Rate = 0.1  # dropout rate, applied after the embedding and before the readout (Ueda et al. 2025a)
-    # Use the readout matrix, times sqrt(width), as the embedding (Press and Wolf 2017). The papers do not.
+    dropout: Rate = (
+        0.1  # dropout rate, applied after the embedding and before the readout (Ueda et al. 2025a)
+    )
+    # Use the readout matrix, times sqrt(width), as the embedding (Press and Wolf 2017). The papers
+    # do not.
     tied: bool = False
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
 
@@ -53,13 +59,20 @@ class LstmConfig(ModelConfig):
         return not self.tied
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns 2 V H + V + 8 H (H + 1) (two bias vectors as in PyTorch), less V H if tied, plus those of n-grams."""
+        """Returns 2 V H + V + 8 H (H + 1) (two bias vectors as in PyTorch), less V H if tied, plus
+        those of n-grams."""
         tables = (1 if self.tied else 2) * vocab_size * self.width
-        count = tables + vocab_size + 8 * self.width * (self.width + 1) + self.ngrams.parameters(self.width)
+        count = (
+            tables
+            + vocab_size
+            + 8 * self.width * (self.width + 1)
+            + self.ngrams.parameters(self.width)
+        )
         return Counts(count, count, count)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Lstm":
-        """Returns PyTorch's initialisation: embedding ~ N(0, 1), the layer and the readout ~ U(-1/sqrt H, 1/sqrt H).
+        """Returns PyTorch's initialisation: embedding ~ N(0, 1), the layer and the readout ~
+        U(-1/sqrt H, 1/sqrt H).
 
         N-grams do not change the initial values of the other arrays.
         """
@@ -70,10 +83,19 @@ class LstmConfig(ModelConfig):
             return rng.uniform(-bound, bound, shape).astype(np.float32)
 
         embedding = rng.standard_normal((vocab_size, width), dtype=np.float32)
-        layer = uniform(4 * width, width), uniform(4 * width, width), uniform(4 * width), uniform(4 * width)
+        layer = (
+            uniform(4 * width, width),
+            uniform(4 * width, width),
+            uniform(4 * width),
+            uniform(4 * width),
+        )
         readout = linear.initialize(ReadoutConfig(rank=None), width, vocab_size, seed)
         assert isinstance(readout, FullRankReadout)
-        arrays = (readout.w[...], *layer, Bias(readout.bias[...])) if self.tied else (embedding, *layer, readout)
+        arrays = (
+            (readout.w[...], *layer, Bias(readout.bias[...]))
+            if self.tied
+            else (embedding, *layer, readout)
+        )
         if self.ngrams.orders:
             return LstmWithNgrams(self, HashedNgrams(self.ngrams, width, rng), *arrays)
         return Lstm(self, *arrays)
@@ -92,8 +114,8 @@ class Lstm(RecurrentModel):
         i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
         c' = sigmoid(f) * c + sigmoid(i) * tanh(g);   h' = sigmoid(o) * tanh(c')
 
-    The embedding is (V, H), w_ih and w_hh (4 H, H), b_ih and b_hh (4 H,), and the readout (V, H) with its bias, or only
-    a bias if it is tied to the embedding.
+    The embedding is (V, H), w_ih and w_hh (4 H, H), b_ih and b_hh (4 H,), and the readout (V, H)
+    with its bias, or only a bias if it is tied to the embedding.
     """
 
     config: LstmConfig
@@ -131,13 +153,19 @@ class Lstm(RecurrentModel):
         """Returns W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
         x = embedding_scale(self.config) * self.embedding[...][tokens]  # (B, H)
         x = x if keep is None else x * keep.T
-        return matmul(self.w_ih[...], x, (1, 1), self.precision) + (self.b_ih[...] + self.b_hh[...])[:, None]
+        return (
+            matmul(self.w_ih[...], x, (1, 1), self.precision)
+            + (self.b_ih[...] + self.b_hh[...])[:, None]
+        )
 
     def advance(self, state: State, x: jax.Array) -> State:
         return _advance(lambda h: matmul(self.w_hh[...], h, (1, 0), self.precision), state, x)[0]
 
-    def through_time(self, x: jax.Array, positions: jax.Array, start: State) -> tuple[State, jax.Array]:
-        """Returns the last state, and h after each token, (T, H, B); x is (T, 4 H, B). See features/recurrence.py."""
+    def through_time(
+        self, x: jax.Array, positions: jax.Array, start: State
+    ) -> tuple[State, jax.Array]:
+        """Returns the last state, and h after each token, (T, H, B); x is (T, 4 H, B). See
+        features/recurrence.py."""
         return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -154,10 +182,11 @@ class Lstm(RecurrentModel):
 
 
 class LstmWithNgrams(Lstm):
-    """An LSTM with features z = h + the embeddings of the last n tokens, for some n (trunk/hashed_ngrams.py).
+    """An LSTM with features z = h + the embeddings of the last n tokens, for some n
+    (trunk/hashed_ngrams.py).
 
-    Only the readout reads z: n-grams affect neither the gates nor the next h. The state is a pair of the LSTM's state
-    and the last tokens in the form of TokenHistory, (K, B).
+    Only the readout reads z: n-grams affect neither the gates nor the next h. The state is a pair
+    of the LSTM's state and the last tokens in the form of TokenHistory, (K, B).
     """
 
     def __init__(self, config: LstmConfig, ngrams: HashedNgrams, *arrays: Any) -> None:
@@ -177,7 +206,9 @@ class LstmWithNgrams(Lstm):
     def through_time(self, x: Any, positions: jax.Array, start: Any) -> tuple[Any, jax.Array]:
         """Returns the last state, and z after each token, (T, H, B). See features/recurrence.py."""
         last_tokens, history = self.history.through_time(x[1], positions, start[1])  # (T, K, B)
-        added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)  # (T B, H)
+        added = self.ngrams(
+            ids_of(history.mT.reshape(-1, history.shape[1])), self.precision
+        )  # (T B, H)
         end, h = super().through_time(x[0], positions, start[0])
         return (end, last_tokens), h + added.reshape(*positions.shape, -1).mT
 
@@ -187,12 +218,16 @@ class LstmWithNgrams(Lstm):
 
 
 def embedding_scale(config: LstmConfig) -> float:
-    """Returns the factor on embeddings: a tied one begins with entries of about 1 / sqrt H, others with about 1."""
+    """Returns the factor on embeddings: a tied one begins with entries of about 1 / sqrt H, others
+    with about 1."""
     return config.width**0.5 if config.tied else 1.0
 
 
-def _advance(recurrent: through_time.Product, state: State, x: jax.Array) -> tuple[State, jax.Array]:
-    """Returns the next (h, c), and h again, given h -> W_hh h and the input W_ih x + b_ih + b_hh, (4 H, B)."""
+def _advance(
+    recurrent: through_time.Product, state: State, x: jax.Array
+) -> tuple[State, jax.Array]:
+    """Returns the next (h, c), and h again, given h -> W_hh h and the input W_ih x + b_ih + b_hh,
+    (4 H, B)."""
     h, c = state
     i, f, g, o = jnp.split(x + recurrent(h), 4)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

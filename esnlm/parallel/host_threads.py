@@ -1,9 +1,10 @@
 """The threads that XLA needs to run several devices of one CPU.
 
-XLA runs all devices of a CPU on one pool of threads: as many as there are cores, or devices if these are more. Inside a
-collective operation each device holds a thread until the last one arrives. A program whose launch has to wait, because
-32 programs of a device are in flight, holds one thread per device too. So with fewer than two threads per device the
-last device may find none, and XLA aborts the process after 40 seconds. GPUs launch programs without this pool.
+XLA runs all devices of a CPU on one pool of threads: as many as there are cores, or devices if
+these are more. Inside a collective operation each device holds a thread until the last one arrives.
+A program whose launch has to wait, because 32 programs of a device are in flight, holds one thread
+per device too. So with fewer than two threads per device the last device may find none, and XLA
+aborts the process after 40 seconds. GPUs launch programs without this pool.
 """
 
 import os
@@ -14,13 +15,16 @@ from typing import Any
 from esnlm.compilation_cache import available_cores
 from esnlm.errors import InputError
 
-VARIABLE = "PJRT_NPROC"  # environment variable with the number of threads, read by XLA when JAX starts
+VARIABLE = (  # environment variable with the number of threads, read by XLA when JAX starts
+    "PJRT_NPROC"
+)
 PER_DEVICE = 2
 SIMULATED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
 def set_threads() -> None:
-    """Asks XLA for enough threads if the environment asks for several devices of the CPU. Call it before JAX starts."""
+    """Asks XLA for enough threads if the environment asks for several devices of the CPU. Call it
+    before JAX starts."""
     flags = SIMULATED.findall(os.environ.get("XLA_FLAGS", ""))
     devices = int(flags[-1]) if flags else _number_in("JAX_NUM_CPU_DEVICES") or 1
     if devices > 1 and _pool_size(devices) < PER_DEVICE * devices:
@@ -28,12 +32,17 @@ def set_threads() -> None:
 
 
 def check_threads(devices: Sequence[Any]) -> None:
-    """Raises InputError if the devices of a mesh are of this CPU, and XLA has too few threads for them."""
-    local = sum(device.platform == "cpu" and device.process_index == devices[0].process_index for device in devices)
+    """Raises InputError if the devices of a mesh are of this CPU, and XLA has too few threads for
+    them."""
+    local = sum(
+        device.platform == "cpu" and device.process_index == devices[0].process_index
+        for device in devices
+    )
     if local > 1 and _pool_size(local) < PER_DEVICE * local:
         threads = f"{PER_DEVICE * local} threads of XLA, which has {_pool_size(local)}"
         raise InputError(
-            f"{local} CPU devices need {threads}: set {VARIABLE}={PER_DEVICE * local} before Python starts"
+            f"{local} CPU devices need {threads}: set {VARIABLE}={PER_DEVICE * local} before Python"
+            " starts"
         )
 
 
@@ -43,6 +52,7 @@ def _pool_size(devices: int) -> int:
 
 
 def _number_in(variable: str) -> int | None:
-    """Returns the number that an environment variable holds; None for other text, which XLA and JAX ignore or name."""
+    """Returns the number that an environment variable holds; None for other text, which XLA and JAX
+    ignore or name."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else None

@@ -1,7 +1,7 @@
 """The devices of a run as a mesh, and moving arrays to and from them.
 
-There are D devices along `data` and M along `vocabulary` (docs/machines.md). If they belong to several processes, every
-process makes the same calls.
+There are D devices along `data` and M along `vocabulary` (docs/machines.md). If they belong to
+several processes, every process makes the same calls.
 """
 
 import contextlib
@@ -23,15 +23,25 @@ EVERYWHERE = PartitionSpec()  # replicated on all devices
 _reshard = jax.jit(jax.lax.with_sharding_constraint, static_argnums=1)
 
 
-def make_mesh(setting: Mapping[Any, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
-    """Returns the mesh {"data": D, "vocabulary": M}, by default all devices along `vocabulary`; None for one device."""
+def make_mesh(
+    setting: Mapping[Any, int] | None, devices: Sequence[Any] | None = None
+) -> Mesh | None:
+    """Returns the mesh {"data": D, "vocabulary": M}, by default all devices along `vocabulary`;
+    None for one device."""
     found = devices or _devices()
     shape = {VOCABULARY: len(found)} if setting is None else setting
     data, vocabulary = (shape.get(name, 1) for name in AXES)
     count, processes = data * vocabulary, len({device.process_index for device in found})
     if count > len(found) or (count < len(found) and processes > 1):
-        there = f"there are {len(found)}" if processes == 1 else f"{processes} processes need all {len(found)}"
-        raise InputError(f"compute.mesh: data {data} x vocabulary {vocabulary} devices, but {there}; null takes all")
+        there = (
+            f"there are {len(found)}"
+            if processes == 1
+            else f"{processes} processes need all {len(found)}"
+        )
+        raise InputError(
+            f"compute.mesh: data {data} x vocabulary {vocabulary} devices, but {there}; null"
+            " takes all"
+        )
     if count == 1:
         return None
     check_threads(found[:count])
@@ -47,7 +57,8 @@ def require_one_process(why: str) -> None:
 
 @contextlib.contextmanager
 def own_devices() -> Iterator[None]:
-    """Limits meshes made within this context to the process's own devices, for work that one process does alone."""
+    """Limits meshes made within this context to the process's own devices, for work that one
+    process does alone."""
     global _devices
     before, _devices = _devices, jax.local_devices
     try:
@@ -65,7 +76,8 @@ def describe(mesh: Mesh | None) -> dict[str, int]:
 
 
 def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """Returns an array on the devices of a mesh. Each process passes the whole array and places its part."""
+    """Returns an array on the devices of a mesh. Each process passes the whole array and places its
+    part."""
     sharding = NamedSharding(mesh, spec)
     if isinstance(array, jax.Array) and array.sharding == sharding:
         return array
@@ -78,7 +90,8 @@ def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
 
 
 def fetch(tree: Any) -> Any:
-    """Returns a tree with its JAX arrays as whole, read-only NumPy arrays. All processes must call it."""
+    """Returns a tree with its JAX arrays as whole, read-only NumPy arrays. All processes must call
+    it."""
 
     def whole(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array):

@@ -1,15 +1,17 @@
 """Placement of a model's arrays on devices, with padding of their rows.
 
-On a mesh, arrays with one row per token are sharded along `vocabulary`, and B (r, N) by unit over all devices if these
-divide the units. All other arrays are replicated. Each device computes features for its own batch slots.
+On a mesh, arrays with one row per token are sharded along `vocabulary`, and B (r, N) by unit over
+all devices if these divide the units. All other arrays are replicated. Each device computes
+features for its own batch slots.
 
-Arrays with one row per token may be padded with rows, so that all devices have equally many. Padding also helps a
-single device: on a GPU, GPT-2's odd V = 50,257 misaligns the rows of the logits, and XLA then copies them at every
-update. On a CPU, if V is a multiple of 1,024, the gradient of A reads columns of the exponentials (C, V) whose entries
-all fall into the same few cache sets.
+Arrays with one row per token may be padded with rows, so that all devices have equally many.
+Padding also helps a single device: on a GPU, GPT-2's odd V = 50,257 misaligns the rows of the
+logits, and XLA then copies them at every update. On a CPU, if V is a multiple of 1,024, the
+gradient of A reads columns of the exponentials (C, V) whose entries all fall into the same few
+cache sets.
 
-An added row is 0 and corresponds to no token. `masked` gives it a bias of PADDING_BIAS, so that its probability and its
-gradient are exactly 0. Checkpoints have the arrays without added rows.
+An added row is 0 and corresponds to no token. `masked` gives it a bias of PADDING_BIAS, so that its
+probability and its gradient are exactly 0. Checkpoints have the arrays without added rows.
 """
 
 from collections.abc import Callable
@@ -28,17 +30,24 @@ from esnlm.parallel.mesh import ALL, EVERYWHERE, VOCABULARY
 
 MULTIPLE = 128  # rows: whole tiles of a GPU's products, and the lanes of a TPU
 ON_CPU = 16  # rows to add there: one cache line, so that each row of the logits begins at a line
-SMALLEST_ON_CPU = 2048  # tokens; with fewer, the exponentials of some hundred tokens fit into the cache anyway
+SMALLEST_ON_CPU = (
+    2048  # tokens; with fewer, the exponentials of some hundred tokens fit into the cache anyway
+)
 PADDING_BIAS = -1e30  # far below any logit, but finite, since 0 times infinity is NaN
 
-BY_TOKEN, BY_UNIT, BY_SLOT = PartitionSpec(VOCABULARY), PartitionSpec(None, ALL), PartitionSpec(None, ALL)
+BY_TOKEN, BY_UNIT, BY_SLOT = (
+    PartitionSpec(VOCABULARY),
+    PartitionSpec(None, ALL),
+    PartitionSpec(None, ALL),
+)
 
 Tree = Any  # the trained arrays, their gradient, or the state of an optimizer
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices of a run, and the sharded and padded arrays by their names in LanguageModel.params ("readout.a").
+    """The devices of a run, and the sharded and padded arrays by their names in
+    LanguageModel.params ("readout.a").
 
     An optimizer's arrays are sharded like the arrays that they belong to.
     """
@@ -56,7 +65,8 @@ class Placement:
     # ---- to the devices and back ----
 
     def place(self, tree: Tree) -> Tree:
-        """Puts whole arrays, as in a checkpoint, onto the devices. Arrays that are already there stay."""
+        """Puts whole arrays, as in a checkpoint, onto the devices. Arrays that are already there
+        stay."""
 
         def of_leaf(spec: PartitionSpec, array: Any) -> jax.Array:
             if spec == BY_TOKEN and (missing := self.rows - len(array)):
@@ -70,7 +80,9 @@ class Placement:
         found = tree if self.mesh is None else meshes.fetch(tree)
         if self.rows == self.vocab_size:
             return found
-        return self._map(lambda spec, array: array[: self.vocab_size] if spec == BY_TOKEN else array, found)
+        return self._map(
+            lambda spec, array: array[: self.vocab_size] if spec == BY_TOKEN else array, found
+        )
 
     def everywhere(self, tree: Any) -> Any:
         """Returns a tree with all arrays replicated."""
@@ -87,7 +99,8 @@ class Placement:
     # ---- inside a compiled function ----
 
     def masked(self, readout: dict) -> dict:
-        """Returns the arrays of a readout (readout/linear.py), with probability 0 for added rows."""
+        """Returns the arrays of a readout (readout/linear.py), with probability 0 for added
+        rows."""
         if self.rows == self.vocab_size:
             return readout
         is_token = jnp.arange(self.rows) < self.vocab_size
@@ -101,8 +114,11 @@ class Placement:
         """Returns a replicated array."""
         return self._constrain(EVERYWHERE, array)
 
-    def hold(self, optimizer: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
-        """Returns the optimizer with zero steps for added rows: with an epsilon of 0, Adam would divide 0 by 0."""
+    def hold(
+        self, optimizer: optax.GradientTransformationExtraArgs
+    ) -> optax.GradientTransformationExtraArgs:
+        """Returns the optimizer with zero steps for added rows: with an epsilon of 0, Adam would
+        divide 0 by 0."""
         if self.rows == self.vocab_size:
             return optimizer
 
@@ -122,25 +138,41 @@ class Placement:
     # ---- inside ----
 
     def _map(self, of_leaf: Callable[[PartitionSpec, Any], Any], tree: Tree) -> Tree:
-        """Calls a function with each leaf of a tree and its sharding. Counters of an optimizer are not sharded."""
+        """Calls a function with each leaf of a tree and its sharding. Counters of an optimizer are
+        not sharded."""
 
         def of_path(path: KeyPath, leaf: Any) -> Any:
             name = ".".join(str(key.key) for key in path if isinstance(key, DictKey))
-            spec = BY_TOKEN if name in self.by_token else BY_UNIT if name in self.by_unit else EVERYWHERE
+            spec = (
+                BY_TOKEN
+                if name in self.by_token
+                else BY_UNIT
+                if name in self.by_unit
+                else EVERYWHERE
+            )
             return of_leaf(spec if np.ndim(leaf) else EVERYWHERE, leaf)
 
         return jax.tree_util.tree_map_with_path(of_path, tree)
 
     def _put(self, tree: Any, spec: PartitionSpec) -> Any:
         mesh = self.mesh
-        return tree if mesh is None else jax.tree.map(lambda array: meshes.place(array, mesh, spec), tree)
+        return (
+            tree
+            if mesh is None
+            else jax.tree.map(lambda array: meshes.place(array, mesh, spec), tree)
+        )
 
     def _constrain(self, spec: PartitionSpec, array: jax.Array) -> jax.Array:
-        return array if self.mesh is None else jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, spec))
+        return (
+            array
+            if self.mesh is None
+            else jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, spec))
+        )
 
 
 def rows_on(backend: str, vocab_size: int, vocabulary: int = 1) -> int:
-    """Returns the padded rows of an array by token, sharded over `vocabulary` devices of a backend."""
+    """Returns the padded rows of an array by token, sharded over `vocabulary` devices of a
+    backend."""
     if vocabulary > 1 or backend != "cpu":
         multiple = MULTIPLE * vocabulary
         return -(-vocab_size // multiple) * multiple

@@ -1,26 +1,29 @@
-"""Softmax cross-entropy of packed tokens, with its gradient computed in the same sweep over the vocabulary.
+"""Softmax cross-entropy of packed tokens, with its gradient computed in the same sweep over the
+vocabulary.
 
-Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the
-vocabulary. So the exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and used three
-times, without normalising them or finding a maximum. With s the row sums of E, w the weights of the tokens and y the
-targets,
+Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into
+passes over the vocabulary. So the exponentials E = exp(O - O_y), relative to the logit of the
+target, are computed once and used three times, without normalising them or finding a maximum. With
+s the row sums of E, w the weights of the tokens and y the targets,
 
     loss   = sum_i w_i log s_i
     dL/dZ  = (w / s) * (E W) - w * W[y]
     dL/dW  = E^T (Z * w / s) - scatter_y(w * Z)
     dL/db  = E^T (w / s)     - scatter_y(w)
 
-This equals the textbook's (softmax - one-hot) without writing that matrix. Since s >= 1, nothing with weight can
-underflow. If a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to log
-s, which are probabilities. On a GPU or TPU this decision would wait for the host, so they always compute probabilities,
-with log s from one pass over the logits.
+This equals the textbook's (softmax - one-hot) without writing that matrix. Since s >= 1, nothing
+with weight can underflow. If a loss of dozens of nats makes s too large, everything is computed
+again from exponentials relative to log s, which are probabilities. On a GPU or TPU this decision
+would wait for the host, so they always compute probabilities, with log s from one pass over the
+logits.
 
-One row of Z may predict several tokens, like the state after BOS, which predicts the first token of every sentence. Its
-exponentials are then relative to the first of its targets: w / s uses the sum of the weights of its targets, and for
-each target i the difference O_y - O_i is added to log s.
+One row of Z may predict several tokens, like the state after BOS, which predicts the first token of
+every sentence. Its exponentials are then relative to the first of its targets: w / s uses the sum
+of the weights of its targets, and for each target i the difference O_y - O_i is added to log s.
 
-If a target is left out of the counts of a prior (readout/prior.py), d = `held_out` is added to its logit only. Its
-probability p_y becomes p_y e^d / rest, and the p of every other token p / rest, with rest = 1 - p_y + p_y e^d.
+If a target is left out of the counts of a prior (readout/prior.py), d = `held_out` is added to its
+logit only. Its probability p_y becomes p_y e^d / rest, and the p of every other token p / rest,
+with rest = 1 - p_y + p_y e^d.
 """
 
 from functools import partial
@@ -33,7 +36,9 @@ from jax import lax
 from esnlm.ops import xla
 from esnlm.ops.matmul import matmul
 
-Gradient = tuple[jax.Array | None, jax.Array, jax.Array]  # dL/dZ (None if Z is frozen), dL/dW and dL/db
+Gradient = tuple[
+    jax.Array | None, jax.Array, jax.Array
+]  # dL/dZ (None if Z is frozen), dL/dW and dL/db
 
 LARGEST_SUM = 1e30  # maximum row sum: a loss of 69 nats, whose products are still finite
 _dot = partial(jnp.dot, precision=lax.Precision.HIGHEST)
@@ -51,7 +56,8 @@ def weighted_nll(
     prior: jax.Array | None = None,
     held_out: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns sum_i weights_i * -log softmax(W z_{rows_i} + b)[targets_i], in nats; differentiable in z, w and bias.
+    """Returns sum_i weights_i * -log softmax(W z_{rows_i} + b)[targets_i], in nats; differentiable
+    in z, w and bias.
 
     Args:
         z: (C, r).
@@ -59,12 +65,16 @@ def weighted_nll(
         bias: (V,).
         targets: (P,) int32, P >= C.
         weights: (P,).
-        rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C - 1. None if P is C.
+        rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C -
+            1. None if P is C.
         precision: of the products (ops/matmul.py).
         prior: added to the logits, (C, V), not differentiated.
-        held_out: added to the logit of the predicted target only, (P,), not differentiated. It needs a prior.
+        held_out: added to the logit of the predicted target only, (P,), not differentiated. It
+            needs a prior.
     """
-    return _forward(z, w, bias, targets, weights, rows, precision, prior, held_out, with_dz=False)[0]
+    return _forward(z, w, bias, targets, weights, rows, precision, prior, held_out, with_dz=False)[
+        0
+    ]
 
 
 def pair_log_probs(
@@ -76,7 +86,8 @@ def pair_log_probs(
     precision: str,
     prior: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a target t; rows may recur.
+    """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a
+    target t; rows may recur.
 
     `prior` is as in `weighted_nll`.
     """
@@ -111,17 +122,22 @@ def _forward(
     """Returns the loss and its gradient; dL/dZ, which takes a further product, only on request."""
     rows = jnp.arange(len(z)) if rows is None else rows
 
-    def from_exponentials(e: jax.Array, total: jax.Array, excess: jax.Array) -> tuple[jax.Array, *Gradient]:
-        """Returns (loss, dz, dw, dbias), from E (C, V), its row sums (C,) and E's reference logit minus O_y (P,)."""
+    def from_exponentials(
+        e: jax.Array, total: jax.Array, excess: jax.Array
+    ) -> tuple[jax.Array, *Gradient]:
+        """Returns (loss, dz, dw, dbias), from E (C, V), its row sums (C,) and E's reference logit
+        minus O_y (P,)."""
         nll = excess + jnp.log(total)[rows]  # (P,)
         if held_out is not None:
-            # Ratio of the sums of exponentials with and without held_out, 1 - p + p exp(held_out), also for p near 1.
-            # (P,)
+            # Ratio of the sums of exponentials with and without held_out, 1 - p + p exp(held_out),
+            # also for p near 1. (P,)
             rest = jnp.exp(held_out - nll) - jnp.expm1(-jnp.maximum(nll, 0))
             nll = nll - held_out + jnp.log(rest)
         loss, slopes = _dot(weights, nll), weights
         if held_out is not None:
-            slopes = weights / rest  # The gradient of log rest adds p (1 - exp(held_out)) / rest to that of log p, 1.
+            slopes = (
+                weights / rest
+            )  # The gradient of log rest adds p (1 - exp(held_out)) / rest to that of log p, 1.
         scale = jnp.zeros_like(total).at[rows].add(slopes) / total  # (C,): w / s
         dz = None
         if with_dz:
@@ -130,7 +146,9 @@ def _forward(
             scale = xla.after(scale, mean)  # one large product after the other
         dw = matmul(e, scale[:, None] * z, (0, 0), precision)  # (V, r)
         dw = dw.at[targets].add(-slopes[:, None] * z[rows])
-        if jax.sharding.get_abstract_mesh().empty:  # On a mesh a scatter would gather all rows on each device.
+        if (
+            jax.sharding.get_abstract_mesh().empty
+        ):  # On a mesh a scatter would gather all rows on each device.
             dw = xla.laid_out(dw)
         dbias = _dot(scale, e).at[targets].add(-slopes)  # (V,)
         return loss, dz, dw, dbias
@@ -140,10 +158,14 @@ def _forward(
         top, total = _row_sums(logits, bias)
         log_sum = top + jnp.log(total)
         e = jnp.exp(logits + bias - log_sum[:, None])
-        return from_exponentials(e, jnp.ones_like(total), log_sum[rows] - (logits[rows, targets] + bias[targets]))
+        return from_exponentials(
+            e, jnp.ones_like(total), log_sum[rows] - (logits[rows, targets] + bias[targets])
+        )
 
     def about_target() -> tuple[jax.Array, *Gradient]:
-        logits = _without_bias(z, w, prior, precision)  # (C, V); the pass of the exponentials adds the bias
+        logits = _without_bias(
+            z, w, prior, precision
+        )  # (C, V); the pass of the exponentials adds the bias
         picked = logits[rows, targets] + bias[targets]  # (P,)
         base = picked[: len(z)]  # (C,), logit of the first target of each row
         e, total = _relative(logits, bias, base)
@@ -155,13 +177,23 @@ def _forward(
 
 
 def _forward_of_vjp(*given: Any) -> tuple[jax.Array, Gradient]:
-    """Calls `_forward` with arguments that record whether they are differentiated, which frozen features are not."""
+    """Calls `_forward` with arguments that record whether they are differentiated, which frozen
+    features are not."""
     values = [getattr(each, "value", each) for each in given]  # `precision` and None have none
     return _forward(*[*values, given[0].perturbed])
 
 
-def _backward(precision: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
-    return *(None if part is None else cotangent * part for part in gradient), None, None, None, None, None
+def _backward(
+    precision: str, gradient: Gradient, cotangent: jax.Array
+) -> tuple[jax.Array | None, ...]:
+    return (
+        *(None if part is None else cotangent * part for part in gradient),
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
@@ -180,9 +212,12 @@ def _relative(logits: jax.Array, bias: jax.Array, base: jax.Array) -> tuple[jax.
 
 
 def _row_sums(logits: jax.Array, bias: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the maxima of logits + bias (C,), and the row sums of exponentials relative to them (C,), in one pass."""
+    """Returns the maxima of logits + bias (C,), and the row sums of exponentials relative to them
+    (C,), in one pass."""
 
-    def join(one: tuple[jax.Array, jax.Array], other: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def join(
+        one: tuple[jax.Array, jax.Array], other: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
         top = jnp.maximum(one[0], other[0])
         return top, one[1] * jnp.exp(one[0] - top) + other[1] * jnp.exp(other[0] - top)
 
@@ -192,6 +227,7 @@ def _row_sums(logits: jax.Array, bias: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def likeliest_targets(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:
-    """Returns the logit of the likeliest target of each row, (C,); inf for a row without targets, to make it 0."""
+    """Returns the logit of the likeliest target of each row, (C,); inf for a row without targets,
+    to make it 0."""
     base = jnp.full(rows, -jnp.inf).at[sources].max(picked)
     return jnp.where(jnp.zeros(rows, bool).at[sources].set(True), base, jnp.inf)

@@ -1,10 +1,11 @@
 """The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B.
 
-The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, the
-form that an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias.
+The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or
+{"w", "bias"}, the form that an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout
+without a bias.
 
-The dictionary may also have a frozen "prior", a counted model whose log p is added to the logits (readout/prior.py)
-[ours]. The features then have a further, last column with the id of the token.
+The dictionary may also have a frozen "prior", a counted model whose log p is added to the logits
+(readout/prior.py) [ours]. The features then have a further, last column with the id of the token.
 """
 
 from typing import Literal
@@ -25,21 +26,27 @@ ROWS_AT_ONCE = 64  # rows initialized at once; the values do not depend on it
 
 @settings
 class ReadoutConfig:
-    """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
+    """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al.
+    2025b."""
 
     rank: Count | None = 512  # rank of W_out = A B; null: one matrix of full rank [r_out]
-    # Rule that scales initial weights and learning rates with the layer widths (Utsunomiya 2025); none: no scaling.
+    # Rule that scales initial weights and learning rates with the layer widths (Utsunomiya 2025);
+    # none: no scaling.
     scaling: Literal["none", "ntp", "spectral", "dynamic"] = "none"
 
     def __post_init__(self) -> None:
         if self.rank is None and self.scaling != "none":
-            raise ValueError(f"scaling is {self.scaling}, which needs W_out = A B: give rank, or scaling none")
+            raise ValueError(
+                f"scaling is {self.scaling}, which needs W_out = A B: give rank, or scaling none"
+            )
 
 
 class LowRankReadout(nnx.Module):
     """W_out = A B: `a` (V, r), `b` (r, N) and `bias` (V,), float32."""
 
-    def __init__(self, a: jax.typing.ArrayLike, b: jax.typing.ArrayLike, bias: jax.typing.ArrayLike) -> None:
+    def __init__(
+        self, a: jax.typing.ArrayLike, b: jax.typing.ArrayLike, bias: jax.typing.ArrayLike
+    ) -> None:
         self.a, self.b, self.bias = map(nnx.Param, jax.device_put((a, b, bias)))
 
 
@@ -50,12 +57,14 @@ class FullRankReadout(nnx.Module):
         self.w, self.bias = map(nnx.Param, jax.device_put((w, bias)))
 
 
-def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:
+def initialize(
+    config: ReadoutConfig, state_size: int, vocab_size: int, seed: int
+) -> LowRankReadout | FullRankReadout:
     """Returns a readout with random weights.
 
-    As in torch.nn.Linear (Ueda et al. 2025a), A and b_out are uniform between -1/sqrt(r) and 1/sqrt(r), and B, or a
-    full-rank W_out with its b_out, between -1/sqrt(N) and 1/sqrt(N). With a scaling, A, B and b_out are normal, with
-    the standard deviations of readout/scaling.py.
+    As in torch.nn.Linear (Ueda et al. 2025a), A and b_out are uniform between -1/sqrt(r) and
+    1/sqrt(r), and B, or a full-rank W_out with its b_out, between -1/sqrt(N) and 1/sqrt(N). With a
+    scaling, A, B and b_out are normal, with the standard deviations of readout/scaling.py.
     """
     rng = generator(seed, Stream.READOUT)
 
@@ -68,19 +77,26 @@ def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: in
         return values
 
     if config.rank is None:
-        return FullRankReadout(uniform(state_size, vocab_size, state_size), uniform(state_size, vocab_size))
+        return FullRankReadout(
+            uniform(state_size, vocab_size, state_size), uniform(state_size, vocab_size)
+        )
     if config.scaling == "none":
         a, bias = uniform(config.rank, vocab_size, config.rank), uniform(config.rank, vocab_size)
         return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
     sigmas = readout_sigmas(config.scaling, state_size, config.rank, vocab_size)
     shapes = {"a": (vocab_size, config.rank), "b": (config.rank, state_size), "bias": (vocab_size,)}
-    drawn = {name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
+    drawn = {
+        name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name])
+        for name, shape in shapes.items()
+    }
     return LowRankReadout(**drawn)
 
 
 def count(config: ReadoutConfig, state_size: int, vocab_size: int) -> int:
     """Returns the number of trained parameters: (N + V) r + V, or N V + V at full rank."""
-    weights = state_size * vocab_size if config.rank is None else (state_size + vocab_size) * config.rank
+    weights = (
+        state_size * vocab_size if config.rank is None else (state_size + vocab_size) * config.rank
+    )
     return weights + vocab_size
 
 
@@ -104,7 +120,8 @@ def weighted_nll(
     precision: str,
     rows: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns the training loss sum_i weights_i * -log p(target_i) in nats, differentiable in params and features.
+    """Returns the training loss sum_i weights_i * -log p(target_i) in nats, differentiable in
+    params and features.
 
     With a prior, each target is left out of the counts that predict it.
 
@@ -119,33 +136,45 @@ def weighted_nll(
     if added is not None:
         sources = jnp.arange(len(z)) if rows is None else rows
         held_out = prior.held_out(params["prior"], added[sources, targets], ids[sources], targets)
-    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, added, held_out)
+    return cross_entropy.weighted_nll(
+        z, w, bias, targets, weights, rows, precision, added, held_out
+    )
 
 
 def pair_log_probs(
     params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
 ) -> jax.Array:
-    """Returns log p(target) in nats, (P,), for pairs of a row index into features (C, N) and a target."""
+    """Returns log p(target) in nats, (P,), for pairs of a row index into features (C, N) and a
+    target."""
     z, w, bias, added, _ = _last_layer(params, features, precision)
     return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, added)
 
 
-def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precision: str) -> jax.Array:
-    """Returns log p that the next token is in a group, in nats, (C,), for features (C, N) and a mask `group` (V,)."""
+def group_log_probs(
+    params: dict, features: jax.Array, group: jax.Array, precision: str
+) -> jax.Array:
+    """Returns log p that the next token is in a group, in nats, (C,), for features (C, N) and a
+    mask `group` (V,)."""
     found = logits(params, features, precision)  # (C, V), with padded tokens if there are any
     group = jnp.pad(group, (0, found.shape[1] - len(group)))
-    return jax.nn.logsumexp(jnp.where(group, found, -jnp.inf), axis=1) - jax.nn.logsumexp(found, axis=1)
+    return jax.nn.logsumexp(jnp.where(group, found, -jnp.inf), axis=1) - jax.nn.logsumexp(
+        found, axis=1
+    )
 
 
 def _last_layer(
     params: dict, features: jax.Array, precision: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
-    """Returns z (C, r), w (V, r), the bias (V,), the prior (C, V) or None, and the last tokens' ids (C,), or 0."""
+    """Returns z (C, r), w (V, r), the bias (V,), the prior (C, V) or None, and the last tokens' ids
+    (C,), or 0."""
     added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:
         table = params["prior"]["table"]
         # In a row of padding the id may be any number.
-        features, ids = features[:, :-1], jnp.clip(features[:, -1].astype(jnp.int32), 0, len(table) - 1)
+        features, ids = (
+            features[:, :-1],
+            jnp.clip(features[:, -1].astype(jnp.int32), 0, len(table) - 1),
+        )
         added = table[ids]
     if "w" in params:
         z, w = features, params["w"]

@@ -1,4 +1,5 @@
-"""The base class for fits of the readout by regression. A subclass is also its section of the configuration."""
+"""The base class for fits of the readout by regression. A subclass is also its section of the
+configuration."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -9,7 +10,8 @@ import numpy as np
 from esnlm.regression.calibration import Fitted, HeldOut, LogProbs
 from esnlm.settings import Count
 
-# The state of a fit after the text so far: arrays of NumPy or JAX, by name. A run resumes from these alone.
+# The state of a fit after the text so far: arrays of NumPy or JAX, by name. A run resumes from
+# these alone.
 Accumulators = dict[str, Any]
 
 
@@ -27,12 +29,14 @@ class Window(NamedTuple):
 class Fitter(ABC):
     """Fits a readout onto one-hot next tokens, window by window.
 
-    A subclass is a frozen dataclass. Its fields are the settings of the section `training` of a configuration; the
-    first one, `kind`, is its name there. All subclasses have the settings below.
+    A subclass is a frozen dataclass. Its fields are the settings of the section `training` of a
+    configuration; the first one, `kind`, is its name there. All subclasses have the settings below.
     """
 
     kind: str
-    log_probs: LogProbs  # rule that turns linear scores into log-probabilities (regression/calibration.py)
+    log_probs: (
+        LogProbs  # rule that turns linear scores into log-probabilities (regression/calibration.py)
+    )
     held_out_tokens: Count  # tokens of training text kept out of the fit, to calibrate
     checkpoint_every: Count  # windows of text
 
@@ -42,7 +46,8 @@ class Fitter(ABC):
 
     @property
     def epochs(self) -> int:
-        """Passes over the text. With equal weights for all tokens, a second pass would add the same to every sum."""
+        """Passes over the text. With equal weights for all tokens, a second pass would add the same
+        to every sum."""
         return 1
 
     @abstractmethod
@@ -61,15 +66,19 @@ class Fitter(ABC):
         """
 
     def finish(self, accumulators: Accumulators, precision: str) -> int:
-        """Adds the features that wait for a next window, after the last one. Returns the number of updates."""
+        """Adds the features that wait for a next window, after the last one. Returns the number of
+        updates."""
         return 0
 
     @abstractmethod
-    def solve(self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
-        """Makes the readout, {"a" (V, r), "b" (r, F), "bias" (V,)}, or at full rank (None) {"w" (V, F), "bias" (V,)}.
+    def solve(
+        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
+    ) -> Fitted:
+        """Makes the readout, {"a" (V, r), "b" (r, F), "bias" (V,)}, or at full rank (None) {"w" (V,
+        F), "bias" (V,)}.
 
-        The readout is float32. The call overwrites the accumulators. `held_out` is text that the fit has not seen, to
-        choose and calibrate; `log_p` (V,) is the unigram model.
+        The readout is float32. The call overwrites the accumulators. `held_out` is text that the
+        fit has not seen, to choose and calibrate; `log_p` (V,) is the unigram model.
         """
 
     @abstractmethod
@@ -77,12 +86,14 @@ class Fitter(ABC):
         """Returns the peak memory in bytes."""
 
     def memory_on_device(self, features: int, vocab_size: int) -> int:
-        """Returns the part of `memory` on a GPU or TPU: W, which scores held-out text. The host holds the sums."""
+        """Returns the part of `memory` on a GPU or TPU: W, which scores held-out text. The host
+        holds the sums."""
         return 4 * vocab_size * features
 
 
 def add_by_target(sums: np.ndarray, h: np.ndarray, targets: np.ndarray) -> None:
-    """Adds each row of h (n, F) to row `target` of sums (V, F), for targets (n,); or targets^T h for targets (n, V)."""
+    """Adds each row of h (n, F) to row `target` of sums (V, F), for targets (n,); or targets^T h
+    for targets (n, V)."""
     if targets.ndim == 2:
         sums += targets.T @ h
         return
@@ -92,6 +103,7 @@ def add_by_target(sums: np.ndarray, h: np.ndarray, targets: np.ndarray) -> None:
 
 
 def row_blocks(count: int, width: int) -> list[slice]:
-    """Cuts `count` rows of `width` entries into slices of at most BLOCK entries, or of 256 rows if these are more."""
+    """Cuts `count` rows of `width` entries into slices of at most BLOCK entries, or of 256 rows if
+    these are more."""
     size = max(256, BLOCK // width)
     return [slice(start, start + size) for start in range(0, count, size)]

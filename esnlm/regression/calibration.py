@@ -1,19 +1,22 @@
-"""From linear scores to log-probabilities, by rules that are affine in the features; the same for ridge, LMS and RLS.
+"""From linear scores to log-probabilities, by rules that are affine in the features; the same for
+ridge, LMS and RLS.
 
-A regression onto one-hot next tokens scores every token v by y_v(h) = w_v h + c_v, an estimate of p(v | h) that may be
-negative and need not sum to 1. Each rule gives logits o that are affine in h, and thus an ordinary readout.
+A regression onto one-hot next tokens scores every token v by y_v(h) = w_v h + c_v, an estimate of
+p(v | h) that may be negative and need not sum to 1. Each rule gives logits o that are affine in h,
+and thus an ordinary readout.
 
-softmax      o_v = y_v, the simplest choice; the slides of Fujimaki 2026 give none [ours]. Scores lie near 0 .. 1, so it
+softmax      o_v = y_v, the simplest choice; the slides of Fujimaki 2026 give none [ours]. Scores
+lie near 0 .. 1, so it
              is nearly uniform, with an NLL of about ln V.
 
 calibrated   o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma [ours]
 
-Here f_v is the share of v in the training text, p its add-one unigram probabilities, and s_v the mean of y_v - f_v over
-the training positions with next token v. beta and gamma are fitted to the NLL of held-out text. At beta = gamma = 1
-this is linear discriminant analysis with the total covariance S: an exact regression has w_v = p_v S^-1 (mu_v - m),
-where mu_v is the mean feature before v, so that
-o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma below 1 shrinks the means of rare
-tokens, which are mostly noise.
+Here f_v is the share of v in the training text, p its add-one unigram probabilities, and s_v the
+mean of y_v - f_v over the training positions with next token v. beta and gamma are fitted to the
+NLL of held-out text. At beta = gamma = 1 this is linear discriminant analysis with the total
+covariance S: an exact regression has w_v = p_v S^-1 (mu_v - m), where mu_v is the mean feature
+before v, so that o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma
+below 1 shrinks the means of rare tokens, which are mostly noise.
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +41,8 @@ class HeldOut(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Linear scores y = w h + intercept, and the mean score of each token where it is the target."""
+    """Linear scores y = w h + intercept, and the mean score of each token where it is the
+    target."""
 
     w: np.ndarray  # (V, F) float32
     intercept: np.ndarray  # (V,)
@@ -48,7 +52,8 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule with its fitted numbers, and the NLL of the held-out text under it, in nats per token."""
+    """A rule with its fitted numbers, and the NLL of the held-out text under it, in nats per
+    token."""
 
     kind: str
     beta: float = 1.0
@@ -69,22 +74,27 @@ class Rule:
         return {"log_probs": self.kind, **numbers, "held_out": self.nll}
 
 
-def linear_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Scores:
+def linear_scores(
+    w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts: np.ndarray
+) -> Scores:
     """Returns the scores of a regression, w (V, F) and intercept (V,).
 
-    `sums` (V, F) add up the features before each token v, and `counts` (V,) is their number. The mean score of a token
-    without any is its intercept.
+    `sums` (V, F) add up the features before each token v, and `counts` (V,) is their number. The
+    mean score of a token without any is its intercept.
     """
     own = np.einsum("vf,vf->v", w, sums) / np.where(counts > 0, counts, 1) + intercept
     return Scores(np.asarray(w, np.float32), intercept, own, counts / counts.sum())
 
 
-def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True) -> Rule:
-    """Fits beta, and gamma if `gamma_too`, to held-out text, starting from `rule`; log_p (V,) is the unigram model.
+def fit_rule(
+    scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True
+) -> Rule:
+    """Fits beta, and gamma if `gamma_too`, to held-out text, starting from `rule`; log_p (V,) is
+    the unigram model.
 
-    log beta and gamma have a normal prior [ours], of PRIOR_MEAN and PRIOR_DEVIATION, with about the weight of one
-    held-out token. Without it they would diverge if the scores predict every held-out token correctly. If scores are
-    not finite, the NLL of the rule is nan.
+    log beta and gamma have a normal prior [ours], of PRIOR_MEAN and PRIOR_DEVIATION, with about the
+    weight of one held-out token. Without it they would diverge if the scores predict every held-out
+    token correctly. If scores are not finite, the NLL of the rule is nan.
     """
     softmax = rule.kind == "softmax"
     offset = jnp.asarray(scores.intercept if softmax else _centred(scores), jnp.float32)
@@ -92,12 +102,20 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
     w = jnp.asarray(scores.w)
     count = len(held_out.targets)
     chunks = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
-    parts = [(_scores(held_out.features[c], w, offset), held_out.targets[c].astype(np.int32)) for c in chunks]
+    parts = [
+        (_scores(held_out.features[c], w, offset), held_out.targets[c].astype(np.int32))
+        for c in chunks
+    ]
 
     def mean_nll(numbers: np.ndarray | list[float]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the NLL at (log beta, gamma), and its gradient."""
-        found = zip(*(_nll_and_gradient(jnp.asarray(numbers, jnp.float32), *part, base) for part in parts), strict=True)
-        loss, gradient = (np.sum([np.asarray(one, np.float64) for one in column], axis=0) for column in found)
+        found = zip(
+            *(_nll_and_gradient(jnp.asarray(numbers, jnp.float32), *part, base) for part in parts),
+            strict=True,
+        )
+        loss, gradient = (
+            np.sum([np.asarray(one, np.float64) for one in column], axis=0) for column in found
+        )
         return loss / count, gradient / count
 
     if softmax:
@@ -117,13 +135,18 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
         slope = (numbers - mean) / deviation**2 / count
         return loss + penalty(numbers), gradient[free] + slope
 
-    found = optimize.minimize(of_free, begin[free], jac=True, method="L-BFGS-B", options={"maxiter": 30, "ftol": 1e-7})
+    found = optimize.minimize(
+        of_free, begin[free], jac=True, method="L-BFGS-B", options={"maxiter": 30, "ftol": 1e-7}
+    )
     log_beta, gamma = np.concatenate([found.x, begin[len(found.x) :]])
-    return Rule("calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun - penalty(found.x)))
+    return Rule(
+        "calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun - penalty(found.x))
+    )
 
 
 def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
-    """Returns the readout from scores under a rule fitted to held-out text, and the rule's record."""
+    """Returns the readout from scores under a rule fitted to held-out text, and the rule's
+    record."""
     rule = fit_rule(scores, held_out, log_p, Rule(kind))
     return rule.readout(scores, log_p), rule.record()
 
@@ -140,7 +163,12 @@ def _scores(features: jax.Array, w: jax.Array, offset: jax.Array) -> jax.Array:
 
 @jax.jit
 @jax.value_and_grad
-def _nll_and_gradient(numbers: jax.Array, scores: jax.Array, targets: jax.Array, base: jax.Array) -> jax.Array:
-    """Returns summed -log p of the targets and its slope in (log beta, gamma); base is log p_v, or 0 for softmax."""
+def _nll_and_gradient(
+    numbers: jax.Array, scores: jax.Array, targets: jax.Array, base: jax.Array
+) -> jax.Array:
+    """Returns summed -log p of the targets and its slope in (log beta, gamma); base is log p_v, or
+    0 for softmax."""
     o = base + scores * jnp.exp(numbers[0] - numbers[1] * base)
-    return jnp.sum(jax.nn.logsumexp(o, axis=1) - jnp.take_along_axis(o, targets[:, None], axis=1)[:, 0])
+    return jnp.sum(
+        jax.nn.logsumexp(o, axis=1) - jnp.take_along_axis(o, targets[:, None], axis=1)[:, 0]
+    )

@@ -5,4 +5,8 @@ from esnlm.regression.lms import LeastMeanSquares
 from esnlm.regression.ridge import Ridge
 from esnlm.regression.rls import RecursiveLeastSquares
 
-FITTERS: dict[str, type[Fitter]] = {"ridge": Ridge, "rls": RecursiveLeastSquares, "lms": LeastMeanSquares}
+FITTERS: dict[str, type[Fitter]] = {
+    "ridge": Ridge,
+    "rls": RecursiveLeastSquares,
+    "lms": LeastMeanSquares,
+}

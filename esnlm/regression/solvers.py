@@ -1,7 +1,8 @@
 """Ridge regression onto real-valued targets, by Cholesky of the normal equations in float64.
 
-RidgeSums      From sums that are accumulated piece by piece; they also choose the penalty by cross-validation.
-predict_ridge  From the smaller Gram matrix, of features or of samples, for many targets at one penalty.
+RidgeSums      From sums that are accumulated piece by piece; they also choose the penalty by
+cross-validation. predict_ridge  From the smaller Gram matrix, of features or of samples, for many
+targets at one penalty.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,15 +14,17 @@ import scipy.linalg
 from esnlm.regression.base import row_blocks
 
 FOLDS = 4
-RESOLUTION = 1e-14  # Relative to their size, smaller differences of states and sums may be rounding errors.
+RESOLUTION = (
+    1e-14  # Relative to their size, smaller differences of states and sums may be rounding errors.
+)
 
 
 @dataclass
 class Moments:
     """Number, mean and scatter of rows z; the scatter is the sum of (z - mean) (z - mean)^T.
 
-    Merging is exact up to rounding (Chan, Golub and LeVeque 1983), so the order and size of the pieces do not matter,
-    and means far above the deviations cost no digits.
+    Merging is exact up to rounding (Chan, Golub and LeVeque 1983), so the order and size of the
+    pieces do not matter, and means far above the deviations cost no digits.
     """
 
     mean: np.ndarray  # (K,)
@@ -52,7 +55,8 @@ class Moments:
         self._extend(other.count, other.mean, np.zeros((0, len(self.mean))))
 
     def _extend(self, count: int, mean: np.ndarray, deviations: np.ndarray) -> None:
-        """Adds rows with this count and mean; their scatter is that of the deviations (n, K), or already added."""
+        """Adds rows with this count and mean; their scatter is that of the deviations (n, K), or
+        already added."""
         total = self.count + count
         step = mean - self.mean
         deviations = np.vstack([deviations, np.sqrt(self.count * count / total) * step])
@@ -62,22 +66,25 @@ class Moments:
 
 
 class RidgeSums:
-    """Moments of rows (h, y) in folds, as needed for a ridge regression y = W h + b and its cross-validation.
+    """Moments of rows (h, y) in folds, as needed for a ridge regression y = W h + b and its
+    cross-validation.
 
-    Rows of one sequence are similar, so a penalty chosen with only some of them held out would be too small. Folds are
-    therefore whole sequences: each FOLDS consecutive ones are assigned to the folds at random. A single sequence is
-    divided into its quarters, as near as segments come; the length of a segment is the largest power of two that makes
-    at least FOLDS of them. So folds depend on the rows, but not on the pieces in which they are added.
+    Rows of one sequence are similar, so a penalty chosen with only some of them held out would be
+    too small. Folds are therefore whole sequences: each FOLDS consecutive ones are assigned to the
+    folds at random. A single sequence is divided into its quarters, as near as segments come; the
+    length of a segment is the largest power of two that makes at least FOLDS of them. So folds
+    depend on the rows, but not on the pieces in which they are added.
 
-    A penalty is relative to the mean variance of the features, times the rows of a fit. It is raised to RESOLUTION
-    times the trace of the Gram matrix, below which it would be lost in rounding. If all h are equal up to rounding, W
-    is 0.
+    A penalty is relative to the mean variance of the features, times the rows of a fit. It is
+    raised to RESOLUTION times the trace of the Gram matrix, below which it would be lost in
+    rounding. If all h are equal up to rounding, W is 0.
 
     Args:
         outputs: L.
         rng: assigns sequences to folds.
-        from_rest: whether a sequence begins with the transient from the state 0. Of a single sequence, the first
-            quarter is then never held out, and does not count in the variance that penalties are relative to.
+        from_rest: whether a sequence begins with the transient from the state 0. Of a single
+            sequence, the first quarter is then never held out, and does not count in the variance
+            that penalties are relative to.
     """
 
     def __init__(self, outputs: int, rng: np.random.Generator, from_rest: bool = False) -> None:
@@ -90,7 +97,8 @@ class RidgeSums:
         self.segment = 1  # rows of a full segment
 
     def add(self, h: np.ndarray, y: np.ndarray, begins: bool) -> None:
-        """Adds rows h (n, F) and y (n, L), n >= 1, to the last sequence, or to a new one if `begins`."""
+        """Adds rows h (n, F) and y (n, L), n >= 1, to the last sequence, or to a new one if
+        `begins`."""
         rows = np.hstack([h, y])
         if begins:
             self._begin_sequence()
@@ -100,7 +108,8 @@ class RidgeSums:
             self.parts[self.order[(self.sequences - 1) % FOLDS]].add(rows)
 
     def choose(self, penalties: Sequence[float]) -> float:
-        """Returns the penalty with the least squared error on the rows of each fold, after a fit to the others.
+        """Returns the penalty with the least squared error on the rows of each fold, after a fit to
+        the others.
 
         Equal errors give the largest penalty, and so do rows of which no fold can be held out.
         Penalties that are lost in rounding are left out.
@@ -108,7 +117,11 @@ class RidgeSums:
         features = len(self.parts[0].mean) - self.outputs
         least = RESOLUTION * features * self._variance(self.parts)
         variance = self._scale()
-        errors = {penalty: 0.0 for penalty in sorted(penalties, reverse=True) if penalty * variance >= least}
+        errors = {
+            penalty: 0.0
+            for penalty in sorted(penalties, reverse=True)
+            if penalty * variance >= least
+        }
         for held_out, rest in self._splits():
             if rest is None:
                 continue
@@ -122,7 +135,8 @@ class RidgeSums:
         return w.T, intercept
 
     def held_out_moments(self, penalty: float) -> Moments:
-        """Returns the moments of (W h + b, y), K = 2 L, over the rows of each fold after a fit to the others.
+        """Returns the moments of (W h + b, y), K = 2 L, over the rows of each fold after a fit to
+        the others.
 
         Folds that cannot be held out are predicted by the fit to all rows.
         """
@@ -147,7 +161,8 @@ class RidgeSums:
         self.sequences += 1
 
     def _extend_segments(self, rows: np.ndarray) -> None:
-        """Adds rows to the single sequence. From 2 FOLDS full segments on, neighbours are merged."""
+        """Adds rows to the single sequence. From 2 FOLDS full segments on, neighbours are
+        merged."""
         count = sum(part.count for part in self.parts)
         while count + len(rows) >= 2 * FOLDS * self.segment:
             self.segment *= 2
@@ -164,7 +179,8 @@ class RidgeSums:
             start = stop
 
     def _folds(self) -> list[list[Moments]]:
-        """Returns the parts of each fold that has rows, those of a single sequence in temporal order."""
+        """Returns the parts of each fold that has rows, those of a single sequence in temporal
+        order."""
         if self.sequences > 1:
             return [[part] for part in self.parts if part.count]
         counts = np.array([part.count for part in self.parts])
@@ -177,17 +193,22 @@ class RidgeSums:
         return int(self.from_rest and self.sequences == 1 and len(folds) > 1)
 
     def _splits(self) -> Iterator[tuple[list[Moments], Moments | None]]:
-        """Yields the parts of each fold and the moments of the other rows, None if the fold cannot be held out.
+        """Yields the parts of each fold and the moments of the other rows, None if the fold cannot
+        be held out.
 
-        A fold cannot be held out if it has the transient, or if the other rows miss what it has: a target that varies
-        is constant there, such as the indicator of a class that only this fold has.
+        A fold cannot be held out if it has the transient, or if the other rows miss what it has: a
+        target that varies is constant there, such as the indicator of a class that only this fold
+        has.
         """
         folds = self._folds()
         spread = self._spread_of_targets(Moments.merged(self.parts))
         for i, fold in enumerate(folds):
             others = [part for other in folds if other is not fold for part in other]
             rest = Moments.merged(others) if others and i >= self._transient_folds(folds) else None
-            if rest is not None and (self._spread_of_targets(rest) <= RESOLUTION * spread)[spread > 0].any():
+            if (
+                rest is not None
+                and (self._spread_of_targets(rest) <= RESOLUTION * spread)[spread > 0].any()
+            ):
                 rest = None
             yield fold, rest
 
@@ -197,7 +218,9 @@ class RidgeSums:
     def _scale(self) -> float:
         """Returns the mean variance of the features that penalties are relative to."""
         folds = self._folds()
-        return self._variance([part for fold in folds[self._transient_folds(folds) :] for part in fold])
+        return self._variance(
+            [part for fold in folds[self._transient_folds(folds) :] for part in fold]
+        )
 
     def _variance(self, parts: list[Moments]) -> float:
         features = len(parts[0].mean) - self.outputs
@@ -212,7 +235,9 @@ class RidgeSums:
         features = len(moments.mean) - self.outputs
         mean_h, mean_y = np.split(moments.mean, [features])
         gram, cross = moments.scatter[:features, :features], moments.scatter[:features, features:]
-        w = _solve(gram, cross, penalty * self._scale() * moments.count, moments.count * (mean_h @ mean_h))
+        w = _solve(
+            gram, cross, penalty * self._scale() * moments.count, moments.count * (mean_h @ mean_h)
+        )
         return w, mean_y - mean_h @ w
 
     def _squared_error(self, parts: list[Moments], w: np.ndarray, intercept: np.ndarray) -> float:
@@ -226,10 +251,11 @@ class RidgeSums:
 
 
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
-    """Fits y (S, K) on x (S, F) with an intercept on the rows outside `test` (S,), and returns predictions for `test`.
+    """Fits y (S, K) on x (S, F) with an intercept on the rows outside `test` (S,), and returns
+    predictions for `test`.
 
-    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples. If all fitted x are
-    equal, the prediction is the mean of y.
+    `ridge` is relative to the mean diagonal of the smaller Gram matrix, of features or of samples.
+    If all fitted x are equal, the prediction is the mean of y.
     """
     train = np.flatnonzero(~test)
     features = x.shape[1]
@@ -243,7 +269,9 @@ def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) 
         w = _solve(gram, cross, ridge * np.trace(gram) / features, len(train) * (mean_x @ mean_x))
         return (x[test] - mean_x) @ w + mean_y
     mean_x, mean_y = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
-    gram = gram_of_samples(x, mean_x)  # the dual form, with K of samples: y = K (K + lambda I)^-1 y_train
+    gram = gram_of_samples(
+        x, mean_x
+    )  # the dual form, with K of samples: y = K (K + lambda I)^-1 y_train
     fitted = gram[np.ix_(train, train)]
     level = ridge * np.trace(fitted) / len(train)
     weights = _solve(fitted, y[train] - mean_y, level, len(train) * (mean_x @ mean_x))
@@ -253,8 +281,9 @@ def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) 
 def _solve(gram: np.ndarray, targets: np.ndarray, level: float, size: float) -> np.ndarray:
     """Returns (G + level I)^-1 times the targets, 0 if the features are equal up to rounding.
 
-    G is the Gram matrix of centred rows, and `size` the sum of squares of the means that were subtracted. The level is
-    raised to RESOLUTION tr(G), so that the matrix is positive definite in float64.
+    G is the Gram matrix of centred rows, and `size` the sum of squares of the means that were
+    subtracted. The level is raised to RESOLUTION tr(G), so that the matrix is positive definite in
+    float64.
     """
     trace = np.trace(gram)
     if trace <= RESOLUTION**2 * size:

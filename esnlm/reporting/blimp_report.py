@@ -1,4 +1,5 @@
-"""Writes and reads minimal-pair reports: NAME.json (the result), NAME.pairs.jsonl (one line per pair) and NAME.md."""
+"""Writes and reads minimal-pair reports: NAME.json (the result), NAME.pairs.jsonl (one line per
+pair) and NAME.md."""
 
 import hashlib
 import json
@@ -18,7 +19,8 @@ from esnlm.runs.directory import RunDirectory
 
 
 def write(evaluation: Evaluation, path: Path) -> None:
-    """Writes the files of a report, the JSON last. Adds `pairs_file` and `sha256` to the result of the evaluation."""
+    """Writes the files of a report, the JSON last. Adds `pairs_file` and `sha256` to the result of
+    the evaluation."""
     result, pairs_file = evaluation.result, path.with_suffix(".pairs.jsonl")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +32,8 @@ def write(evaluation: Evaluation, path: Path) -> None:
 
 
 def read(path: str | Path) -> dict:
-    """Reads the result of a report from its JSON file. Raises InputError if the file is missing or changed."""
+    """Reads the result of a report from its JSON file. Raises InputError if the file is missing or
+    changed."""
     again = "score the run again with --overwrite"
     try:
         result = json.loads(Path(path).read_bytes())
@@ -41,16 +44,23 @@ def read(path: str | Path) -> dict:
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: not a minimal-pair report") from None
     if (version := result.get("format_version")) != FORMAT_VERSION:
-        raise InputError(f"{path}: format version {version}, this library reads {FORMAT_VERSION}: {again}")
+        raise InputError(
+            f"{path}: format version {version}, this library reads {FORMAT_VERSION}: {again}"
+        )
     if result.get("sha256") != seal(result):
         raise InputError(f"{path}: damaged or edited: {again}")
     return result
 
 
 def read_all(folder: Path) -> dict[str, dict]:
-    """Reads the minimal-pair reports in a folder, by the names of their JSON files. Ignores other JSON files."""
+    """Reads the minimal-pair reports in a folder, by the names of their JSON files. Ignores other
+    JSON files."""
     files = sorted(folder.glob("*.json"))
-    return {file.stem: read(file) for file in files if FORMAT in file.read_text("utf-8", errors="replace")}
+    return {
+        file.stem: read(file)
+        for file in files
+        if FORMAT in file.read_text("utf-8", errors="replace")
+    }
 
 
 def read_pairs(path: Path, result: dict) -> list[dict]:
@@ -58,27 +68,41 @@ def read_pairs(path: Path, result: dict) -> list[dict]:
     pairs = path.with_name(result["pairs_file"]["name"])
     content = pairs.read_bytes() if pairs.is_file() else b""
     if hashlib.sha256(content).hexdigest() != result["pairs_file"]["sha256"]:
-        raise InputError(f"{pairs}: missing, or not the file that belongs to {path.name}: score that run again")
+        raise InputError(
+            f"{pairs}: missing, or not the file that belongs to {path.name}: score that run again"
+        )
     return [json.loads(line) for line in content.splitlines()]
 
 
-def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> tuple[dict, np.ndarray]:
-    """Reads a report on the same `count` pairs (with the same `minimal_pairs.digest`) under the same convention.
+def read_to_compare(
+    path: Path, scoring: str, data_sha256: str, count: int
+) -> tuple[dict, np.ndarray]:
+    """Reads a report on the same `count` pairs (with the same `minimal_pairs.digest`) under the
+    same convention.
 
-    `path` may be a run directory with such a report. Returns its run, step and accuracy, and which pairs are right, (n,).
+    `path` may be a run directory with such a report. Returns its run, step and accuracy, and which
+    pairs are right, (n,).
     """
     if path.is_dir():
         path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
     result = read(path)
     if (theirs := result["scoring"]["name"]) != scoring:
-        raise InputError(f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like")
+        raise InputError(
+            f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like"
+        )
     if result["data"]["sha256"] != data_sha256:
         raise InputError(f"{path}: a report on other pairs: compare runs on the same pairs")
     if result["status"] != "ok":
-        raise InputError(f"{path}: its accuracy is {result['status']}, so it cannot be compared with")
+        raise InputError(
+            f"{path}: its accuracy is {result['status']}, so it cannot be compared with"
+        )
     right = np.array([line["right"] for line in read_pairs(path, result)], bool)
     assert len(right) == count  # implied by the digest
-    return {"run": result["run"], "step": result["step"], "accuracy": result["overall"]["accuracy"]}, right
+    return {
+        "run": result["run"],
+        "step": result["step"],
+        "accuracy": result["overall"]["accuracy"],
+    }, right
 
 
 def require_place(
@@ -90,7 +114,8 @@ def require_place(
     other: dict | None,
     overwrite: bool,
 ) -> None:
-    """Makes the folder of a report. Raises InputError if it would replace one with results that the new one lacks.
+    """Makes the folder of a report. Raises InputError if it would replace one with results that the
+    new one lacks.
 
     `other` is the run, step and accuracy to compare with, from `read_to_compare`.
     """
@@ -115,7 +140,8 @@ def require_place(
 
 
 def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
-    """Yields the lines of NAME.pairs.jsonl, one per pair, with None for numbers that are not finite."""
+    """Yields the lines of NAME.pairs.jsonl, one per pair, with None for numbers that are not
+    finite."""
     right = evaluation.right
     for i, pair in enumerate(evaluation.pairs):
         good, bad = (float(each[i]) for each in (evaluation.log_prob_good, evaluation.log_prob_bad))

@@ -24,26 +24,36 @@ class Measure(NamedTuple):
 
 
 def measures(result: dict) -> list[Measure]:
-    """Returns NLL, NLL without EOS, and any accuracies on minimal pairs, overall and by phenomenon."""
+    """Returns NLL, NLL without EOS, and any accuracies on minimal pairs, overall and by
+    phenomenon."""
     points, found = result["points"], []
     ngrams = [name for name in points[0]["nll"] if name != "model"]
     for title, key in (("NLL", "nll"), ("NLL without EOS", "nll_without_eos")):
         own = [point[key]["model"] for point in points]
         others = {name: [point[key][name] for point in points] for name in ngrams}
-        ahead = {name: [a < b for a, b in zip(own, its, strict=True)] for name, its in others.items()}
+        ahead = {
+            name: [a < b for a, b in zip(own, its, strict=True)] for name, its in others.items()
+        }
         found.append(Measure(title, own, others, ahead))
     if not result["pairs"]:
         return found
     titles = {name: name for name in ngrams} | {"length": "length only"}
     for place in ["overall", *sorted(points[0]["pairs"]["model"]["phenomena"])]:
-        title, others, ahead = "all minimal pairs" if place == "overall" else readable(place), {}, {}
+        title, others, ahead = (
+            "all minimal pairs" if place == "overall" else readable(place),
+            {},
+            {},
+        )
         own, *rest = (
-            [entry_of(point["pairs"][name], "phenomena", place) for point in points] for name in ("model", *titles)
+            [entry_of(point["pairs"][name], "phenomena", place) for point in points]
+            for name in ("model", *titles)
         )
         for name, entries in zip(titles.values(), rest, strict=True):
             others[name] = list(map(_accuracy, entries))
             # The run is ahead if the interval of the paired difference lies above zero.
-            ahead[name] = ["run_above" in entry and entry["run_above"]["interval"][0] > 0 for entry in entries]
+            ahead[name] = [
+                "run_above" in entry and entry["run_above"]["interval"][0] > 0 for entry in entries
+            ]
         intervals = [entry["interval"] or (math.nan, math.nan) for entry in own]
         found.append(Measure(title, list(map(_accuracy, own)), others, ahead, intervals))
     return found
@@ -57,21 +67,35 @@ def markdown(result: dict) -> str:
     """Returns the page as Markdown."""
     validation, pairs = result["validation"], result["pairs"]
     scored = f"; {pairs['pairs']:,} minimal pairs, convention {pairs['scoring']}" if pairs else ""
-    length = " The baseline `length` prefers the sentence with fewer tokens, and has no NLL." if pairs else ""
-    since = f" The run continues {result['parent']}: words are counted since then." if result.get("parent") else ""
+    length = (
+        " The baseline `length` prefers the sentence with fewer tokens, and has no NLL."
+        if pairs
+        else ""
+    )
+    since = (
+        f" The run continues {result['parent']}: words are counted since then."
+        if result.get("parent")
+        else ""
+    )
     lines = [
         f"# Learning curve of {result['run']}",
         "",
-        f"NLL in nats per predicted token of {validation['path']} ({validation['words']:,} words, {validation['tokens']:,}"
-        f" predicted tokens){scored}. The n-gram models (Witten-Bell; the unigram model adds one) are counted on the"
-        f" sentences that the run had read at each checkpoint.{length}{since}",
+        (
+            f"NLL in nats per predicted token of {validation['path']} ({validation['words']:,}"
+            f" words, {validation['tokens']:,} predicted tokens){scored}. The n-gram models"
+            " (Witten-Bell; the unigram model adds one) are counted on the sentences that the run"
+            f" had read at each checkpoint.{length}{since}"
+        ),
         "",
         *markdown_table(*_curve(result), align="r"),
         "",
         "## Words after which the run stays ahead",
         "",
-        "Ahead at this checkpoint and at every later one. In NLL: a lower value, of one run on one text. In accuracy:"
-        " the 95 % interval of the paired difference, over the choice of pairs, lies above zero. No interval here is over seeds.",
+        (
+            "Ahead at this checkpoint and at every later one. In NLL: a lower value, of one run on"
+            " one text. In accuracy: the 95 % interval of the paired difference, over the choice of"
+            " pairs, lies above zero. No interval here is over seeds."
+        ),
         "",
         *markdown_table(*_ahead(result), align="lr"),
     ]
@@ -79,7 +103,8 @@ def markdown(result: dict) -> str:
 
 
 def first_ahead(words: Sequence[int], ahead: Sequence[bool]) -> int | None:
-    """Returns the number of words from which all of `ahead` is true; None if its last value is false."""
+    """Returns the number of words from which all of `ahead` is true; None if its last value is
+    false."""
     return next((count for i, count in enumerate(words) if all(ahead[i:])), None)
 
 
@@ -94,7 +119,11 @@ def _curve(result: dict) -> Table:
         row = [f"{point['words']:,}", *(f"{loss:.3f}" for loss in losses)]
         for each in accuracies[:1]:
             low, high = each.intervals[i]
-            row += [f"{each.own[i]:.1f}", f"{low:.1f} - {high:.1f}", *(f"{its[i]:.1f}" for its in each.others.values())]
+            row += [
+                f"{each.own[i]:.1f}",
+                f"{low:.1f} - {high:.1f}",
+                *(f"{its[i]:.1f}" for its in each.others.values()),
+            ]
         rows.append(row)
     return header, rows
 
@@ -110,11 +139,14 @@ def _ahead(result: dict) -> Table:
         return f"not by {words[-1]:,}" if first is None else f"{first:,}"
 
     baselines = list(found[-1].others)
-    return ["", *baselines], [[each.title, *(cell(each.ahead.get(name)) for name in baselines)] for each in found]
+    return ["", *baselines], [
+        [each.title, *(cell(each.ahead.get(name)) for name in baselines)] for each in found
+    ]
 
 
 def plot(result: dict) -> tuple[bytes | None, str | None]:
-    """Plots NLL and accuracy by words read, and the accuracy of each phenomenon in its own small plot.
+    """Plots NLL and accuracy by words read, and the accuracy of each phenomenon in its own small
+    plot.
 
     Returns:
         A PNG and None, or None and the reason why there is no plot.
@@ -134,9 +166,18 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
             axis.plot(words, its, color=colour, marker=".", linewidth=1, label=name)
         axis.plot(words, each.own, color=RUN, marker="o", markersize=4, label="this run")
         if each.intervals:
-            axis.fill_between(words, *zip(*each.intervals, strict=True), color=RUN, alpha=0.18, linewidth=0)
-            axis.axhline(result["points"][-1]["pairs"]["chance"], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        axis.set_title(f"{each.title}, {'%' if each.intervals else 'nats per token'}", fontsize=9, color=INK)
+            axis.fill_between(
+                words, *zip(*each.intervals, strict=True), color=RUN, alpha=0.18, linewidth=0
+            )
+            axis.axhline(
+                result["points"][-1]["pairs"]["chance"],
+                color=INK,
+                linewidth=0.8,
+                linestyle=(0, (4, 3)),
+            )
+        axis.set_title(
+            f"{each.title}, {'%' if each.intervals else 'nats per token'}", fontsize=9, color=INK
+        )
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
         axis.xaxis.set_major_formatter("{x:g}")
@@ -146,7 +187,11 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
     handles, labels = axes.flat[len(panels) - 1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9
+    )
     dashes = "; dashes: chance" if accuracies else ""
-    figure.suptitle(f"{result['run']}, by million words read{dashes}", x=0.01, ha="left", fontsize=11, color=INK)
+    figure.suptitle(
+        f"{result['run']}, by million words read{dashes}", x=0.01, ha="left", fontsize=11, color=INK
+    )
     return plots.picture(figure), None

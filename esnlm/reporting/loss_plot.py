@@ -15,10 +15,19 @@ from esnlm.reporting.run_groups import devices_of, group_by_seed, identify, name
 from esnlm.reporting.run_table import on_comparing
 from esnlm.runs.directory import RunDirectory
 
-POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis; losses between two points are averaged
-FAR = 30.0  # [ours] nats: runs that end above this are named but not drawn, so that the others stay distinct
-ABOVE = 1.5  # nats from the worst last loss to the top of the plot: the first updates are far higher
-AXES = {"words": "million words read", "tokens": "million tokens read", "minutes": "minutes of training"}
+# of the training curve, evenly spaced on its logarithmic axis; losses between two points are
+# averaged
+POINTS = 120
+# [ours] nats: runs that end above this are named but not drawn, so that the others stay distinct
+FAR = 30.0
+ABOVE = (
+    1.5  # nats from the worst last loss to the top of the plot: the first updates are far higher
+)
+AXES = {
+    "words": "million words read",
+    "tokens": "million tokens read",
+    "minutes": "minutes of training",
+}
 
 
 class Curves(NamedTuple):
@@ -31,8 +40,8 @@ class Curves(NamedTuple):
 def read_curves(run: Path) -> Curves:
     """Reads the finite losses of a run.
 
-    The axes are words (if the run counted them), tokens (both in millions) and minutes. Minutes include compilation and
-    checkpoints, but not validation and pauses.
+    The axes are words (if the run counted them), tokens (both in millions) and minutes. Minutes
+    include compilation and checkpoints, but not validation and pauses.
     """
     directory = RunDirectory(run)
     file = directory.metrics
@@ -42,14 +51,19 @@ def read_curves(run: Path) -> Curves:
         if directory.read_summary(warn=lambda line: None) is None:
             text = text[: text.rfind(b"\n") + 1]
         lines = [json.loads(line) for line in text.splitlines()]
-        # A readout that is solved for logs its one loss without words; the words of the line before are right too.
+        # A readout that is solved for logs its one loss without words; the words of the line before
+        # are right too.
         counted = (line for line in lines if "tokens" in line)
         logged = list(itertools.accumulate(counted, lambda before, line: before | line))
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
-        places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
+        places["minutes"] = {
+            line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged
+        }
         if all("words" in line for line in logged):
             places["words"] = {line["step"]: line["words"] / 1e6 for line in logged}
-        training = {axis: averaged(points(lines, "train_nll", place)) for axis, place in places.items()}
+        training = {
+            axis: averaged(points(lines, "train_nll", place)) for axis, place in places.items()
+        }
         validation = {axis: points(lines, "val_nll", place) for axis, place in places.items()}
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
         raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
@@ -57,8 +71,13 @@ def read_curves(run: Path) -> Curves:
 
 
 def points(lines: Sequence[dict[str, Any]], name: str, place_of: dict[int, float]) -> np.ndarray:
-    """Returns (position, NLL), (n, 2), of the lines with a finite NLL of this name, given the position of each step."""
-    found = [(place_of[line["step"]], float(line[name])) for line in lines if name in line and line["step"] in place_of]
+    """Returns (position, NLL), (n, 2), of the lines with a finite NLL of this name, given the
+    position of each step."""
+    found = [
+        (place_of[line["step"]], float(line[name]))
+        for line in lines
+        if name in line and line["step"] in place_of
+    ]
     return np.array([point for point in found if np.isfinite(point[1])]).reshape(-1, 2)
 
 
@@ -71,14 +90,18 @@ def averaged(training: np.ndarray) -> np.ndarray:
     return np.array([training[group == g].mean(axis=0) for g in np.unique(group)])
 
 
-def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dict[str, Any] | None = None) -> str:
-    """Draws the losses of runs by words read and, if they had the same device, by minutes of training, to a file.
+def plot_losses(
+    runs: Sequence[Path], out: Path, seeds: bool = False, ended: dict[str, Any] | None = None
+) -> str:
+    """Draws the losses of runs by words read and, if they had the same device, by minutes of
+    training, to a file.
 
     Runs that are still training are drawn up to their last line.
 
     Args:
         seeds: whether runs that differ only in their seed share one colour and one name.
-        ended: the summary of one run, which may not be written yet; its references become horizontal lines.
+        ended: the summary of one run, which may not be written yet; its references become
+            horizontal lines.
 
     Returns:
         Lines to print: the written file and the runs left out, or the reason why there is no plot.
@@ -92,10 +115,16 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
     devices = devices_of([row for row in rows if row["summary"] is not None])
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
     shown = [read] if len(devices) > 1 else [read, "minutes"]
-    levels = {name: nll for name, nll in (ended or {}).get("references", {}).items() if np.isfinite(nll)}
+    levels = {
+        name: nll for name, nll in (ended or {}).get("references", {}).items() if np.isfinite(nll)
+    }
     # The first updates, and runs that end above FAR, lie above the plot.
-    every = np.concatenate([*(nll["tokens"][:, 1] for each in curves.values() for nll in each), list(levels.values())])
-    tokens = {name: [its["tokens"] for its in each if its["tokens"].size] for name, each in curves.items()}
+    every = np.concatenate(
+        [*(nll["tokens"][:, 1] for each in curves.values() for nll in each), list(levels.values())]
+    )
+    tokens = {
+        name: [its["tokens"] for its in each if its["tokens"].size] for name, each in curves.items()
+    }
     ends = {name: max(float(its[-1, 1]) for its in each) for name, each in tokens.items()}
     last = [*ends.values(), *levels.values()]
     lowest, most = every.min() - 0.1, every.max() + 0.1
@@ -114,14 +143,20 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
             name: str | None = f"{name_group(group)}{going}{above}"
             for each in (curves[row["run"]] for row in group):
                 line = each.training[axis]
-                marker = "_" if len(line) == 1 else ""  # a solved readout has only one training loss
+                marker = (
+                    "_" if len(line) == 1 else ""
+                )  # a solved readout has only one training loss
                 panel.plot(*line.T, color=colour, linewidth=1.4, marker=marker, label=name)
                 panel.plot(*each.validation[axis].T, "o", color=colour, markersize=5, zorder=3)
                 name = None  # once in the legend
         for nll in levels.values():
             panel.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
         for reference in plots.apart(levels, 0.03 * (highest - lowest)):
-            place = {"xycoords": ("axes fraction", "data"), "xytext": (0, 3), "textcoords": "offset points"}
+            place = {
+                "xycoords": ("axes fraction", "data"),
+                "xytext": (0, 3),
+                "textcoords": "offset points",
+            }
             panel.annotate(reference, (0.01, levels[reference]), fontsize=8, color="0.35", **place)
         panel.set(xlabel=AXES[axis], xscale="log")
         panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -129,7 +164,13 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, ended: dic
         panel.minorticks_off()
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
     axes[0].set(ylabel="NLL, nats per token", ylim=(lowest, highest))
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+    )
     notes = list(on_comparing(rows))  # also in the title, which stays with the picture
     title = "\n".join(["lines: training. dots: validation", *notes])
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK, wrap=True)

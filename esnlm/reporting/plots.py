@@ -1,4 +1,5 @@
-"""Makes figures in one style and writes them as files. Without matplotlib, callers print a note instead."""
+"""Makes figures in one style and writes them as files. Without matplotlib, callers print a note
+instead."""
 
 import io
 import warnings
@@ -21,7 +22,8 @@ NO_MATPLOTLIB = "matplotlib is not installed (pip install 'esnlm[plots]')"
 def figure(
     width: float, height: float, rows: int = 1, columns: int = 1, **subplots: Any
 ) -> "tuple[Figure, Any] | None":
-    """Returns a figure (size in inches) and its axes, an array (rows, columns); None if matplotlib is not installed."""
+    """Returns a figure (size in inches) and its axes, an array (rows, columns); None if matplotlib
+    is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -45,21 +47,27 @@ def picture(figure: "Figure", suffix: str = ".png") -> bytes:
 
 
 def _choose_fonts(figure: "Figure") -> None:
-    """Adds system fonts for characters that the figure's fonts lack, such as Chinese. Reports those in no font."""
+    """Adds system fonts for characters that the figure's fonts lack, such as Chinese. Reports those
+    in no font."""
     from matplotlib import font_manager
     from matplotlib.text import Text
 
     texts = [text for text in figure.findobj(Text) if not text.get_text().isascii()]
     missing, others = {ord(character) for text in texts for character in text.get_text()}, []
     for font in font_manager.fontManager.ttflist if missing else ():
-        if "Last Resort" not in font.name and (found := missing & set(font_manager.get_font(font.fname).get_charmap())):
+        if "Last Resort" not in font.name and (
+            found := missing & set(font_manager.get_font(font.fname).get_charmap())
+        ):
             others.append(font.name)
             missing -= found
     for text in texts:
         text.set_fontfamily([*text.get_fontfamily(), *others])
     if missing:
         shown = " ".join(map(chr, sorted(missing)[:8]))
-        tell(f"no font here has {shown}: drawn as boxes; install a font of that script, such as Noto Sans CJK")
+        tell(
+            f"no font here has {shown}: drawn as boxes; install a font of that script, such as Noto"
+            " Sans CJK"
+        )
 
 
 def save(figure: "Figure", path: Path) -> None:
@@ -70,6 +78,11 @@ def save(figure: "Figure", path: Path) -> None:
 
 
 def apart(heights: Mapping[str, float], gap: float) -> list[str]:
-    """Returns labels that do not overlap: among labels closer than `gap`, only the last, the most informative one."""
+    """Returns labels that do not overlap: among labels closer than `gap`, only the last, the most
+    informative one."""
     names = list(heights)
-    return [n for i, n in enumerate(names) if all(abs(heights[n] - heights[other]) > gap for other in names[i + 1 :])]
+    return [
+        n
+        for i, n in enumerate(names)
+        if all(abs(heights[n] - heights[other]) > gap for other in names[i + 1 :])
+    ]

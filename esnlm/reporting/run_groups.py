@@ -1,4 +1,5 @@
-"""Identifies runs, and groups runs that differ only in their seed for one row of a table or one line of a plot."""
+"""Identifies runs, and groups runs that differ only in their seed for one row of a table or one
+line of a plot."""
 
 import contextlib
 import json
@@ -15,13 +16,15 @@ from esnlm.runs.directory import RunDirectory
 
 
 def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
-    """Reads the identity of a run, finished or not. `ended` is its summary if that is not written yet.
+    """Reads the identity of a run, finished or not. `ended` is its summary if that is not written
+    yet.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, parent_step, summary}: `settings`
-        has the sections of the configuration that determine the result, `data_sha256` the hashes of texts and tokenizer
-        (empty for an imported model), `own_text` is whether each seed has its own text, `parent` is the run that it
-        continues, and `summary` is None if the run is not finished.
+        {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, parent_step,
+        summary}: `settings` has the sections of the configuration that determine the result,
+        `data_sha256` the hashes of texts and tokenizer (empty for an imported model), `own_text` is
+        whether each seed has its own text, `parent` is the run that it continues, and `summary` is
+        None if the run is not finished.
     """
     directory = RunDirectory(run)
     if not directory.config.exists():
@@ -36,7 +39,9 @@ def identify(run: Path, ended: dict[str, Any] | None = None) -> dict:
         "run": directory.path.resolve().name,
         "model": experiment.model.title,
         "seed": experiment.seed,
-        "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
+        "settings": {
+            section: as_dict(experiment)[section] for section in ("data", "model", "training")
+        },
         "settings_sha256": hash_settings(experiment),
         "data_sha256": data,
         "own_text": experiment.data.depends_on_seed,
@@ -52,7 +57,8 @@ def distinct_runs(runs: Iterable[Path]) -> list[Path]:
 
 
 def tell_apart(rows: Sequence[dict], runs: Sequence[Path]) -> None:
-    """Replaces the names of runs in rows (from `identify`) by their paths if two runs share a name."""
+    """Replaces the names of runs in rows (from `identify`) by their paths if two runs share a
+    name."""
     names = [row["run"] for row in rows]
     for row, name, run in zip(rows, names, runs, strict=True):
         row["run"] = str(run) if names.count(name) > 1 else name
@@ -77,14 +83,16 @@ def group_by_seed(rows: Sequence[dict]) -> list[list[dict]]:
 
 
 def name_group(group: Sequence[dict]) -> str:
-    """Returns the name of a run, or of runs of several seeds: "esn (2 seeds)" for esn-seed0 and esn-seed1."""
+    """Returns the name of a run, or of runs of several seeds: "esn (2 seeds)" for esn-seed0 and
+    esn-seed1."""
     first = group[0]["run"]
     without_seed = re.sub(r"[-_.]?seed\d+$", "", first) or first
     return first if len(group) == 1 else f"{without_seed} ({len(group)} seeds)"
 
 
 def devices_of(rows: Sequence[dict]) -> list[str]:
-    """Returns the distinct devices that finished runs were trained on; a resumed run may have several."""
+    """Returns the distinct devices that finished runs were trained on; a resumed run may have
+    several."""
     found = []
     for row in rows:
         found += [*row["summary"].get("earlier_devices", []), row["summary"].get("device")]

@@ -17,17 +17,23 @@ from esnlm.runs.directory import RunDirectory
 
 
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
-    """Prints the losses of a run with reference values, plots them, and scores its own minimal pairs.
+    """Prints the losses of a run with reference values, plots them, and scores its own minimal
+    pairs.
 
     Args:
         summary: from training/summary.py, with `references` (see below).
     """
     screen = Screen()
-    screen.table(["", "nats per token", "perplexity", "above the model"], _losses(summary), bold={"validation"})
+    screen.table(
+        ["", "nats per token", "perplexity", "above the model"],
+        _losses(summary),
+        bold={"validation"},
+    )
     screen.line(
-        f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
-        f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
-        f" {summary['total_params']:,} parameters; memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
+        f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in"
+        f" {clock(summary['seconds'])} ({summary['tokens_per_second']:,.0f} tokens/s);"
+        f" {summary['trainable_params']:,} trained of {summary['total_params']:,} parameters;"
+        f" memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
     )
     if directory.minimal_pairs.exists():
         bigram = WittenBellModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
@@ -41,7 +47,9 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         screen.line()
         blimp_text.show(evaluation.result, screen)
         if others:
-            screen.line(f"this report is {report.name}: blimp-paper.json is on other pairs, and stays")
+            screen.line(
+                f"this report is {report.name}: blimp-paper.json is on other pairs, and stays"
+            )
     drawn = plot_losses([directory.path], directory.plots / "loss.png", ended=summary)
     screen.line()
     print(f"run directory: {directory.path}    {drawn}")  # without line breaks, to be copied
@@ -49,7 +57,8 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
 
 @working("counting the training text for the reference models")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
-    """Returns reference values of the validation NLL in nats per token, by name; empty without a validation text.
+    """Returns reference values of the validation NLL in nats per token, by name; empty without a
+    validation text.
 
     They come from a unigram and a bigram model of the training text, and from the data source.
     """
@@ -67,10 +76,17 @@ def _losses(summary: dict[str, Any]) -> list[list[str]]:
     """Returns the rows of the loss table."""
 
     def row(name: str, nll: float, against: float | None = None) -> list[str]:
-        return [name, f"{nll:.4f}", f"{perplexity(nll):.2f}", "" if against is None else f"{nll - against:+.4f}"]
+        return [
+            name,
+            f"{nll:.4f}",
+            f"{perplexity(nll):.2f}",
+            "" if against is None else f"{nll - against:+.4f}",
+        ]
 
     mean = f"mean over {summary.get('train_nll_of', 'the last epoch')}"
-    rows = [row(f"training, {'a sample' if 'regression' in summary else mean}", summary["train_nll"])]
+    rows = [
+        row(f"training, {'a sample' if 'regression' in summary else mean}", summary["train_nll"])
+    ]
     if summary["val_nll"] is not None:
         rows.append(row("validation", summary["val_nll"]))
         rows.append(row("validation, without EOS", summary["val_nll_without_eos"]))

@@ -19,11 +19,14 @@ def plot(rows: Sequence[dict], title: str, suffix: str = ".png") -> tuple[bytes 
     """Plots the rows of a table of surprisals, from `Run.surprisal`, with a title.
 
     Returns:
-        The content of a file with this suffix, or None if there is no plot, and a note: why there is none, or that only the first words are drawn.
+        The content of a file with this suffix, or None if there is no plot, and a note: why there
+        is none, or that only the first words are drawn.
     """
     unit = "bits" if "surprisal_bits" in rows[0] else "nats"
     by = "word" if "word" in rows[0] else "token"
-    lines: list[list[tuple[int, str, float | None]]] = []  # of (first character in the line, word, value)
+    lines: list[
+        list[tuple[int, str, float | None]]
+    ] = []  # of (first character in the line, word, value)
     at = WIDTH
     for row in rows:
         word = END if row["start"] == row["end"] and row[by] else _shown(row[by])
@@ -37,15 +40,31 @@ def plot(rows: Sequence[dict], title: str, suffix: str = ".png") -> tuple[bytes 
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
     figure, axes = made
-    top = 1.18 * max([1e-9, *(value for line in shown for *_, value in line if value and np.isfinite(value))])
+    top = 1.18 * max(
+        [1e-9, *(value for line in shown for *_, value in line if value and np.isfinite(value))]
+    )
     for axis, line in zip(axes[:, 0], shown, strict=True):
         for start, word, value in line:
             middle, colour = start + cell_len(word) / 2, END_BAR if word == END else BAR
             height = np.clip(np.nan_to_num(value or 0.0, posinf=top), 0, top)
             axis.bar(middle, height, width=BAR_WIDTH, color=colour, linewidth=0)
-            label = "" if value is None else f"{value:.1f}"  # if words share a token, only the first has a value
-            axis.text(middle, height + 0.015 * top, label, ha="center", va="bottom", fontsize=6.5, color=INK)
-            style = {"family": "monospace", "fontsize": 10, "color": END_BAR if word == END else INK}
+            label = (
+                "" if value is None else f"{value:.1f}"
+            )  # if words share a token, only the first has a value
+            axis.text(
+                middle,
+                height + 0.015 * top,
+                label,
+                ha="center",
+                va="bottom",
+                fontsize=6.5,
+                color=INK,
+            )
+            style = {
+                "family": "monospace",
+                "fontsize": 10,
+                "color": END_BAR if word == END else INK,
+            }
             axis.text(middle, -0.05 * top, word, ha="center", va="top", **style)
         axis.set(xlim=(-0.5, WIDTH + 0.5), ylim=(0, top), xticks=[])
         axis.set_ylabel(unit, fontsize=8, color=INK)
@@ -62,5 +81,7 @@ def plot(rows: Sequence[dict], title: str, suffix: str = ".png") -> tuple[bytes 
 
 def _shown(word: str) -> str:
     """Returns a word as drawn: at most half a line, without unprintable characters."""
-    word = "".join(character if character.isprintable() else " " for character in word).strip() or " "
+    word = (
+        "".join(character if character.isprintable() else " " for character in word).strip() or " "
+    )
     return word if len(word) <= WIDTH // 2 else word[: WIDTH // 2 - 1] + "…"

@@ -8,11 +8,14 @@ from typing import Any, TypeAlias
 Table: TypeAlias = tuple[list[str], list[list[str]]]  # header and rows
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], align: str = "l") -> list[str]:
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], align: str = "l"
+) -> list[str]:
     """Returns the lines of a Markdown table.
 
     Args:
-        align: one letter per column, l (left) or r (right); the last letter applies to all further columns.
+        align: one letter per column, l (left) or r (right); the last letter applies to all further
+            columns.
     """
     rule = ["---" if letter == "l" else "---:" for letter in align.ljust(len(header), align[-1])]
     lines = [[str(cell).replace("|", "&#124;") for cell in row] for row in (header, *rows)]
@@ -20,7 +23,10 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], alig
 
 
 def csv_table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], separator: str = ",", quotes: bool = True
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    separator: str = ",",
+    quotes: bool = True,
 ) -> str:
     """Formats a table as CSV or TSV. Numbers keep all digits, and None becomes an empty cell.
 

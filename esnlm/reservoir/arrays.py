@@ -14,7 +14,8 @@ Matrix = sparse.BCOO | jax.Array | np.ndarray  # sparse, with rows sorted, or de
 
 
 class Frozen(nnx.Variable):
-    """Arrays that no optimizer trains: one array, or the operand of a kernel of reservoir/sparse.py.
+    """Arrays that no optimizer trains: one array, or the operand of a kernel of
+    reservoir/sparse.py.
 
     Read it with `get_value()` if it may hold an operand: `[...]` is for arrays only.
     """
@@ -24,31 +25,43 @@ class FrozenMatrix(Frozen):
     """A matrix in its canonical form, used to build, save and show it: BCOO, or dense."""
 
     def __init__(self, matrix: Matrix, **metadata: Any) -> None:
-        super().__init__(matrix if isinstance(matrix, sparse.BCOO) else jax.device_put(matrix), **metadata)
+        super().__init__(
+            matrix if isinstance(matrix, sparse.BCOO) else jax.device_put(matrix), **metadata
+        )
 
 
 def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) -> dict:
-    """Returns the arrays of a module's variables as nested dicts whose keys are the names of its attributes.
+    """Returns the arrays of a module's variables as nested dicts whose keys are the names of its
+    attributes.
 
-    The key of a list's item is its index as a string. A sparse FrozenMatrix becomes {"values", "indices"}, with indices
-    (nonzeros, 2), and a dense one {"values"}. Only variables of `kind` are returned, for example nnx.Param.
+    The key of a list's item is its index as a string. A sparse FrozenMatrix becomes {"values",
+    "indices"}, with indices (nonzeros, 2), and a dense one {"values"}. Only variables of `kind` are
+    returned, for example nnx.Param.
     """
     flat: dict[tuple[str, ...], object] = {}
     for path, variable in nnx.to_flat_state(nnx.state(module, kind)):
         value = variable.get_value()
         if isinstance(variable, FrozenMatrix):
             is_sparse = isinstance(value, sparse.BCOO)
-            value = {"values": value.data, "indices": value.indices} if is_sparse else {"values": value}
+            value = (
+                {"values": value.data, "indices": value.indices} if is_sparse else {"values": value}
+            )
         flat[tuple(map(str, path))] = value
     return traverse_util.unflatten_dict(flat)
 
 
 def matrix_from_arrays(arrays: dict, shape: tuple[int, int]) -> Matrix:
     """Returns a matrix from its arrays in `arrays_by_name`."""
-    return bcoo(arrays["values"], arrays["indices"], shape) if "indices" in arrays else arrays["values"]
+    return (
+        bcoo(arrays["values"], arrays["indices"], shape)
+        if "indices" in arrays
+        else arrays["values"]
+    )
 
 
-def bcoo(values: jax.Array | np.ndarray, indices: jax.Array | np.ndarray, shape: tuple[int, ...]) -> sparse.BCOO:
+def bcoo(
+    values: jax.Array | np.ndarray, indices: jax.Array | np.ndarray, shape: tuple[int, ...]
+) -> sparse.BCOO:
     """Returns a matrix whose indices are sorted by row and unique."""
     parts = jax.device_put((values, indices))  # jnp.asarray may compile a program for each size
     return sparse.BCOO(parts, shape=shape, indices_sorted=True, unique_indices=True)
@@ -68,21 +81,31 @@ def as_scipy(matrix: Matrix) -> scipy.sparse.csr_array | np.ndarray:
     if not isinstance(matrix, sparse.BCOO):
         return np.asarray(matrix, np.float64)
     row, column = np.asarray(matrix.indices).T
-    return scipy.sparse.csr_array((np.asarray(matrix.data, np.float64), (row, column)), shape=matrix.shape)
+    return scipy.sparse.csr_array(
+        (np.asarray(matrix.data, np.float64), (row, column)), shape=matrix.shape
+    )
 
 
 def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.sparse.coo_array:
-    """Returns a user's matrix, of NumPy or SciPy, in float32, sorted by row and then by column, without zeros.
+    """Returns a user's matrix, of NumPy or SciPy, in float32, sorted by row and then by column,
+    without zeros.
 
-    Raises InputError, beginning with `name`, for another shape, or entries that are not finite real numbers.
+    Raises InputError, beginning with `name`, for another shape, or entries that are not finite real
+    numbers.
     """
     try:
         found = scipy.sparse.coo_array(given if scipy.sparse.issparse(given) else np.asarray(given))
-        usable = found.shape == shape and found.dtype.kind in "fiub" and bool(np.isfinite(found.data).all())
+        usable = (
+            found.shape == shape
+            and found.dtype.kind in "fiub"
+            and bool(np.isfinite(found.data).all())
+        )
     except (TypeError, ValueError):
         usable = False
     if not usable:
-        raise InputError(f"{name}: give a matrix of NumPy or SciPy of the shape {shape}, of finite real numbers")
+        raise InputError(
+            f"{name}: give a matrix of NumPy or SciPy of the shape {shape}, of finite real numbers"
+        )
     found = scipy.sparse.csr_array(found.astype(np.float32))
     found.sum_duplicates()  # it sorts, too
     found.eliminate_zeros()

@@ -1,8 +1,9 @@
 """The recurrent network with frozen weights: one layer (`Reservoir`), or several layers (`Stack`).
 
-Both are cells of features/recurrence.py. A reservoir is built, saved and shown with BCOO matrices, or dense ones from a
-connectivity of 1/4. To run it over a corpus, call `for_device`: it returns the same module with the operands of kernels
-that are fast on the device, and computes the same numbers, up to rounding.
+Both are cells of features/recurrence.py. A reservoir is built, saved and shown with BCOO matrices,
+or dense ones from a connectivity of 1/4. To run it over a corpus, call `for_device`: it returns the
+same module with the operands of kernels that are fast on the device, and computes the same numbers,
+up to rounding.
 """
 
 from typing import Any
@@ -14,16 +15,25 @@ from flax import nnx
 from jax.experimental.sparse import BCOO
 
 from esnlm.reservoir import sparse
-from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
+from esnlm.reservoir.arrays import (
+    Frozen,
+    FrozenMatrix,
+    Matrix,
+    arrays_by_name,
+    as_bcoo,
+    matrix_from_arrays,
+)
 from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
 
 class TrainedInput(nnx.Module):
-    """The trained W_in (N, V) of an ESN+i, stored column by column, one per token, as the recurrence reads it.
+    """The trained W_in (N, V) of an ESN+i, stored column by column, one per token, as the
+    recurrence reads it.
 
-    For a sparse W_in `values` (V, K) are the entries of the columns, padded to the fullest one, and `rows` (V, K) the
-    units that they reach, N for padding. For a dense W_in `values` (V, N) is its transpose, and `connected` (V, N) is a
-    mask of the connections. Padding and entries without a connection have no gradient and stay 0.
+    For a sparse W_in `values` (V, K) are the entries of the columns, padded to the fullest one, and
+    `rows` (V, K) the units that they reach, N for padding. For a dense W_in `values` (V, N) is its
+    transpose, and `connected` (V, N) is a mask of the connections. Padding and entries without a
+    connection have no gradient and stay 0.
     """
 
     rows: Frozen | None
@@ -38,27 +48,34 @@ class TrainedInput(nnx.Module):
 
     @property
     def nonzeros(self) -> int:
-        """Number of connections in W_in. It reads only the frozen arrays, since the trained ones may be donated."""
+        """Number of connections in W_in. It reads only the frozen arrays, since the trained ones
+        may be donated."""
         found = self.rows[...] < self.units if self.rows is not None else self.connected.get_value()
         return int(np.count_nonzero(found))
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns `total` (N, B) + W_in u for tokens (B,)."""
         if self.rows is not None:
-            return sparse.add_columns(total, sparse.Columns(self.values[...], self.rows[...]), tokens)
-        # Only the columns of these tokens are masked: masking all of W_in would write all of it, and of its gradient.
+            return sparse.add_columns(
+                total, sparse.Columns(self.values[...], self.rows[...]), tokens
+            )
+        # Only the columns of these tokens are masked: masking all of W_in would write all of it,
+        # and of its gradient.
         connected = self.connected.get_value()[tokens]  # (B, N)
         return total + jnp.where(connected, self.values[...][tokens], 0).T
 
     def matrix(self) -> Matrix:
         """Returns W_in (N, V), BCOO or dense."""
         if self.rows is not None:
-            return sparse.matrix_of_columns(sparse.Columns(self.values[...], self.rows[...]), self.units)
+            return sparse.matrix_of_columns(
+                sparse.Columns(self.values[...], self.rows[...]), self.units
+            )
         return self.values[...].T
 
 
 class TokenInput(nnx.Module):
-    """A frozen W_in that reads tokens on a device: a padded table of its columns, or a dense transpose (V, N)."""
+    """A frozen W_in that reads tokens on a device: a padded table of its columns, or a dense
+    transpose (V, N)."""
 
     def __init__(self, columns: sparse.Columns | jax.Array) -> None:
         self.columns = Frozen(columns)
@@ -69,10 +86,14 @@ class TokenInput(nnx.Module):
 
 
 class VectorInput(nnx.Module):
-    """A frozen W_in that reads vectors on a device: the layer below, or tokens behind an embedding (V, D)."""
+    """A frozen W_in that reads vectors on a device: the layer below, or tokens behind an embedding
+    (V, D)."""
 
     def __init__(self, operand: Any, embedding: jax.Array | None) -> None:
-        self.operand, self.embedding = Frozen(operand), None if embedding is None else Frozen(embedding)
+        self.operand, self.embedding = (
+            Frozen(operand),
+            None if embedding is None else Frozen(embedding),
+        )
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns `total` (N, B) + W_in e for the embeddings e of tokens (B,)."""
@@ -95,11 +116,14 @@ class Reservoir(nnx.Module):
         leak: a (N,).
         embedding: (D, V); its columns replace the one-hot vectors u. None: no embedding.
         activation: f, by its name in ACTIVATIONS (reservoir/functions.py).
-        decay: alpha of the continuous-time form (Ueda et al. 2025b); under euler_state the diffusion gamma.
+        decay: alpha of the continuous-time form (Ueda et al. 2025b); under euler_state the
+            diffusion gamma.
         update_rule: leaky_output, leaky_membrane or another name in UPDATE_RULES.
     """
 
-    state_precision: str = "float32"  # of W_rec's product: float32, tf32 or bf16; `for_device` sets it
+    state_precision: str = (
+        "float32"  # of W_rec's product: float32, tf32 or bf16; `for_device` sets it
+    )
 
     def __init__(
         self,
@@ -115,12 +139,15 @@ class Reservoir(nnx.Module):
         self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
         self.output_size = self.mask_size = self.state_size
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
-        # Functions are stored with their names, so that no compiled program serves another function of that name.
+        # Functions are stored with their names, so that no compiled program serves another function
+        # of that name.
         self.activation, self.f = activation, ACTIVATIONS[activation]
         self.update_rule, self.rule = update_rule, UPDATE_RULES[update_rule]
         self.decay = decay
         self.recurrent: Frozen = FrozenMatrix(w_rec)
-        self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
+        self.input: Any = FrozenMatrix(
+            w_in
+        )  # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
         self.leak = Frozen(jax.device_put(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jax.device_put(embedding))  # (D, V)
 
@@ -149,16 +176,23 @@ class Reservoir(nnx.Module):
     @property
     def stored_w_in(self) -> Matrix:
         """W_in as stored, BCOO or dense."""
-        return self.input.matrix() if isinstance(self.input, TrainedInput) else self.input.get_value()
+        return (
+            self.input.matrix() if isinstance(self.input, TrainedInput) else self.input.get_value()
+        )
 
     @property
     def nonzeros(self) -> tuple[int, int]:
         """Numbers of nonzeros in W_rec and W_in."""
-        of_input = self.input.nonzeros if isinstance(self.input, TrainedInput) else _nonzeros(self.input.get_value())
+        of_input = (
+            self.input.nonzeros
+            if isinstance(self.input, TrainedInput)
+            else _nonzeros(self.input.get_value())
+        )
         return _nonzeros(self.recurrent.get_value()), of_input
 
     def arrays(self) -> dict:
-        """Returns the arrays to save: {"recurrent": {"values", "indices"}, "input": {...}, "leak"}, and "embedding"."""
+        """Returns the arrays to save: {"recurrent": {"values", "indices"}, "input": {...}, "leak"},
+        and "embedding"."""
         return arrays_by_name(self)
 
     @classmethod
@@ -180,14 +214,16 @@ class Reservoir(nnx.Module):
         return x if keep is None else x * keep
 
     def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns the state after one more token per slot, (N, B), for x = W_in u (N, B), with dropout applied to x.
+        """Returns the state after one more token per slot, (N, B), for x = W_in u (N, B), with
+        dropout applied to x.
 
         The state is the membrane potentials x under leaky_membrane, and h under the other rules.
         """
         return self._blend(state, self._feed_back(state) + x)
 
     def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns the result of `embed` and `advance` for tokens (B,), with one pass less over the states."""
+        """Returns the result of `embed` and `advance` for tokens (B,), with one pass less over the
+        states."""
         return self._blend(state, self.input.add(self._feed_back(state), tokens))
 
     def output(self, state: jax.Array) -> jax.Array:
@@ -195,7 +231,8 @@ class Reservoir(nnx.Module):
         return self.rule.output(state, self.f)
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns f(.) of `advance(state, x)`, (N, B), before the old state is mixed in. For built-in rules only."""
+        """Returns f(.) of `advance(state, x)`, (N, B), before the old state is mixed in. For
+        built-in rules only."""
         if self.update_rule in ("leaky_output", "residual_shift"):
             return self.f(self._feed_back(state) + x)
         if self.update_rule == "euler_state":
@@ -214,8 +251,10 @@ class Reservoir(nnx.Module):
 
         Args:
             kernel: kernel of the recurrent product; "auto" calls `sparse.choose_kernel`.
-            state_precision: precision of W_rec's product; bf16 rounds the states before it. See `sparse.matmul`.
-            differentiable: store the transposes of frozen matrices, too, for gradients through time and layers.
+            state_precision: precision of W_rec's product; bf16 rounds the states before it. See
+                `sparse.matmul`.
+            differentiable: store the transposes of frozen matrices, too, for gradients through time
+                and layers.
             reads_tokens: False above the first layer.
         """
         make = sparse.prepare_differentiable if differentiable else sparse.prepare
@@ -257,19 +296,26 @@ class Reservoir(nnx.Module):
         return sparse.matmul(self.recurrent.get_value(), self.output(state), self.state_precision)
 
     def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
-        """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in u, all (N, B)."""
+        """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in
+        u, all (N, B)."""
         return self.rule.step(state, drive, self.leak[...][:, None], self.f, self.decay)
 
 
 class Stack(nnx.Module):
-    """Layers; each reads the new output of the layer below in the same time step, and the readout reads all outputs.
+    """Layers; each reads the new output of the layer below in the same time step, and the readout
+    reads all outputs.
 
-    `layers[0]` reads the tokens. A state is a tuple with one array per layer. Dropout masks W_in u of the first layer.
+    `layers[0]` reads the tokens. A state is a tuple with one array per layer. Dropout masks W_in u
+    of the first layer.
     """
 
     def __init__(self, layers: list[Reservoir]) -> None:
         self.layers, first = nnx.List(layers), layers[0]
-        self.vocab_size, self.activation, self.mask_size = first.vocab_size, first.activation, first.mask_size
+        self.vocab_size, self.activation, self.mask_size = (
+            first.vocab_size,
+            first.activation,
+            first.mask_size,
+        )
         self.output_size = sum(layer.output_size for layer in layers)
 
     def arrays(self) -> dict:
@@ -290,19 +336,27 @@ class Stack(nnx.Module):
 
     def output(self, states: tuple[jax.Array, ...]) -> jax.Array:
         """Returns the outputs of all layers, the first on top, (L N, B)."""
-        return jnp.concatenate([layer.output(state) for layer, state in zip(self.layers, states, strict=True)])
+        return jnp.concatenate(
+            [layer.output(state) for layer, state in zip(self.layers, states, strict=True)]
+        )
 
     def activations(self, states: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
         """Returns the activations f(.) of all layers, (L N, B)."""
         new = self.advance(states, x)
         below = [layer.output(state) for layer, state in zip(self.layers, new, strict=True)]
-        inputs = [x, *(layer.read_below(r) for layer, r in zip(self.layers[1:], below[:-1], strict=True))]
+        inputs = [
+            x,
+            *(layer.read_below(r) for layer, r in zip(self.layers[1:], below[:-1], strict=True)),
+        ]
         given = zip(self.layers, states, inputs, strict=True)
         return jnp.concatenate([layer.activations(state, x) for layer, state, x in given])
 
     def for_device(self, kernel: str = "auto", **options: Any) -> "Stack":
         """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
-        layers = [layer.for_device(kernel, reads_tokens=i == 0, **options) for i, layer in enumerate(self.layers)]
+        layers = [
+            layer.for_device(kernel, reads_tokens=i == 0, **options)
+            for i, layer in enumerate(self.layers)
+        ]
         return Stack(layers)
 
     def with_trained_input(self) -> "Stack":
@@ -317,17 +371,22 @@ class Stack(nnx.Module):
         """Returns the new states of all layers, given the first layer's."""
         new = [first]
         for i, layer in enumerate(self.layers[1:], start=1):
-            new.append(layer.advance(states[i], layer.read_below(self.layers[i - 1].output(new[i - 1]))))
+            new.append(
+                layer.advance(states[i], layer.read_below(self.layers[i - 1].output(new[i - 1])))
+            )
         return tuple(new)
 
 
 def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:
-    """Returns a reservoir or a stack from its saved arrays; the settings are keyword arguments of Reservoir."""
+    """Returns a reservoir or a stack from its saved arrays; the settings are keyword arguments of
+    Reservoir."""
     if "layers" not in arrays:
         return Reservoir.from_arrays(arrays, vocab_size, **settings)
     first, *above = (arrays["layers"][str(i)] for i in range(len(arrays["layers"])))
     layers = [Reservoir.from_arrays(first, vocab_size, **settings)]
-    return Stack(layers + [Reservoir.from_arrays(layer, len(layer["leak"]), **settings) for layer in above])
+    return Stack(
+        layers + [Reservoir.from_arrays(layer, len(layer["leak"]), **settings) for layer in above]
+    )
 
 
 def _nonzeros(matrix: Matrix) -> int:

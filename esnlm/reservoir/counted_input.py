@@ -1,18 +1,22 @@
-"""A frozen W_in from co-occurrence counts: tokens with the same neighbours drive the reservoir alike.
+"""A frozen W_in from co-occurrence counts: tokens with the same neighbours drive the reservoir
+alike.
 
     #(w, c)   number of times that token c is at most WINDOW tokens from token w, within a sentence
-    PPMI      max(0, log P(w, c) / (P(w) P_s(c))), P_s(c) ~ #(c)^SMOOTHING  (Levy, Goldberg and Dagan 2015, 2.2, 3.1)
-    G         a random W_in, drawn as for `input_weights: random`: a random column for each token
-    y(w)      the sum over all tokens c of PPMI(w, c) times column c of G  (random indexing, Sahlgren 2005)
-    W_in      column w is y(w) with only its k largest absolute values, scaled to a mean square of input_scale^2  [ours]
+    PPMI      max(0, log P(w, c) / (P(w) P_s(c))), P_s(c) ~ #(c)^SMOOTHING  (Levy, Goldberg and
+    Dagan 2015, 2.2, 3.1) G         a random W_in, drawn as for `input_weights: random`: a random
+    column for each token y(w)      the sum over all tokens c of PPMI(w, c) times column c of G
+    (random indexing, Sahlgren 2005) W_in      column w is y(w) with only its k largest absolute
+    values, scaled to a mean square of input_scale^2  [ours]
 
-G projects the rows of PPMI at random to the N units, which nearly preserves their angles. W_in is dense by default,
-with k = N, since few entries do not preserve the angles: on 1.6 million tokens with 8,192 ids and N = 2,048, of the 10
-nearest of 2,000 frequent tokens by PPMI, 4.7 are among the 10 nearest columns if W_in is dense, 1.3 with k = 128, and
-0.05 by chance. `input_connectivity` sets k; the text then decides which units a token drives.
+G projects the rows of PPMI at random to the N units, which nearly preserves their angles. W_in is
+dense by default, with k = N, since few entries do not preserve the angles: on 1.6 million tokens
+with 8,192 ids and N = 2,048, of the 10 nearest of 2,000 frequent tokens by PPMI, 4.7 are among the
+10 nearest columns if W_in is dense, 1.3 with k = 128, and 0.05 by chance. `input_connectivity` sets
+k; the text then decides which units a token drives.
 
-All columns are scaled alike, so that a rare token drives the reservoir as hard as a frequent one. A token without an
-entry in PPMI, such as a token that is not in the text, keeps its random column. <|endoftext|> counts like any token.
+All columns are scaled alike, so that a rare token drives the reservoir as hard as a frequent one. A
+token without an entry in PPMI, such as a token that is not in the text, keeps its random column.
+<|endoftext|> counts like any token.
 """
 
 import numpy as np
@@ -23,13 +27,16 @@ from esnlm.data.store import TokenStore
 from esnlm.reservoir.arrays import bcoo
 
 WINDOW = 2  # tokens on either side
-SMOOTHING = 0.75  # exponent of the context's frequency, so that rare contexts do not get the largest PMI
+SMOOTHING = (
+    0.75  # exponent of the context's frequency, so that rare contexts do not get the largest PMI
+)
 CHUNK = 1 << 22  # tokens processed at once
 ENTRIES = 1 << 22  # entries of y, and of G, in float64 at once
 
 
 def cooccurrences(text: TokenStore, vocab_size: int) -> scipy.sparse.csr_array:
-    """Counts the tokens within the window of each token, sentence by sentence. The matrix (V, V) is symmetric."""
+    """Counts the tokens within the window of each token, sentence by sentence. The matrix (V, V) is
+    symmetric."""
     counts = scipy.sparse.csr_array((vocab_size, vocab_size), dtype=np.int64)
     first = 0
     while first < len(text):
@@ -50,7 +57,8 @@ def cooccurrences(text: TokenStore, vocab_size: int) -> scipy.sparse.csr_array:
 
 
 def ppmi(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Returns the positive pointwise mutual information of tokens and contexts, (V, V) float64, without its zeros."""
+    """Returns the positive pointwise mutual information of tokens and contexts, (V, V) float64,
+    without its zeros."""
     of_token = np.asarray(counts.sum(axis=1), np.float64)
     of_context = np.asarray(counts.sum(axis=0), np.float64) ** SMOOTHING
     of_context /= max(of_context.sum(), 1)
@@ -59,13 +67,16 @@ def ppmi(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     # P(w, c) / (P(w) P_s(c)) = #(w, c) / (#(w) P_s(c)), since the total cancels.
     information = np.log(entries.data / (of_token[row] * of_context[column]))
     positive = information > 0
-    return scipy.sparse.csr_array((information[positive], (row[positive], column[positive])), shape=counts.shape)
+    return scipy.sparse.csr_array(
+        (information[positive], (row[positive], column[positive])), shape=counts.shape
+    )
 
 
 def counted_columns(
     text: TokenStore, projection: scipy.sparse.csr_array | np.ndarray, reached: int, scale: float
 ) -> BCOO | np.ndarray:
-    """Returns W_in (N, V), float32, dense if the projection is dense, else sparse, sorted by row and then by column.
+    """Returns W_in (N, V), float32, dense if the projection is dense, else sparse, sorted by row
+    and then by column.
 
     It computes in float64, a dense W_in some columns at a time, to avoid another copy of it.
 
@@ -86,9 +97,15 @@ def counted_columns(
         some = slice(first, min(vocab_size, first + step))
         found = _summed(weights[some], random)  # (tokens, N) y
         unknown = ~found.any(axis=1)
-        found[unknown] = random[some][unknown] if isinstance(random, np.ndarray) else random[some][unknown].toarray()
+        found[unknown] = (
+            random[some][unknown]
+            if isinstance(random, np.ndarray)
+            else random[some][unknown].toarray()
+        )
         if reached < units:
-            weakest = np.argpartition(np.abs(found), units - reached - 1, axis=1)[:, : units - reached]
+            weakest = np.argpartition(np.abs(found), units - reached - 1, axis=1)[
+                :, : units - reached
+            ]
             known = np.flatnonzero(~unknown)  # Random columns keep their sparsity.
             found[known[:, None], weakest[known]] = 0
         size = np.sqrt(np.square(found).sum(axis=1) / np.maximum((found != 0).sum(axis=1), 1))
@@ -105,14 +122,19 @@ def counted_columns(
     return bcoo(entries.data, np.stack(entries.coords, axis=1), entries.shape)
 
 
-def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:
-    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens, V)."""
+def _summed(
+    weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray
+) -> np.ndarray:
+    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens,
+    V)."""
     if not isinstance(random, np.ndarray):
         return (weights @ random).toarray()
     vocab_size, units = random.shape
     found = np.empty((weights.shape[0], units))
     step = max(1, ENTRIES // vocab_size)
     for first in range(0, units, step):
-        some = slice(first, first + step)  # of the units, since SciPy copies a dense factor to float64
+        some = slice(
+            first, first + step
+        )  # of the units, since SciPy copies a dense factor to float64
         found[:, some] = weights @ np.ascontiguousarray(random[:, some], np.float64)
     return found

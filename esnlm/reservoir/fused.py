@@ -1,10 +1,11 @@
 """W h for GPUs: one XLA kernel gathers and sums the entries of a row, without temporaries.
 
-XLA fuses a sum of gathers into one kernel if the sum is written out entry by entry and no entry reads a slice of a
-larger array. A kernel reads at most 96 arrays, two per entry. So rows are cut into pieces of at most MOST entries, and
-pieces of similar length share a kernel. The sum over the pieces of a row is fused into the operation that reads it.
-Padding reads the first row of h, which stays in the nearest cache. So memory traffic is about nonzeros * B states, half
-as many bytes in bfloat16.
+XLA fuses a sum of gathers into one kernel if the sum is written out entry by entry and no entry
+reads a slice of a larger array. A kernel reads at most 96 arrays, two per entry. So rows are cut
+into pieces of at most MOST entries, and pieces of similar length share a kernel. The sum over the
+pieces of a row is fused into the operation that reads it. Padding reads the first row of h, which
+stays in the nearest cache. So memory traffic is about nonzeros * B states, half as many bytes in
+bfloat16.
 """
 
 from functools import reduce
@@ -19,14 +20,20 @@ from esnlm.ops import xla
 
 MOST = 40  # maximum entries of a piece
 LENGTHS = np.array([1, 2, 4, 8, 16, 24, 32, MOST])  # padded lengths of pieces; each is a kernel
-MOST_PIECES = 4  # maximum pieces of a row in one sum; the pieces of a longer row are entries of another matrix
+# maximum pieces of a row in one sum; the pieces of a longer row are entries of another matrix
+MOST_PIECES = 4
 
 
 class Rows(NamedTuple):
-    """A matrix as pieces of its rows. Piece 0 is empty, and pieces of one length follow each other."""
+    """A matrix as pieces of its rows. Piece 0 is empty, and pieces of one length follow each
+    other."""
 
-    pieces: tuple[tuple[tuple[jax.Array, jax.Array], ...], ...]  # by length: value and column of each entry, (n,)
-    of_row: Union[tuple[jax.Array, ...], "Rows"]  # indices of each row's pieces, (N,) each, or a matrix that adds them
+    pieces: tuple[
+        tuple[tuple[jax.Array, jax.Array], ...], ...
+    ]  # by length: value and column of each entry, (n,)
+    of_row: Union[
+        tuple[jax.Array, ...], "Rows"
+    ]  # indices of each row's pieces, (N,) each, or a matrix that adds them
 
 
 def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> Rows:
@@ -34,7 +41,9 @@ def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -
     entries = np.bincount(row, minlength=rows)
     count = -(-entries // MOST)  # pieces of each row
     longest = -(-entries // np.maximum(count, 1))
-    place = np.arange(len(row)) - (np.cumsum(entries) - entries)[row]  # index of each entry in its row
+    place = (
+        np.arange(len(row)) - (np.cumsum(entries) - entries)[row]
+    )  # index of each entry in its row
     piece = (np.cumsum(count) - count)[row] + place // longest[row]
     length = LENGTHS[np.searchsorted(LENGTHS, np.bincount(piece, minlength=count.sum()))]
     number = np.empty(len(length), np.int32)
@@ -42,13 +51,19 @@ def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -
     pieces = []
     for each in np.unique(length):
         (chosen,) = np.nonzero(length[piece] == each)
-        at = place[chosen] % longest[row[chosen]], number[piece[chosen]] - number[length == each].min()
+        at = (
+            place[chosen] % longest[row[chosen]],
+            number[piece[chosen]] - number[length == each].min(),
+        )
         values, columns = np.zeros((2, each, (length == each).sum()))
         values[at], columns[at] = value[chosen], column[chosen]
         parts = jax.device_put((list(values.astype(np.float32)), list(columns.astype(np.int32))))
         pieces.append(tuple(zip(*parts, strict=True)))
     if count.max(initial=0) > MOST_PIECES:
-        return Rows(tuple(pieces), prepare(rows, np.repeat(np.arange(rows), count), number, np.ones(len(number))))
+        return Rows(
+            tuple(pieces),
+            prepare(rows, np.repeat(np.arange(rows), count), number, np.ones(len(number))),
+        )
     of_row = np.zeros((max(1, count.max(initial=0)), rows), np.int32)
     owner = np.repeat(np.arange(rows), count)
     of_row[np.arange(len(owner)) - (np.cumsum(count) - count)[owner], owner] = number
@@ -60,7 +75,9 @@ def product(matrix: Rows, h: jax.Array) -> jax.Array:
     # The slots of a unit must be contiguous, or a gather would read 32 bytes of memory for 4.
     h, sums = xla.laid_out(h), [jnp.zeros((1, h.shape[1]), jnp.float32)]
     for entries in matrix.pieces:
-        terms = (value[:, None] * _gathered(h, column).astype(jnp.float32) for value, column in entries)
+        terms = (
+            value[:, None] * _gathered(h, column).astype(jnp.float32) for value, column in entries
+        )
         sums.append(reduce(add, terms))
     found = xla.laid_out(jnp.concatenate(sums))  # (1 + pieces, B)
     if isinstance(matrix.of_row, Rows):

@@ -1,24 +1,28 @@
 """Random matrices: positions of nonzeros, drawn without building the matrix, and dense matrices.
 
-Positions are (row, column): two int32 arrays of the same length, sorted by row, then by column, without duplicates.
-Time and memory are proportional to the nonzeros (times a logarithm if they are sorted).
+Positions are (row, column): two int32 arrays of the same length, sorted by row, then by column,
+without duplicates. Time and memory are proportional to the nonzeros (times a logarithm if they are
+sorted).
 """
 
 import math
 
 import numpy as np
 
-# Gaps are drawn this many at a time, so that 2**20 units need no more memory than their nonzeros do.
+# Gaps are drawn this many at a time, so that 2**20 units need no more memory than their nonzeros
+# do.
 CHUNK = 1 << 22
 
 
 def bernoulli_positions(
     rows: int, columns: int, density: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the positions of the ones of M, M_ij ~ Bernoulli(density) independently (Ueda et al. 2025a, eq. 2 and 3).
+    """Returns the positions of the ones of M, M_ij ~ Bernoulli(density) independently (Ueda et al.
+    2025a, eq. 2 and 3).
 
-    The matrix is walked in row-major order by the gaps between its ones, which are geometric with parameter `density`.
-    The walk counts in int64: rows * columns passes 2**31 at 42,731 units and GPT-2's vocabulary.
+    The matrix is walked in row-major order by the gaps between its ones, which are geometric with
+    parameter `density`. The walk counts in int64: rows * columns passes 2**31 at 42,731 units and
+    GPT-2's vocabulary.
     """
     cells = rows * columns
     if density >= 1:
@@ -35,10 +39,11 @@ def bernoulli_positions(
 def dense_bernoulli_gaussian(
     rows: int, columns: int, density: float, rng: np.random.Generator, scale: float = 1.0
 ) -> np.ndarray:
-    """Returns M * V as a dense float32 matrix, with M_ij ~ Bernoulli(density) and V_ij ~ N(0, scale**2).
+    """Returns M * V as a dense float32 matrix, with M_ij ~ Bernoulli(density) and V_ij ~ N(0,
+    scale**2).
 
-    About one in 13 million float32 draws is exactly 0 and would count as no connection, which an ESN+i would not train.
-    It is replaced by 1e-30 [ours].
+    About one in 13 million float32 draws is exactly 0 and would count as no connection, which an
+    ESN+i would not train. It is replaced by 1e-30 [ours].
     """
     values = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(scale)
     for row in values:  # a row at a time: the mask of a whole matrix would double its memory
@@ -47,8 +52,11 @@ def dense_bernoulli_gaussian(
     return values
 
 
-def undirected_positions(first: np.ndarray, second: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the positions of undirected edges between the units `first` and `second` (edges,), both ways each."""
+def undirected_positions(
+    first: np.ndarray, second: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the positions of undirected edges between the units `first` and `second` (edges,),
+    both ways each."""
     return from_flat(np.sort(np.concatenate([first * size + second, second * size + first])), size)
 
 
@@ -58,6 +66,7 @@ def from_flat(flat: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def largest_poisson_count(mean: float, draws: int) -> float:
-    """Estimates the largest of `draws` Poisson counts: where Bernstein's bound on the tail is 1 / draws."""
+    """Estimates the largest of `draws` Poisson counts: where Bernstein's bound on the tail is 1 /
+    draws."""
     tail = math.log(draws)
     return mean + math.sqrt(2 * mean * tail) + tail / 3 if mean else 0.0

@@ -1,15 +1,18 @@
 """Spectral radius of a large real matrix that need not be symmetric.
 
-rho(W) = max |eigenvalue of W| scales every recurrent matrix: W_rec = rho_rec / rho(M*V) * M*V (Ueda et al. 2025a,
-section 2.1). A wrong value would change every result without notice. Three facts make it cheap and checkable:
+rho(W) = max |eigenvalue of W| scales every recurrent matrix: W_rec = rho_rec / rho(M*V) * M*V (Ueda
+et al. 2025a, section 2.1). A wrong value would change every result without notice. Three facts make
+it cheap and checkable:
 
-1. The eigenvalues of W are those of its strongly connected blocks. A graph without a cycle has no such block: the
-   matrix is nilpotent, with radius 0. The radius of a bare cycle is the geometric mean of its |entries|. Small blocks
-   are solved densely.
-2. The spectrum of a large random block fills a disc, and on a disc powers are the best polynomial filter: after k
-   products v = W^k v_0 lies nearly in the span of the few outermost eigenvectors, which a short Arnoldi process started
-   from v resolves. Its residual shows whether it has converged.
-3. The growth of |W^k v_0| over the same products is an independent estimate of rho, used as a cross-check.
+1. The eigenvalues of W are those of its strongly connected blocks. A graph without a cycle has no
+   such block: the matrix is nilpotent, with radius 0. The radius of a bare cycle is the geometric
+   mean of its |entries|. Small blocks are solved densely.
+2. The spectrum of a large random block fills a disc, and on a disc powers are the best polynomial
+   filter: after k products v = W^k v_0 lies nearly in the span of the few outermost eigenvectors,
+   which a short Arnoldi process started from v resolves. Its residual shows whether it has
+   converged.
+3. The growth of |W^k v_0| over the same products is an independent estimate of rho, used as a
+   cross-check.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,18 +29,21 @@ ROUND = 500  # products before each Arnoldi process
 MOST_ROUNDS = 8
 KRYLOV_SIZE = 80  # vectors of length N, in float64: 0.7 GB at N = 2^20
 RESIDUAL = 5e-3  # maximum relative residual of the outermost Ritz pair
-DISAGREEMENT = 0.01  # between growth and Ritz value; beats between near-equal magnitudes alone reach a few 1e-3
+# between growth and Ritz value; beats between near-equal magnitudes alone reach a few 1e-3
+DISAGREEMENT = 0.01
 
 
 @dataclass(frozen=True)
 class SpectralRadius:
     """The largest |eigenvalue| of a matrix, with the record of its computation.
 
-    `method`, `block`, `residual` and `disagreement` describe the strongly connected block that carries the radius.
+    `method`, `block`, `residual` and `disagreement` describe the strongly connected block that
+    carries the radius.
     """
 
     radius: float  # 0.0 if the matrix is nilpotent
-    # exact: nilpotent | cycle | dense | topology (known from it); iterative: ritz | growth (Arnoldi did not converge)
+    # exact: nilpotent | cycle | dense | topology (known from it); iterative: ritz | growth (Arnoldi
+    # did not converge)
     method: str
     block: int = 0  # nodes of the block
     residual: float = 0.0  # |W y - theta y| / growth, of the unit Ritz vector y and its |theta|
@@ -48,22 +54,34 @@ class SpectralRadius:
 def spectral_radius(
     matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *, seed: int | Sequence[int]
 ) -> SpectralRadius:
-    """Computes the largest |eigenvalue| of a real square matrix, (N, N), sparse or dense, in float64.
+    """Computes the largest |eigenvalue| of a real square matrix, (N, N), sparse or dense, in
+    float64.
 
-    The same matrix and seed give the same result on the same machine; the seed decides the start vector only.
+    The same matrix and seed give the same result on the same machine; the seed decides the start
+    vector only.
 
-    A block above 200 nodes returns its outermost Ritz value once its residual is at most 5e-3 and the growth rate
-    agrees within 1 %: method "ritz". All tested random matrices of 201 to 65,536 nodes converged, within 3e-4 of rho.
-    Without convergence after 4000 products, as with hundreds of eigenvalues of equal magnitude (orthogonal matrices,
-    long periods), it returns the growth rate: method "growth", within 1e-3 for those. Callers should warn if
-    `disagreement` is above 0.01: the matrix may be so non-normal that no method in float64 finds its eigenvalues.
+    A block above 200 nodes returns its outermost Ritz value once its residual is at most 5e-3 and
+    the growth rate agrees within 1 %: method "ritz". All tested random matrices of 201 to 65,536
+    nodes converged, within 3e-4 of rho. Without convergence after 4000 products, as with hundreds
+    of eigenvalues of equal magnitude (orthogonal matrices, long periods), it returns the growth
+    rate: method "growth", within 1e-3 for those. Callers should warn if `disagreement` is above
+    0.01: the matrix may be so non-normal that no method in float64 finds its eigenvalues.
 
-    Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that are not finite.
+    Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that
+    are not finite.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiub":
-        raise InputError(f"spectral radius needs a real square matrix, got shape {matrix.shape}, dtype {matrix.dtype}")
-    if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and np.count_nonzero(matrix) == matrix.size:
-        # All nodes are one block. The indices of a sparse copy would take more memory than the matrix.
+        raise InputError(
+            f"spectral radius needs a real square matrix, got shape {matrix.shape}, dtype"
+            f" {matrix.dtype}"
+        )
+    if (
+        isinstance(matrix, np.ndarray)
+        and len(matrix) > DENSE_LIMIT
+        and np.count_nonzero(matrix) == matrix.size
+    ):
+        # All nodes are one block. The indices of a sparse copy would take more memory than the
+        # matrix.
         unit = max(float(matrix.max()), -float(matrix.min()))
         if np.isfinite(unit):  # Otherwise the check below counts the wrong entries.
             block = _iterated(np.divide(matrix, unit, dtype=np.float64, order="C"), seed)
@@ -74,9 +92,16 @@ def spectral_radius(
     unit = np.abs(csr.data).max()
     csr.data /= unit  # radius(c W) = |c| radius(W); keeps every norm and logarithm below in range
     cycles, blocks = _strong_blocks(csr)
-    found = [cycles, *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(b, seed) for b in blocks)]
+    found = [
+        cycles,
+        *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(b, seed) for b in blocks),
+    ]
     largest = max(found, key=lambda block: block.radius)
-    return replace(largest, radius=float(largest.radius * unit), products=sum(block.products for block in found))
+    return replace(
+        largest,
+        radius=float(largest.radius * unit),
+        products=sum(block.products for block in found),
+    )
 
 
 def _canonical(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> sparse.csr_array:
@@ -86,12 +111,15 @@ def _canonical(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> spa
     csr.eliminate_zeros()
     if not np.isfinite(csr.data).all():
         bad = np.count_nonzero(~np.isfinite(csr.data))
-        raise InputError(f"spectral radius needs finite entries, got {bad} NaN or infinite of {csr.nnz}")
+        raise InputError(
+            f"spectral radius needs finite entries, got {bad} NaN or infinite of {csr.nnz}"
+        )
     return csr
 
 
 def _strong_blocks(csr: sparse.csr_array) -> tuple[SpectralRadius, Iterator[sparse.csr_array]]:
-    """Returns the radius over all bare cycles, and the diagonal blocks of the other strongly connected components."""
+    """Returns the radius over all bare cycles, and the diagonal blocks of the other strongly
+    connected components."""
     count, label = connected_components(csr, directed=True, connection="strong")
     coo = csr.tocoo()
     inside = label[coo.row] == label[coo.col]
@@ -99,7 +127,8 @@ def _strong_blocks(csr: sparse.csr_array) -> tuple[SpectralRadius, Iterator[spar
     nodes = np.bincount(label, minlength=count)
     entries = np.bincount(label[row], minlength=count)
 
-    # A strongly connected block with as many edges as nodes is one cycle; its eigenvalues are the roots of one product.
+    # A strongly connected block with as many edges as nodes is one cycle; its eigenvalues are the
+    # roots of one product.
     is_cycle = entries == nodes
     log_product = np.bincount(label[row], weights=np.log(np.abs(entry)), minlength=count)
     radius = np.where(is_cycle, np.exp(log_product / nodes), 0.0)
@@ -120,7 +149,8 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
 
 
 def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
-    """Alternates rounds of power products with an Arnoldi process on their result until that converges."""
+    """Alternates rounds of power products with an Arnoldi process on their result until that
+    converges."""
     n: int = operator.shape[0]
     if isinstance(operator, sparse.csr_array) and operator.nnz > n**2 / 2:
         operator = operator.toarray()  # Dense products are faster.
@@ -140,7 +170,9 @@ def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]
         ritz, residual, krylov_size = _outermost_ritz(operator, v)
         products += krylov_size
         half = np.array(log_norms[len(log_norms) // 2 :])
-        growth = float(np.exp(np.polyfit(np.arange(half.size), half, 1)[0]))  # by the least-squares slope
+        growth = float(
+            np.exp(np.polyfit(np.arange(half.size), half, 1)[0])
+        )  # by the least-squares slope
         residual /= growth  # not ritz, which may be 0
         disagreement = abs(ritz / growth - 1)
         if residual <= RESIDUAL and disagreement <= DISAGREEMENT:
@@ -149,13 +181,18 @@ def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]
 
 
 def _norm(v: np.ndarray) -> float:
-    """Returns |v|, without np.linalg.norm: its threaded product costs several times W v on a busy machine."""
+    """Returns |v|, without np.linalg.norm: its threaded product costs several times W v on a busy
+    machine."""
     return float(np.sqrt(np.square(v).sum()))
 
 
-def _outermost_ritz(operator: sparse.csr_array | np.ndarray, start: np.ndarray) -> tuple[float, float, int]:
-    """Returns |theta| of the largest Ritz value on the Krylov space of the unit vector `start`, its residual, products."""
-    # Arnoldi (1951): W Q_m = Q_m H_m + h_{m+1,m} q_{m+1} e_m^T, so |W Q y - theta Q y| = h_{m+1,m} |y_m|.
+def _outermost_ritz(
+    operator: sparse.csr_array | np.ndarray, start: np.ndarray
+) -> tuple[float, float, int]:
+    """Returns |theta| of the largest Ritz value on the Krylov space of the unit vector `start`, its
+    residual, products."""
+    # Arnoldi (1951): W Q_m = Q_m H_m + h_{m+1,m} q_{m+1} e_m^T, so |W Q y - theta Q y| = h_{m+1,m}
+    # |y_m|.
     m = KRYLOV_SIZE
     q = np.empty((m + 1, start.size))  # orthonormal rows
     h = np.zeros((m + 1, m))

@@ -36,7 +36,8 @@ Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
 class ContinuousTime:
     """Continuous time in steps of delta (Ueda et al. 2025b); every unit has the leak delta / gamma.
 
-    dh/dt = (1 / gamma) (-alpha h + f(.)) becomes h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.).
+    dh/dt = (1 / gamma) (-alpha h + f(.)) becomes h' = (1 - alpha delta / gamma) h + (delta / gamma)
+    f(.).
     """
 
     decay: Scale = 1.0  # rate at which a state decays without input [alpha]
@@ -51,37 +52,56 @@ class ReservoirConfig:
     state_size: Count = 4096  # number of units per layer [N_state]
     # The graph of W_rec's connections; most kinds set the density, too.
     topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "erdos_renyi")] = ErdosRenyi()
-    mean_degree: Positive = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
-    connectivity: Connectivity | None = None  # share of nonzeros; null: mean_degree / state_size [gamma]
-    input_connectivity: Connectivity | None = None  # share of nonzeros of W_in; 1: dense; null: gamma
-    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99  # spectral radius of W_rec after scaling [rho_rec]
+    mean_degree: Positive = (
+        32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
+    )
+    connectivity: Connectivity | None = (
+        None  # share of nonzeros; null: mean_degree / state_size [gamma]
+    )
+    input_connectivity: Connectivity | None = (
+        None  # share of nonzeros of W_in; 1: dense; null: gamma
+    )
+    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = (
+        0.99  # spectral radius of W_rec after scaling [rho_rec]
+    )
     input_scale: Scale = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
-    # Values of W_in: random, or counted from each token's neighbours in the training text, so that tokens used alike
-    # drive the units alike (reservoir/counted_input.py). A counted W_in is dense if input_connectivity is null.
+    # Values of W_in: random, or counted from each token's neighbours in the training text, so that
+    # tokens used alike drive the units alike (reservoir/counted_input.py). A counted W_in is dense
+    # if input_connectivity is null.
     input_weights: Literal["random", "counted"] = "random"
-    leak_min: Fraction = 0.0  # smallest leak; each unit draws its own from leak_min to leak_max [alpha_min]
+    leak_min: Fraction = (
+        0.0  # smallest leak; each unit draws its own from leak_min to leak_max [alpha_min]
+    )
     leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # largest leak [alpha_max]
-    # Distribution of the leaks between these bounds: uniform, or log, which draws their logarithms uniformly, so that
-    # as many leaks lie between 0.01 and 0.1 as between 0.1 and 1. Tanaka et al. 2022 study leaks on many scales.
+    # Distribution of the leaks between these bounds: uniform, or log, which draws their logarithms
+    # uniformly, so that as many leaks lie between 0.01 and 0.1 as between 0.1 and 1. Tanaka et al.
+    # 2022 study leaks on many scales.
     leak_spacing: Literal["uniform", "log"] = "uniform"
     # Continuous time (Ueda et al. 2025b); if given, the leak of every unit is step / time_constant.
     continuous: ContinuousTime | None = None
-    activation: str = "tanh"  # activation of the units: tanh, relu, or a name registered by esnlm.activation [f]
-    # Equation of a time step. The leak acts on the state h in leaky_output, on x, the argument of f, in leaky_membrane
-    # (Fujimaki 2026), and is the size of an Euler step in euler_state (Gallicchio 2024). residual_shift is leaky_output
-    # with the old state moved on by one unit (Ceni and Gallicchio 2024). Or a name registered by esnlm.update_rule.
+    activation: str = (
+        "tanh"  # activation of the units: tanh, relu, or a name registered by esnlm.activation [f]
+    )
+    # Equation of a time step. The leak acts on the state h in leaky_output, on x, the argument of
+    # f, in leaky_membrane (Fujimaki 2026), and is the size of an Euler step in euler_state
+    # (Gallicchio 2024). residual_shift is leaky_output with the old state moved on by one unit
+    # (Ceni and Gallicchio 2024). Or a name registered by esnlm.update_rule.
     update_rule: str = "leaky_output"
-    # Rate at which a state decays under update_rule euler_state (Gallicchio 2024); other rules do not use it [gamma]
+    # Rate at which a state decays under update_rule euler_state (Gallicchio 2024); other rules do
+    # not use it [gamma]
     diffusion: Annotated[float, Field(ge=0, le=1e30)] = 0.001
-    # Width of a frozen random embedding between the tokens and W_in; use it with input_connectivity 1. null: W_in reads
-    # tokens directly (Fujimaki 2026) [D_emb].
+    # Width of a frozen random embedding between the tokens and W_in; use it with input_connectivity
+    # 1. null: W_in reads tokens directly (Fujimaki 2026) [D_emb].
     embedding: Count | None = None
-    layers: Count = 1  # number of stacked reservoirs; each reads the states below it, and the readout reads all states
+    # number of stacked reservoirs; each reads the states below it, and the readout reads all states
+    layers: Count = 1
 
     @property
     def gamma(self) -> float:
         """Share of nonzeros from `connectivity` or `mean_degree`."""
-        return self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
+        return (
+            self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
+        )
 
     @property
     def recurrent_gamma(self) -> float:
@@ -97,18 +117,22 @@ class ReservoirConfig:
 
     @property
     def input_gamma(self) -> float:
-        """Share of nonzeros of W_in. A counted W_in is dense, or has an integer number of nonzeros per token."""
+        """Share of nonzeros of W_in. A counted W_in is dense, or has an integer number of nonzeros
+        per token."""
         if self.input_weights == "random":
             return self.gamma if self.input_connectivity is None else self.input_connectivity
         share = 1.0 if self.input_connectivity is None else self.input_connectivity
         return max(1, round(share * self.state_size)) / self.state_size
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
-        """Returns rows, columns and expected share of nonzeros of W_rec, W_in and the embedding, and of the layers above."""
+        """Returns rows, columns and expected share of nonzeros of W_rec, W_in and the embedding,
+        and of the layers above."""
         recurrent = (self.state_size, self.state_size, self.recurrent_gamma)
         w_in = (self.state_size, self.embedding or vocab_size, self.input_gamma)
         embedding = [] if self.embedding is None else [(self.embedding, vocab_size, 1.0)]
-        return [recurrent, w_in, *embedding] + (self.layers - 1) * 2 * [recurrent]  # above, W_in is as sparse as W_rec
+        return [recurrent, w_in, *embedding] + (self.layers - 1) * 2 * [
+            recurrent
+        ]  # above, W_in is as sparse as W_rec
 
     @property
     def leaks(self) -> tuple[float, float]:
@@ -119,7 +143,8 @@ class ReservoirConfig:
 
     @property
     def decay(self) -> float:
-        """Factor of the leak on the old state [alpha]: 1 except in continuous time; under euler_state the diffusion."""
+        """Factor of the leak on the old state [alpha]: 1 except in continuous time; under
+        euler_state the diffusion."""
         if self.update_rule == "euler_state":
             return self.diffusion
         return 1.0 if self.continuous is None else self.continuous.decay
@@ -135,34 +160,59 @@ class ReservoirConfig:
         if self.spectral_radius == 0 and self.topology.kind != "given":
             raise ValueError("spectral_radius is 0: it must be above 0")
         if self.input_weights == "counted" and self.embedding is not None:
-            raise ValueError("input_weights is counted: with an embedding W_in reads no tokens; leave embedding out")
+            raise ValueError(
+                "input_weights is counted: with an embedding W_in reads no tokens; leave"
+                " embedding out"
+            )
         require_registered("activation", self.activation)
         require_registered("update_rule", self.update_rule)
 
     def _check_density(self) -> None:
         has_own, kind = self.topology.has_own_density, self.topology.kind
         if has_own and self.connectivity is not None:
-            raise ValueError(f"connectivity is {self.connectivity}: topology {kind} has its own; leave it out")
-        reads_degree = not has_own or (self.input_connectivity is None and self.input_weights == "random")
+            raise ValueError(
+                f"connectivity is {self.connectivity}: topology {kind} has its own; leave it out"
+            )
+        reads_degree = not has_own or (
+            self.input_connectivity is None and self.input_weights == "random"
+        )
         if self.connectivity is None and reads_degree and self.mean_degree > self.state_size:
-            raise ValueError(f"mean_degree is {self.mean_degree}: it must be at most state_size = {self.state_size}")
+            raise ValueError(
+                f"mean_degree is {self.mean_degree}: it must be at most state_size ="
+                f" {self.state_size}"
+            )
         try:
             self.topology.check(self.state_size)
         except ValueError as error:
             raise ValueError(f"topology.{error}") from None
 
     def _check_time(self) -> None:
-        """Raises ValueError for leaks, continuous time and an update rule that do not go together."""
+        """Raises ValueError for leaks, continuous time and an update rule that do not go
+        together."""
         if self.leak_min > self.leak_max:
-            raise ValueError(f"leak_min is {self.leak_min}: it must be at most leak_max = {self.leak_max}")
+            raise ValueError(
+                f"leak_min is {self.leak_min}: it must be at most leak_max = {self.leak_max}"
+            )
         if self.leak_spacing == "log" and self.leak_min == 0:
             raise ValueError("leak_min is 0: it must be above 0 if leak_spacing is log")
-        if self.continuous is not None and (self.leak_min, self.leak_max, self.leak_spacing) != (0, 1, "uniform"):
-            raise ValueError("continuous: step / time_constant is every leak; leave the settings of leaks out")
+        if self.continuous is not None and (self.leak_min, self.leak_max, self.leak_spacing) != (
+            0,
+            1,
+            "uniform",
+        ):
+            raise ValueError(
+                "continuous: step / time_constant is every leak; leave the settings of leaks out"
+            )
         if self.continuous is not None and self.update_rule == "euler_state":
-            raise ValueError("update_rule is euler_state, a step in continuous time by itself; leave continuous out")
+            raise ValueError(
+                "update_rule is euler_state, a step in continuous time by itself; leave"
+                " continuous out"
+            )
         if self.update_rule != "euler_state" and self.diffusion != ReservoirConfig.diffusion:
-            raise ValueError(f"diffusion is {self.diffusion}: only update_rule euler_state reads it; leave it out")
+            raise ValueError(
+                f"diffusion is {self.diffusion}: only update_rule euler_state reads it; leave"
+                " it out"
+            )
 
 
 @dataclass(frozen=True)
@@ -177,32 +227,41 @@ class InitializedReservoir:
 def initialize_reservoir(
     config: ReservoirConfig, vocab_size: int, seed: int, text: TokenStore | None = None
 ) -> InitializedReservoir:
-    """Initializes W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives the same arrays.
+    """Initializes W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives
+    the same arrays.
 
-    W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki 2026) is N(0, 1).
-    Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours], so that d outputs
-    of size 1 drive a unit as hard as a token drives its units in the first layer, with variance sigma_in^2.
+    W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki
+    2026) is N(0, 1). Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0,
+    sigma_in^2 / d) [ours], so that d outputs of size 1 drive a unit as hard as a token drives its
+    units in the first layer, with variance sigma_in^2.
 
-    `text` is the training text for `input_weights: counted`. Raises InputError if every draw of a W_rec had radius 0, a
-    counted W_in has no text, or JAX cannot trace a registered function.
+    `text` is the training text for `input_weights: counted`. Raises InputError if every draw of a
+    W_rec had radius 0, a counted W_in has no text, or JAX cannot trace a registered function.
     """
     size, width = config.state_size, config.embedding
     check_own_functions(config.activation, config.update_rule, size)
     counted = config.input_weights == "counted"
     if text is None and counted:
         raise InputError(
-            "model.reservoir.input_weights is counted, and there is no training text to count; choose random"
+            "model.reservoir.input_weights is counted, and there is no training text to count;"
+            " choose random"
         )
     embedding = None
     if width is not None:
-        embedding = generator(seed, Stream.EMBEDDING).standard_normal((width, vocab_size), dtype=np.float32)
+        embedding = generator(seed, Stream.EMBEDDING).standard_normal(
+            (width, vocab_size), dtype=np.float32
+        )
     degree = config.recurrent_gamma * size  # d
     inputs = [(width or vocab_size, config.input_gamma, config.input_scale)]
-    inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (config.layers - 1)
+    inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (
+        config.layers - 1
+    )
     layers, radii, redraws = [], [], 0
     for layer, (columns, connectivity, scale) in enumerate(inputs):
         w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
-        w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
+        w_in = _initialize_w_in(
+            size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer)
+        )
         if text is not None and counted and not layer:
             projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
             w_in = counted_columns(text, projection, round(connectivity * size), scale)
@@ -210,12 +269,18 @@ def initialize_reservoir(
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)
         redraws += thrown_away
-    return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
+    return InitializedReservoir(
+        layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws
+    )
 
 
-def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts discarded draws."""
-    # A W with radius 0 cannot be scaled (at a mean degree of 1 about one draw in 20 is nilpotent) and is drawn again.
+def _initialize_w_rec(
+    config: ReservoirConfig, seed: int, layer: int
+) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
+    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts
+    discarded draws."""
+    # A W with radius 0 cannot be scaled (at a mean degree of 1 about one draw in 20 is nilpotent)
+    # and is drawn again.
     size = config.state_size
     for redraws in range(MOST_REDRAWS):
         rng = generator(seed, Stream.RECURRENT, redraws, layer=layer)
@@ -227,8 +292,12 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             indices = np.stack([connections.row, connections.column], axis=1)
             w = bcoo(connections.values(rng), indices, (size, size))
         if config.topology.spectral_radius is None:
-            real = w if isinstance(w, np.ndarray) else as_scipy(w)  # avoids a second float64 copy of a dense W
-            radius = spectral_radius(real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
+            real = (
+                w if isinstance(w, np.ndarray) else as_scipy(w)
+            )  # avoids a second float64 copy of a dense W
+            radius = spectral_radius(
+                real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer)
+            )
         else:
             radius = SpectralRadius(config.topology.spectral_radius, "topology", size)
         if radius.disagreement > 0.01:
@@ -237,14 +306,22 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
         if radius.radius > 0:
             break
         if redraws < MOST_REDRAWS - 1:
-            warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
+            warn_caller(
+                "W_rec has spectral radius 0 (nilpotent); initializing it again (attempt"
+                f" {redraws + 2})"
+            )
     else:
         raise InputError(
-            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, so it cannot"
-            " be scaled; add a cycle to the graph, or give the matrix itself to esnlm.Reservoir.from_matrices"
+            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every"
+            " draw, so it cannot be scaled; add a cycle to the graph, or give the matrix itself to"
+            " esnlm.Reservoir.from_matrices"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
-    scaled = w * scale if isinstance(w, np.ndarray) else bcoo(np.asarray(w.data) * scale, w.indices, w.shape)
+    scaled = (
+        w * scale
+        if isinstance(w, np.ndarray)
+        else bcoo(np.asarray(w.data) * scale, w.indices, w.shape)
+    )
     return scaled, radius, redraws
 
 

@@ -1,6 +1,8 @@
-"""Saves and restores checkpoints: Orbax writes the arrays, and a manifest holds the sha256 of every file.
+"""Saves and restores checkpoints: Orbax writes the arrays, and a manifest holds the sha256 of every
+file.
 
-A checkpoint is a folder. A run has one for each saved step, `checkpoints/STEP/`, and one for its reservoir, `frozen/`:
+A checkpoint is a folder. A run has one for each saved step, `checkpoints/STEP/`, and one for its
+reservoir, `frozen/`:
 
     arrays/          the arrays, written by Orbax's PyTreeCheckpointer
     metadata.json    the caller's values: position in the data, seed, `"permanent": true`, ...
@@ -37,20 +39,29 @@ Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leav
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Saves a checkpoint completely or not at all, even if the process is killed. Replaces only a damaged one."""
+    """Saves a checkpoint completely or not at all, even if the process is killed. Replaces only a
+    damaged one."""
     folder = Path(folder).absolute()
-    arrays = jax.tree.map(np.asarray, jax.device_get(arrays))  # without sharding, so that any machine can restore
+    arrays = jax.tree.map(
+        np.asarray, jax.device_get(arrays)
+    )  # without sharding, so that any machine can restore
     named = _named(arrays)
     size = sum(array.nbytes for array in named.values())
     if verify(folder) is None:
-        raise InputError(f"{folder}: exists; delete it or choose another folder for this checkpoint")
+        raise InputError(
+            f"{folder}: exists; delete it or choose another folder for this checkpoint"
+        )
     require_free_space(folder, size)
     try:
         remove_abandoned(folder.parent)  # of any step
         with NewFolder(folder) as new:
             with _orbax() as orbax:
-                # Orbax rejects arrays of size zero: they are saved as one zero, with their shape in the manifest.
-                orbax.save(new.path / ARRAYS, jax.tree.map(lambda a: a if a.size else np.zeros(1, a.dtype), arrays))
+                # Orbax rejects arrays of size zero: they are saved as one zero, with their shape in
+                # the manifest.
+                orbax.save(
+                    new.path / ARRAYS,
+                    jax.tree.map(lambda a: a if a.size else np.zeros(1, a.dtype), arrays),
+                )
             (new.path / METADATA).write_text(json.dumps(metadata, indent=1), encoding="utf-8")
             empty = {name: array.shape for name, array in named.items() if array.size == 0}
             Manifest(new.path / MANIFEST).add(new.path, empty_arrays=empty)
@@ -58,18 +69,26 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     except (OSError, ValueError) as error:  # Orbax reports a failed write as a ValueError
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0][:200]
         space = f"{_mb(size)} needed, {_mb(_free(folder))} available"
-        raise InputError(f"{folder}: checkpoint not saved: {reason}; {space}; earlier ones are untouched") from error
+        raise InputError(
+            f"{folder}: checkpoint not saved: {reason}; {space}; earlier ones are untouched"
+        ) from error
 
 
 def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Verifies a checkpoint and returns its (arrays, metadata). Raises InputError if a file is damaged."""
+    """Verifies a checkpoint and returns its (arrays, metadata). Raises InputError if a file is
+    damaged."""
     if problem := verify(folder):
-        raise InputError(f"{folder}: damaged checkpoint: {problem}; use another step or a copy of this one")
+        raise InputError(
+            f"{folder}: damaged checkpoint: {problem}; use another step or a copy of this one"
+        )
     return _load(Path(folder))
 
 
-def restore_latest(checkpoints: Path, warn: Warn = warn_caller) -> tuple[int, Arrays, dict[str, Any]] | None:
-    """Returns `latest_step` as (step, arrays, metadata), with each file verified once; None if no step was saved yet."""
+def restore_latest(
+    checkpoints: Path, warn: Warn = warn_caller
+) -> tuple[int, Arrays, dict[str, Any]] | None:
+    """Returns `latest_step` as (step, arrays, metadata), with each file verified once; None if no
+    step was saved yet."""
     step = latest_step(checkpoints, warn)
     return None if step is None else (step, *_load(Path(checkpoints) / str(step)))
 
@@ -77,7 +96,8 @@ def restore_latest(checkpoints: Path, warn: Warn = warn_caller) -> tuple[int, Ar
 def latest_step(checkpoints: Path, warn: Warn = warn_caller) -> int | None:
     """Returns the latest step that verifies, or None if no step was saved yet.
 
-    Warns about each later, damaged step and names its bad file. Raises InputError if no saved step is intact.
+    Warns about each later, damaged step and names its bad file. Raises InputError if no saved step
+    is intact.
     """
     steps = all_steps(checkpoints)
     for step in reversed(steps):
@@ -87,17 +107,21 @@ def latest_step(checkpoints: Path, warn: Warn = warn_caller) -> int | None:
         warn(f"{folder}: damaged checkpoint, not used: {problem}")
     if not steps:
         return None
-    raise InputError(f"{checkpoints}: no intact checkpoint; restore one, or delete this folder and summary.json")
+    raise InputError(
+        f"{checkpoints}: no intact checkpoint; restore one, or delete this folder and summary.json"
+    )
 
 
 def all_steps(checkpoints: Path) -> list[int]:
-    """Returns the saved steps, ascending, intact or not; empty if the folder is missing. Ignores other names."""
+    """Returns the saved steps, ascending, intact or not; empty if the folder is missing. Ignores
+    other names."""
     names = [path.name for path in Path(checkpoints).glob("*") if path.is_dir()]
     return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
 def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
-    """Deletes the steps before the latest `keep` intact ones, except those saved with `"permanent": true` and `spared`.
+    """Deletes the steps before the latest `keep` intact ones, except those saved with `"permanent":
+    true` and `spared`.
 
     Verifies the steps to keep first, so that damaged steps never displace a good one.
     """
@@ -108,13 +132,16 @@ def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
         if good < keep:
             good += verify(folder) is None
         elif step != spared:
-            with contextlib.suppress(InputError):  # With damaged metadata, the step may be permanent.
+            with contextlib.suppress(
+                InputError
+            ):  # With damaged metadata, the step may be permanent.
                 if not metadata(folder).get("permanent", False):
                     remove_folder(folder)
 
 
 def metadata(folder: Path) -> dict[str, Any]:
-    """Returns the unverified metadata of a checkpoint, or {} if it has none. Raises InputError if it is damaged."""
+    """Returns the unverified metadata of a checkpoint, or {} if it has none. Raises InputError if
+    it is damaged."""
     file = Path(folder) / METADATA
     try:
         return json.loads(file.read_bytes()) if file.exists() else {}
@@ -131,9 +158,13 @@ def digest(arrays: Arrays) -> str:
 
 
 def require_free_space(folder: Path, bytes_needed: int) -> None:
-    """Raises InputError unless the disk that holds `folder` (which need not exist yet) has `bytes_needed` free."""
+    """Raises InputError unless the disk that holds `folder` (which need not exist yet) has
+    `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:
-        raise InputError(f"{folder}: {_mb(bytes_needed)} of disk needed, {_mb(free)} free; free some or move the run")
+        raise InputError(
+            f"{folder}: {_mb(bytes_needed)} of disk needed, {_mb(free)} free; free some or move"
+            " the run"
+        )
 
 
 def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -142,7 +173,10 @@ def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
         arrays = orbax.restore(folder.absolute() / ARRAYS)
     empty = json.loads((folder / MANIFEST).read_bytes())["empty_arrays"]
     arrays = jax.tree_util.tree_map_with_path(
-        lambda path, array: np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array, arrays
+        lambda path, array: (
+            np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array
+        ),
+        arrays,
     )
     return arrays, metadata(folder)
 
@@ -158,7 +192,8 @@ def _name(path: tuple) -> str:
 
 @contextlib.contextmanager
 def _orbax() -> Iterator[ocp.Checkpointer]:
-    """Yields Orbax's checkpointer without its log, for this process alone: it waits for no other process of the run."""
+    """Yields Orbax's checkpointer without its log, for this process alone: it waits for no other
+    process of the run."""
     here, logger = group.index(), logging.getLogger("absl")
     alone = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"esnlm{here}"
@@ -175,7 +210,9 @@ def _orbax() -> Iterator[ocp.Checkpointer]:
 
 
 def _free(folder: Path) -> int:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = next(
+        path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
+    )
     return shutil.disk_usage(existing).free
 
 

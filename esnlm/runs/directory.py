@@ -32,7 +32,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run. Run directories load on any machine. Raises InputError for another format."""
+    """The files of one run. Run directories load on any machine. Raises InputError for another
+    format."""
 
     path: Path
     upload: Callable[[], Any] | None = None  # called after each checkpoint
@@ -41,11 +42,15 @@ class RunDirectory:
     config = Entry("config.yaml")  # the settings, including those chosen for the device
     data = Entry("data.json")  # the sha256 of the run's token stores and tokenizer
     tokenizer = Entry("tokenizer/")  # a copy of the token store's tokenizer
-    unigram = Entry("unigram.npy")  # counts of each predicted token in the training text, (V,) int64
+    unigram = Entry(
+        "unigram.npy"
+    )  # counts of each predicted token in the training text, (V,) int64
     stores = Entry("stores/")  # token stores of a corpus generated for the run, or given in Python
     minimal_pairs = Entry("minimal_pairs/")  # of a corpus generated for the run
     frozen = Entry("frozen/")  # the reservoir, saved once as a checkpoint
-    initial = Entry("initial/")  # the trained arrays that the run began from, if it continues another run
+    initial = Entry(
+        "initial/"
+    )  # the trained arrays that the run began from, if it continues another run
     checkpoints = Entry("checkpoints/")  # a folder for each saved step
     sums = Entry("sums/")  # of a regression in progress, a folder for each saved step
     metrics = Entry("metrics.jsonl")  # a line for each logged step and for each validation
@@ -63,11 +68,15 @@ class RunDirectory:
 
     def __post_init__(self) -> None:
         try:
-            found = json.loads(self.format.read_bytes())["format"] if self.format.exists() else FORMAT
+            found = (
+                json.loads(self.format.read_bytes())["format"] if self.format.exists() else FORMAT
+            )
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
         if found != FORMAT:
-            raise InputError(f"{self.path}: has format {found}, but this version only reads format {FORMAT}")
+            raise InputError(
+                f"{self.path}: has format {found}, but this version only reads format {FORMAT}"
+            )
 
     @property
     def manifest(self) -> Manifest:
@@ -80,7 +89,8 @@ class RunDirectory:
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
     def verify(self, *paths: Path, warn: Callable[[str], Any] = warn_caller) -> None:
-        """Raises InputError if one of these files, or a file in these folders, is damaged. Warns without a manifest."""
+        """Raises InputError if one of these files, or a file in these folders, is damaged. Warns
+        without a manifest."""
         if self.manifest.read() is None and self.checkpoints.exists():
             warn(f"{self.manifest_file}: missing, so the files of this run cannot be verified")
         if damage := self.manifest.find_damage(*paths):
@@ -92,7 +102,9 @@ class RunDirectory:
             warn(f"{damage[0]}; the run's command makes it again")
             return None
         known = self.manifest.read()
-        if not self.summary.exists() or (known is not None and self.summary.name not in known["files"]):
+        if not self.summary.exists() or (
+            known is not None and self.summary.name not in known["files"]
+        ):
             return None  # interrupted, or killed before the results were complete
         summary = json.loads(self.summary.read_bytes())
         return summary if summary["status"] in ("finished", "diverged") else None
@@ -101,7 +113,8 @@ class RunDirectory:
     def begin(self) -> Iterator[None]:
         """Begins or resumes a run.
 
-        If bad input stops a new run, its files are removed, so that the corrected command starts from scratch.
+        If bad input stops a new run, its files are removed, so that the corrected command starts
+        from scratch.
         """
         if not group.writes():
             yield
@@ -113,12 +126,20 @@ class RunDirectory:
         except InputError:
             if not begun:
                 folders = self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial
-                for path in (*folders, self.config, self.data, self.unigram, self.manifest_file, self.format):
+                for path in (
+                    *folders,
+                    self.config,
+                    self.data,
+                    self.unigram,
+                    self.manifest_file,
+                    self.format,
+                ):
                     remove(path)
             raise
 
     def claim(self) -> None:
-        """Marks the folder as a run, before anything else is written. Raises InputError if it holds other files."""
+        """Marks the folder as a run, before anything else is written. Raises InputError if it holds
+        other files."""
         self.require_own()
         if not self.config.exists():
             with writing(self.path):
@@ -126,12 +147,22 @@ class RunDirectory:
             write_json(self.format, {"format": FORMAT})
 
     def require_own(self) -> None:
-        """Raises InputError if the folder is not a run but has files that a run would overwrite or remove."""
+        """Raises InputError if the folder is not a run but has files that a run would overwrite or
+        remove."""
         if self.config.exists() or self.format.exists():
             return
-        entries = [path for path in vars(RunDirectory).values() if isinstance(path, Entry) and path.name[0] != "."]
-        if found := [entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()]:
-            raise InputError(f"{self.path}: not a run directory, and has {', '.join(found)}; name another with --run")
+        entries = [
+            path
+            for path in vars(RunDirectory).values()
+            if isinstance(path, Entry) and path.name[0] != "."
+        ]
+        if found := [
+            entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()
+        ]:
+            raise InputError(
+                f"{self.path}: not a run directory, and has {', '.join(found)}; name another with"
+                " --run"
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -145,15 +176,22 @@ class RunDirectory:
             try:
                 lock.acquire(blocking=False)  # makes the folder, too
             except Timeout:
-                raise InputError(f"{self.path}: another training is writing here; name another with --run") from None
+                raise InputError(
+                    f"{self.path}: another training is writing here; name another with --run"
+                ) from None
             # On a file system without locks, filelock raises the first, and the system the second.
             except (NotImplementedError, OSError) as error:
                 if getattr(error, "errno", errno.ENOLCK) != errno.ENOLCK:
                     raise
-                warn_caller(f"{self.path}: file system without locks: make sure that no other training writes there")
+                warn_caller(
+                    f"{self.path}: file system without locks: make sure that no other training"
+                    " writes there"
+                )
         try:
             yield
         finally:
             lock.release()
-            if [path.name for path in self.path.iterdir()] == [self.lock.name]:  # a rejected training leaves no files
+            if [path.name for path in self.path.iterdir()] == [
+                self.lock.name
+            ]:  # a rejected training leaves no files
                 remove(self.path)

@@ -13,17 +13,22 @@ from esnlm.io.json_file import spell_nonfinite
 class Metrics:
     """Appends lines to metrics.jsonl during training.
 
-    A resumed run first drops the lines that it will write again: those after the step that it resumes from, and the
-    validation at that step. Without a file, nothing is written, since another process of the run does it.
+    A resumed run first drops the lines that it will write again: those after the step that it
+    resumes from, and the validation at that step. Without a file, nothing is written, since another
+    process of the run does it.
     """
 
     def __init__(self, file: Path | None, resume_step: int) -> None:
-        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
+        self.listeners: list[
+            Callable[[dict[str, Any]], None]
+        ] = []  # called with the values of each line
         self._file = file
         if file is None:
             return
         lines = file.read_text("utf-8", errors="replace").splitlines() if file.exists() else []
-        write_file(file, "".join(f"{line}\n" for line in lines if _order(line) <= (resume_step, False)))
+        write_file(
+            file, "".join(f"{line}\n" for line in lines if _order(line) <= (resume_step, False))
+        )
         self._handle = open(file, "a", encoding="utf-8")  # noqa: SIM115 (`__exit__` closes it)
 
     def __enter__(self) -> "Metrics":
@@ -47,7 +52,8 @@ class Metrics:
 
 
 def _order(line: str) -> tuple[float, bool]:
-    """Returns the sort key of a line: its step, and whether it is a validation, which follows the updates."""
+    """Returns the sort key of a line: its step, and whether it is a validation, which follows the
+    updates."""
     try:
         values = json.loads(line)
         return values["step"], "val_nll" in values

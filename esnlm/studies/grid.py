@@ -34,7 +34,8 @@ class Cell(NamedTuple):
 
 
 def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
-    """Replaces the study's seeds and axes by lists such as `--seed=[0, 1]`, and returns the other overrides."""
+    """Replaces the study's seeds and axes by lists such as `--seed=[0, 1]`, and returns the other
+    overrides."""
     others = []
     for word in overrides:
         key, _, text = word.removeprefix("--").partition("=")
@@ -51,16 +52,26 @@ def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
 
 
 def make_cells(grid: GridFile, file: Path) -> list[Cell]:
-    """Returns the rows of a grid, in file order. Raises InputError if two have the same name, or a base is missing."""
+    """Returns the rows of a grid, in file order. Raises InputError if two have the same name, or a
+    base is missing."""
     cells: dict[str, Cell] = {}
     for block in grid.runs:
         base, names = find_base(file, block.base or grid.base), short_names(list(block.grid))
-        for (case, settings), values in itertools.product(block.cases.items(), itertools.product(*block.grid.values())):
+        for (case, settings), values in itertools.product(
+            block.cases.items(), itertools.product(*block.grid.values())
+        ):
             point = dict(zip(block.grid, values, strict=True))
-            parts = [*([case] if case else []), *(f"{names[key]}={spell(value)}" for key, value in point.items())]
-            name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"  # also a folder's name
+            parts = [
+                *([case] if case else []),
+                *(f"{names[key]}={spell(value)}" for key, value in point.items()),
+            ]
+            name = (
+                ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"
+            )  # also a folder's name
             if taken := {"run", "seed"} & {*settings, *point} or {*settings} & {*point}:
-                raise InputError(f"{file}: {name}: {min(taken)} is set by seeds and out, or by the block's grid")
+                raise InputError(
+                    f"{file}: {name}: {min(taken)} is set by seeds and out, or by the block's grid"
+                )
             if name in cells:
                 raise InputError(f"{file}: two cells have the name {name}: give one its own case")
             cells[name] = Cell(name, base, case, point, settings | point)
@@ -68,11 +79,15 @@ def make_cells(grid: GridFile, file: Path) -> list[Cell]:
 
 
 def make_runs(grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = ()) -> list[Run]:
-    """Returns all runs, cell by cell. Raises InputError if a configuration or override (`--key=value`) is invalid."""
+    """Returns all runs, cell by cell. Raises InputError if a configuration or override
+    (`--key=value`) is invalid."""
     runs, cells = [], make_cells(grid, file)
     require_free(file, overrides, {"run", "seed"}.union(*(cell.settings for cell in cells)))
     for cell in cells:
-        settings = [*(f"--{key}={spell(value)}" for key, value in cell.settings.items()), *overrides]
+        settings = [
+            *(f"--{key}={spell(value)}" for key, value in cell.settings.items()),
+            *overrides,
+        ]
         for seed in grid.seeds:
             own = [f"--run={out / 'runs' / f'{cell.name}-seed{seed}'}", f"--seed={seed}"]
             experiment = read_experiment(file, cell.name, cell.base, [*settings, *own])

@@ -1,4 +1,5 @@
-"""The runs of a study: their commands, their figures, and the check that their settings match the study."""
+"""The runs of a study: their commands, their figures, and the check that their settings match the
+study."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +14,24 @@ from esnlm.reporting.run_table import FIGURES
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import settings
 
-# Title and digits of each. All come from summary.json except blimp, the overall accuracy on minimal pairs in percent.
+# Title and digits of each. All come from summary.json except blimp, the overall accuracy on minimal
+# pairs in percent.
 OF_SUMMARY = (
-    *("trainable_params", "total_params", "total_entries", "train_nll", "val_nll", "val_nll_without_eos"),
+    *(
+        "trainable_params",
+        "total_params",
+        "total_entries",
+        "train_nll",
+        "val_nll",
+        "val_nll_without_eos",
+    ),
     *("val_bits_per_byte", "perplexity", "seconds", "tokens_per_second"),
 )
 MEASURES = {name: FIGURES[name] for name in OF_SUMMARY} | {"blimp": ("minimal pairs, %", 1)}
-BASELINES = {"length": "length only", "unigram": "a unigram model of the training text"}  # in reports on minimal pairs
+BASELINES = {
+    "length": "length only",
+    "unigram": "a unigram model of the training text",
+}  # in reports on minimal pairs
 
 
 class Run(NamedTuple):
@@ -60,14 +72,18 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
     found: dict[str, Any] = {name: known.get(name) for name in MEASURES}
     if "train_nll_of" in summary and summary["status"] != "diverged":
         found["train_nll"] = None  # not the epoch mean of Ueda et al. 2025a
-    versions = ", ".join(f"{name} {summary['versions'][name]}" for name in ("esnlm", "jax", "numpy"))
+    versions = ", ".join(
+        f"{name} {summary['versions'][name]}" for name in ("esnlm", "jax", "numpy")
+    )
     found |= {
         "run": run.name,
         "seed": run.experiment.seed,
         "status": summary["status"],
         "origin": f"{machine(summary['device'])}; {versions}",
         "words": summary.get("words"),
-        "vocab_size": len(np.load(directory.unigram, mmap_mode="r")) if directory.unigram.exists() else None,
+        "vocab_size": len(np.load(directory.unigram, mmap_mode="r"))
+        if directory.unigram.exists()
+        else None,
         "epochs": summary["epochs"],
         "learning_rate": getattr(run.experiment.training, "learning_rate", None),
         "data_sha256": summary.get("data_sha256"),
@@ -79,12 +95,15 @@ def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
         found["pairs_sha256"] = report["data"]["sha256"]
         found["blimp"] = report["overall"]["accuracy"]  # None if the model has collapsed
         for name in BASELINES:
-            found[f"blimp_{name}"] = report["baselines"].get(name, {}).get("overall", {}).get("accuracy")
+            found[f"blimp_{name}"] = (
+                report["baselines"].get(name, {}).get("overall", {}).get("accuracy")
+            )
     return found
 
 
 def require_same(run: Run) -> None:
-    """Raises InputError if the run was begun with other settings, or on other text, than the study's."""
+    """Raises InputError if the run was begun with other settings, or on other text, than the
+    study's."""
     directory, advice = RunDirectory(run.directory), "give the same, or another folder with --out"
     if directory.config.exists():
         free = [key for key in settings.MAY_CHANGE if "precision" not in key]

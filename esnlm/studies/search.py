@@ -1,4 +1,5 @@
-"""A study of kind `search`: Optuna proposes the settings of each run, a trial, from the results of earlier ones."""
+"""A study of kind `search`: Optuna proposes the settings of each run, a trial, from the results of
+earlier ones."""
 
 import dataclasses
 import importlib.util
@@ -38,12 +39,26 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 STORAGE = "trials.log"
-BESIDE = ("train_nll", "val_nll", "val_bits_per_byte", "blimp", "trainable_params", "seconds")  # also shown
-SLOWEST_START = 4  # no trial is given up in the first quarter of its updates: low learning rates start slowly [ours]
+BESIDE = (
+    "train_nll",
+    "val_nll",
+    "val_bits_per_byte",
+    "blimp",
+    "trainable_params",
+    "seconds",
+)  # also shown
+# no trial is given up in the first quarter of its updates: low learning rates start slowly [ours]
+SLOWEST_START = 4
 
 
 def run_search(
-    study: SearchFile, file: Path, out: Path, only_plan: bool, overrides: Sequence[str], command: str, jobs: str | None
+    study: SearchFile,
+    file: Path,
+    out: Path,
+    only_plan: bool,
+    overrides: Sequence[str],
+    command: str,
+    jobs: str | None,
 ) -> int:
     """Runs or lists the remaining trials of a search, as `study.run_study` does."""
     if importlib.util.find_spec("optuna") is None:
@@ -58,7 +73,9 @@ def run_search(
         with FileLock(out / ".lock", timeout=0):
             return search.open().run(jobs)
     except Timeout:
-        raise InputError(f"{out}: another process works on this search; wait for it, or choose another --out") from None
+        raise InputError(
+            f"{out}: another process works on this search; wait for it, or choose another --out"
+        ) from None
 
 
 class _Search:
@@ -68,36 +85,69 @@ class _Search:
     waiting: "list[Trial]"  # begun, without a result
     pool: Pool
 
-    def __init__(self, study: SearchFile, file: Path, out: Path, overrides: Sequence[str], command: str) -> None:
+    def __init__(
+        self, study: SearchFile, file: Path, out: Path, overrides: Sequence[str], command: str
+    ) -> None:
         """Checks the file and the bounds of all ranges."""
-        self.study, self.file, self.out, self.overrides, self.command = study, file, out, list(overrides), command
+        self.study, self.file, self.out, self.overrides, self.command = (
+            study,
+            file,
+            out,
+            list(overrides),
+            command,
+        )
         self.base = find_base(file, study.base)
-        if bad := [key for key in study.search if key in ("run", "seed") or key.startswith("data.validation")]:
-            raise InputError(f"{file}: search.{bad[0]}: it would make losses incomparable: leave it out")
+        if bad := [
+            key
+            for key in study.search
+            if key in ("run", "seed") or key.startswith("data.validation")
+        ]:
+            raise InputError(
+                f"{file}: search.{bad[0]}: it would make losses incomparable: leave it out"
+            )
         require_free(file, self.overrides, {"run", *study.search})
         self.experiment = self.make_run(0, {}).experiment
         data = self.experiment.data
         data.size()  # raises if a token store is not usable
-        self.pairs = None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
+        self.pairs = (
+            None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
+        )
         known = {"blimp": self.pairs or data.has_minimal_pairs, "train_nll": True}
         if not known.get(study.objective, getattr(data, "validation", "made with the corpus")):
-            what = "minimal pairs with blimp" if study.objective == "blimp" else "a text with data.validation"
+            what = (
+                "minimal pairs with blimp"
+                if study.objective == "blimp"
+                else "a text with data.validation"
+            )
             raise InputError(f"{file}: objective is {study.objective}: name {what}")
-        self.sign = -1.0 if study.objective == "blimp" else 1.0  # factor that makes lower values better
-        ends = {key: place.choices or [place.low, place.high] for key, place in study.search.items()}
+        self.sign = (
+            -1.0 if study.objective == "blimp" else 1.0
+        )  # factor that makes lower values better
+        ends = {
+            key: place.choices or [place.low, place.high] for key, place in study.search.items()
+        }
         for key, values in ends.items():
             for value in values:
                 self.make_run(0, {name: its[0] for name, its in ends.items()} | {key: value})
 
     def make_run(self, number: int, values: dict[str, Any]) -> Run:
         """Returns the run of a trial. Raises InputError if its settings are incompatible."""
-        name, chosen = f"trial-{number:04}", [f"--{key}={spell(value)}" for key, value in values.items()]
+        name, chosen = (
+            f"trial-{number:04}",
+            [f"--{key}={spell(value)}" for key, value in values.items()],
+        )
         settings = [*chosen, *self.overrides]
         where = [*settings, f"--run={self.out / 'runs' / name}"]
-        return Run(name, read_experiment(self.file, ", ".join(chosen), self.base, where), self.base, settings)
+        return Run(
+            name,
+            read_experiment(self.file, ", ".join(chosen), self.base, where),
+            self.base,
+            settings,
+        )
 
     def open(self) -> "_Search":
-        """Opens Optuna's study. Raises InputError if it was begun with an incompatible definition."""
+        """Opens Optuna's study. Raises InputError if it was begun with an incompatible
+        definition."""
         import optuna
         from optuna.storages.journal import JournalFileBackend
 
@@ -122,7 +172,9 @@ class _Search:
         return self
 
     def count_done(self) -> int:
-        return sum(trial.state.is_finished() for trial in self.optuna_study.get_trials(deepcopy=False))
+        return sum(
+            trial.state.is_finished() for trial in self.optuna_study.get_trials(deepcopy=False)
+        )
 
     def run(self, jobs: str | None) -> int:
         """Runs the remaining trials and returns the exit status."""
@@ -145,8 +197,11 @@ class _Search:
         if self.waiting:
             return self.waiting.pop(0)
         known = flatten(as_dict(self.experiment))
-        sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[self.study.sampler]
-        # seeded by number, so that a resumed search proposes the same trials as an uninterrupted one
+        sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[
+            self.study.sampler
+        ]
+        # seeded by number, so that a resumed search proposes the same trials as an uninterrupted
+        # one
         number = len(self.optuna_study.trials)
         seed = np.random.SeedSequence([self.study.seed, number]).generate_state(1)[0]
         self.optuna_study.sampler = sampler(seed=int(seed))
@@ -155,7 +210,8 @@ class _Search:
         )
 
     def try_out(self, slot: Slot) -> None:
-        """Runs a trial and reports its outcome to Optuna. The next command continues a stopped or failed trial."""
+        """Runs a trial and reports its outcome to Optuna. The next command continues a stopped or
+        failed trial."""
         from optuna.trial import TrialState
 
         with self.pool.lock:
@@ -174,12 +230,17 @@ class _Search:
             """Reports the run's new measurements to Optuna, and asks its pruner."""
             if self.study.pruner == "none" or not metrics.exists():
                 return False
-            lines = [json.loads(line) for line in metrics.read_text("utf-8", errors="replace").split("\n")[:-1]]
+            lines = [
+                json.loads(line)
+                for line in metrics.read_text("utf-8", errors="replace").split("\n")[:-1]
+            ]
             name = self.study.prune_by
             found = {int(line["step"]): float(line[name]) for line in lines if name in line}
             new = sorted(found.keys() - known)
             for step in new:
-                trial.report(self.sign * found[step], step)  # Optuna compares reports in the objective's direction
+                trial.report(
+                    self.sign * found[step], step
+                )  # Optuna compares reports in the objective's direction
             known.update(new)
             return bool(new) and trial.should_prune()
 
@@ -206,12 +267,22 @@ class _Search:
         columns = [name for name in shown if any(run[name] is not None for run in runs)]
         notes = table.notes_on(runs)
         if runs and math.isfinite(trials[0].value or 0):
-            experiment = dataclasses.replace(self._run_of(trials[0]).experiment, run=str(self.out / "best"))
-            line = f"# {self.file.stem}: {rows[0]['run']}, {self.study.objective} {trials[0].value!r}\n"
+            experiment = dataclasses.replace(
+                self._run_of(trials[0]).experiment, run=str(self.out / "best")
+            )
+            line = (
+                f"# {self.file.stem}: {rows[0]['run']}, {self.study.objective}"
+                f" {trials[0].value!r}\n"
+            )
             write_file(self.out / "best.yaml", line + config_io.dump(experiment))
-            notes.append(f"The best one's configuration: `esnlm train --config {self.out / 'best.yaml'}`")
+            notes.append(
+                f"The best one's configuration: `esnlm train --config {self.out / 'best.yaml'}`"
+            )
         made = table.head(self.study, self.file.stem, self.command, columns)
-        made |= {"objective": self.study.objective, "settings": short_names(list(self.study.search))}
+        made |= {
+            "objective": self.study.objective,
+            "settings": short_names(list(self.study.search)),
+        }
         table.write_trials(self.out, made | {"trials": rows, "notes": notes})
 
     def _describe(self, trial: "FrozenTrial") -> dict[str, Any]:
@@ -231,15 +302,22 @@ class _Search:
 
     def _rank(self, trial: "FrozenTrial") -> tuple[int, float, int]:
         place = {"COMPLETE": 0, "PRUNED": 1}.get(trial.state.name, 2)
-        return place, self.sign * trial.value if place == 0 and trial.value is not None else 0.0, trial.number
+        return (
+            place,
+            self.sign * trial.value if place == 0 and trial.value is not None else 0.0,
+            trial.number,
+        )
 
 
 def distribution(place: Place, known: Any) -> "BaseDistribution":
-    """Converts a range for Optuna, to whole numbers if the base's value, or else both bounds, are whole."""
+    """Converts a range for Optuna, to whole numbers if the base's value, or else both bounds, are
+    whole."""
     from optuna import distributions
 
     if place.low is None or place.high is None:
         return distributions.CategoricalDistribution(place.choices or [])
-    if isinstance(known, int) or (known is None and isinstance(place.low, int) and isinstance(place.high, int)):
+    if isinstance(known, int) or (
+        known is None and isinstance(place.low, int) and isinstance(place.high, int)
+    ):
         return distributions.IntDistribution(int(place.low), int(place.high), log=place.log)
     return distributions.FloatDistribution(place.low, place.high, log=place.log)

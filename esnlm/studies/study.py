@@ -1,4 +1,5 @@
-"""A study: a file that describes many runs, which are trained one by one or in parallel and shown in one table."""
+"""A study: a file that describes many runs, which are trained one by one or in parallel and shown
+in one table."""
 
 import functools
 import re
@@ -41,15 +42,17 @@ def run_study(
         part: "I/N": train every N-th run only, from run I on, counted from 0.
 
     Returns:
-        0 if all runs are done; 75 if the study was stopped, and the same command resumes it; otherwise the largest
-        status of the failed runs. A failed run does not stop the others.
+        0 if all runs are done; 75 if the study was stopped, and the same command resumes it;
+        otherwise the largest status of the failed runs. A failed run does not stop the others.
     """
     grid, words = read_study(file), _with_equals(overrides)
     out, grid.blimp = out or grid.out or Path("studies") / file.stem, blimp or grid.blimp
     table.require_own(out, file.stem, grid.kind)
     if isinstance(grid, SearchFile):
         if part:
-            raise InputError(f"{file}: --cell is for grids only, since a search needs the results of all trials")
+            raise InputError(
+                f"{file}: --cell is for grids only, since a search needs the results of all trials"
+            )
         return run_search(grid, file, out, only_plan, words, command, jobs)
     first, step = _parse_part(part)
     others = take_lists(grid, words)
@@ -60,7 +63,11 @@ def run_study(
         run.experiment.data.size()  # raises if a token store is not usable
     pairs = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
     ours = runs[first::step]
-    left = [run for run in ours if not (found := read_run(run, pairs)) or pairs not in (None, found["pairs_sha256"])]
+    left = [
+        run
+        for run in ours
+        if not (found := read_run(run, pairs)) or pairs not in (None, found["pairs_sha256"])
+    ]
     if only_plan:
         for run in ours:
             print(f"{'to do' if run in left else 'done '}  {run.directory}")
@@ -69,17 +76,28 @@ def run_study(
 
     notes, changed = [], [word for word in others if word.startswith(("--model.", "--training."))]
     if grid.reference.cells and changed:
-        notes.append(f"The published values are for other settings: the command line has {' '.join(changed)}.")
+        notes.append(
+            "The published values are for other settings: the command line has"
+            f" {' '.join(changed)}."
+        )
 
     def write() -> None:
         with FileLock(out / ".lock"):  # the processes of a SLURM array share one table
             rows, figures = [], [(run.cell, read_run(run, pairs)) for run in runs]
             for cell in cells:
                 its = [found for name, found in figures if name == cell.name and found]
-                done = f"{len(its)}" if len(its) == len(grid.seeds) else f"{len(its)} of {len(grid.seeds)}"
+                done = (
+                    f"{len(its)}"
+                    if len(its) == len(grid.seeds)
+                    else f"{len(its)} of {len(grid.seeds)}"
+                )
                 diverged = sum(run["status"] == "diverged" for run in its)
                 state = done + (f", {diverged} diverged" if diverged else "")
-                rows.append(table.row(cell.name, its, cell.values, state, case=cell.case, settings=cell.settings))
+                rows.append(
+                    table.row(
+                        cell.name, its, cell.values, state, case=cell.case, settings=cell.settings
+                    )
+                )
             tree: dict[str, Any] = table.head(grid, file.stem, command, grid.columns) | {
                 "seeds": grid.seeds,
                 "cells": rows,
@@ -106,7 +124,9 @@ def _with_equals(words: Sequence[str]) -> list[str]:
     found, rest = [], list(words)
     while rest:
         word = rest.pop(0)
-        found.append(f"{word}={rest.pop(0)}" if word.startswith("--") and "=" not in word and rest else word)
+        found.append(
+            f"{word}={rest.pop(0)}" if word.startswith("--") and "=" not in word and rest else word
+        )
     return found
 
 
@@ -114,5 +134,7 @@ def _parse_part(text: str | None) -> tuple[int, int]:
     """Returns I and N of `--cell I/N`; 0/1 means all runs."""
     match = re.fullmatch(r"(\d+)/(\d+)", text or "0/1", re.ASCII)
     if match is None or int(match[1]) >= int(match[2]):
-        raise InputError(f"--cell is {text}: give I/N with I from 0 to N - 1, such as 0/8 (sbatch --array=0-7)")
+        raise InputError(
+            f"--cell is {text}: give I/N with I from 0 to N - 1, such as 0/8 (sbatch --array=0-7)"
+        )
     return int(match[1]), int(match[2])

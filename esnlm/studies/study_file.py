@@ -30,7 +30,8 @@ def spell(value: Any) -> str:
 
 
 def require_distinct(values: list[Any]) -> list[Any]:
-    """Raises ValueError if two values are the same setting, such as 1, 1.0 and "1e0". Returns the values."""
+    """Raises ValueError if two values are the same setting, such as 1, 1.0 and "1e0". Returns the
+    values."""
     first_text: dict[str, str] = {}  # of each distinct value
     for value in values:
         text = spell(value)
@@ -39,7 +40,10 @@ def require_distinct(values: list[Any]) -> list[Any]:
         except ValueError:  # not JSON, but text such as ring or 007
             canonical = text
         if canonical in first_text:
-            raise ValueError(f"{first_text[canonical]} and {text} are the same value, whose runs would count twice")
+            raise ValueError(
+                f"{first_text[canonical]} and {text} are the same value, whose runs would count"
+                " twice"
+            )
         first_text[canonical] = text
     return values
 
@@ -61,7 +65,9 @@ class StudyFile(Section):
 
 
 Axis = Annotated[list[Any], Field(min_length=1), AfterValidator(require_distinct)]
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(require_distinct)]
+Seeds = Annotated[
+    list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(require_distinct)
+]
 Measure = Annotated[str, Field(pattern=f"^({'|'.join(MEASURES)})$")]
 Several = BeforeValidator(lambda given: given if isinstance(given, list) else [given])
 # Mean, or mean and standard error
@@ -107,7 +113,11 @@ class Place(Section):
     def _check(self) -> "Place":
         if (self.choices is None) == (self.low is None or self.high is None):
             raise ValueError("give low and high, or choices")
-        if self.low is not None and self.high is not None and (self.low >= self.high or (self.log and self.low <= 0)):
+        if (
+            self.low is not None
+            and self.high is not None
+            and (self.low >= self.high or (self.log and self.low <= 0))
+        ):
             raise ValueError("low must be below high, and above 0 on a logarithmic scale")
         return self
 
@@ -117,7 +127,9 @@ class SearchFile(StudyFile):
 
     search: Annotated[dict[str, Place], Field(min_length=1)]
     trials: Annotated[int, Field(ge=1)]
-    objective: Literal["val_nll", "val_bits_per_byte", "perplexity", "train_nll", "blimp"] = "val_nll"
+    objective: Literal["val_nll", "val_bits_per_byte", "perplexity", "train_nll", "blimp"] = (
+        "val_nll"
+    )
     sampler: Literal["tpe", "random"] = "tpe"
     seed: Annotated[int, Field(ge=0)] = 0
     pruner: Literal["none", "median"] = "none"
@@ -125,7 +137,8 @@ class SearchFile(StudyFile):
 
 
 def read_study(file: Path) -> GridFile | SearchFile:
-    """Reads a study file. Raises InputError if it is missing, not YAML, of an unknown kind, or has a wrong key."""
+    """Reads a study file. Raises InputError if it is missing, not YAML, of an unknown kind, or has
+    a wrong key."""
     tree = read_tree(file, "name a study file, such as those in configs/studies")
     kind = tree.get("kind") if isinstance(tree, dict) else None
     if kind not in ("grid", "search"):
@@ -137,7 +150,8 @@ def read_study(file: Path) -> GridFile | SearchFile:
 
 
 def read_list(kind: Any, key: str, values: Any) -> list[Any]:
-    """Returns a list of `kind` (Axis or Seeds) from the command line. Raises InputError if a study file may not have it."""
+    """Returns a list of `kind` (Axis or Seeds) from the command line. Raises InputError if a study
+    file may not have it."""
     try:
         return TypeAdapter(dict[str, kind]).validate_python({key: values})[key]
     except ValidationError as error:
@@ -152,10 +166,13 @@ def _first_line(error: ValidationError) -> str:
 
 
 def find_base(file: Path, base: str | None) -> Path:
-    """Returns the path of a study file's configuration, relative to the folder of the study file."""
+    """Returns the path of a study file's configuration, relative to the folder of the study
+    file."""
     path = file.parent / (base or "")
     if not path.is_file():
-        raise InputError(f"{file}: base is {base}: name a configuration, relative to the study file's folder")
+        raise InputError(
+            f"{file}: base is {base}: name a configuration, relative to the study file's folder"
+        )
     return path
 
 
@@ -168,14 +185,20 @@ def read_experiment(file: Path, name: str, base: Path, settings: Sequence[str]) 
 
 
 def require_free(file: Path, overrides: Sequence[str], swept: set[str]) -> None:
-    """Raises InputError if the command line sets a swept setting, which would make the names of runs wrong."""
+    """Raises InputError if the command line sets a swept setting, which would make the names of
+    runs wrong."""
     for word in overrides:
         key = word.partition("=")[0].removeprefix("--")
         if any(f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}.") for own in swept):
-            raise InputError(f"command line: --{key}: {file} sets it; change it there, or replace its list by a list")
+            raise InputError(
+                f"command line: --{key}: {file} sets it; change it there, or replace its list by a"
+                " list"
+            )
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Shortens dotted keys to their last part, except keys that share it."""
     last = [key.rpartition(".")[2] for key in keys]
-    return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)}
+    return {
+        key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
+    }

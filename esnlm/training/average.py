@@ -1,12 +1,13 @@
 """The exponential moving average (EMA) of the trained arrays, for validation and evaluation.
 
-After update t with arrays p_t, the average of decay d is a weighted mean of the arrays after the updates so far, as an Adam moment
-with its bias corrected (Kingma and Ba 2015, section 3):
+After update t with arrays p_t, the average of decay d is a weighted mean of the arrays after the
+updates so far, as an Adam moment with its bias corrected (Kingma and Ba 2015, section 3):
 
-    m_t = sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i) = m_{t-1} + w_t (p_t - m_{t-1}),    w_t = (1 - d) / (1 - d^t)
+    m_t = sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i) = m_{t-1} + w_t (p_t - m_{t-1}),
+    w_t = (1 - d) / (1 - d^t)
 
-It takes one more copy of the trained arrays, on the device and in each checkpoint. Training does not read it, so the
-trained arrays are bit-identical with and without it.
+It takes one more copy of the trained arrays, on the device and in each checkpoint. Training does
+not read it, so the trained arrays are bit-identical with and without it.
 """
 
 import math
@@ -25,8 +26,11 @@ class Averaged(NamedTuple):
     average: Any  # a tree like that of the trained arrays
 
 
-def averaged(optimizer: optax.GradientTransformationExtraArgs, decay: float) -> optax.GradientTransformationExtraArgs:
-    """Returns the same optimizer, which also keeps the average of the arrays after each of its steps."""
+def averaged(
+    optimizer: optax.GradientTransformationExtraArgs, decay: float
+) -> optax.GradientTransformationExtraArgs:
+    """Returns the same optimizer, which also keeps the average of the arrays after each of its
+    steps."""
 
     def init(params: Any) -> Averaged:
         # A copy, since the arrays and the state are donated separately.
@@ -37,7 +41,9 @@ def averaged(optimizer: optax.GradientTransformationExtraArgs, decay: float) -> 
         moved = optax.apply_updates(params, changes)
         updates = state.updates + 1
         weight = (1 - decay) / -jnp.expm1(updates * math.log(decay))
-        average = jax.tree.map(lambda mean, array: mean + weight * (array - mean), state.average, moved)
+        average = jax.tree.map(
+            lambda mean, array: mean + weight * (array - mean), state.average, moved
+        )
         return changes, Averaged(inner, updates, average)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -1,10 +1,11 @@
 """The sentences of each update, and their targets as arrays of a few fixed shapes.
 
-An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch windows: consecutive
-updates whose features are computed together. An update has no padding between its sentences: its predictions are packed
-one after another, each with the index of its row of features. Every new shape needs a compilation, so the rows of an
-update are padded to one of a few sizes, its bucket. If all sentences begin with the same token (BOS) and there is no
-dropout, they share the features after it, and an update has this row once, with all first targets.
+An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch
+windows: consecutive updates whose features are computed together. An update has no padding between
+its sentences: its predictions are packed one after another, each with the index of its row of
+features. Every new shape needs a compilation, so the rows of an update are padded to one of a few
+sizes, its bucket. If all sentences begin with the same token (BOS) and there is no dropout, they
+share the features after it, and an update has this row once, with all first targets.
 """
 
 from bisect import bisect_left
@@ -36,14 +37,21 @@ class EpochPlan:
 
     @property
     def updates(self) -> list[np.ndarray]:
-        """The sentence numbers of each update, (batch_size,) int64. They are drawn on demand, to save memory."""
+        """The sentence numbers of each update, (batch_size,) int64. They are drawn on demand, to
+        save memory."""
         return _draw(*self.drawn_from)
 
 
 def plan_epoch(
-    lengths: np.ndarray, seed: int, epoch: int, batch_size: int, window_tokens: int, order: str = "shuffled"
+    lengths: np.ndarray,
+    seed: int,
+    epoch: int,
+    batch_size: int,
+    window_tokens: int,
+    order: str = "shuffled",
 ) -> EpochPlan:
-    """Cuts the sentences into updates: shuffled anew in each epoch [ours], or in the order of the corpus.
+    """Cuts the sentences into updates: shuffled anew in each epoch [ours], or in the order of the
+    corpus.
 
     The last update may have fewer sentences and is kept, as in Ueda et al. 2025a.
     """
@@ -55,14 +63,19 @@ def plan_epoch(
 @lru_cache(maxsize=1)  # Windows are read in order, so one epoch at a time is enough.
 def _draw(sentences: int, seed: int, epoch: int, batch_size: int, order: str) -> list[np.ndarray]:
     shuffled = order != "corpus"
-    found = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences) if shuffled else np.arange(sentences)
+    found = (
+        generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences)
+        if shuffled
+        else np.arange(sentences)
+    )
     found.flags.writeable = False  # the cache returns this array again
     return np.split(found, range(batch_size, sentences, batch_size))
 
 
 @dataclass(frozen=True)
 class DocumentPlan(EpochPlan):
-    """One pass over documents in `batch_size` lanes. Each update takes the next piece of every lane."""
+    """One pass over documents in `batch_size` lanes. Each update takes the next piece of every
+    lane."""
 
     piece: int  # tokens of each lane in an update
 
@@ -82,14 +95,23 @@ class DocumentPlan(EpochPlan):
 
 
 def plan_documents(
-    store: TokenStore, seed: int, epoch: int, batch_size: int, piece: int, window_tokens: int, order: str = "shuffled"
+    store: TokenStore,
+    seed: int,
+    epoch: int,
+    batch_size: int,
+    piece: int,
+    window_tokens: int,
+    order: str = "shuffled",
 ) -> DocumentPlan:
-    """Cuts documents into lanes and updates: shuffled anew in each epoch, or in the order of the corpus."""
+    """Cuts documents into lanes and updates: shuffled anew in each epoch, or in the order of the
+    corpus."""
     drawn_from = store, seed, epoch, batch_size, order
     lanes = _lanes(*drawn_from)
     firsts = np.arange(0, lanes.steps, piece)[:, None]  # (updates, 1)
     tokens = np.clip(lanes.sizes - firsts, 0, piece).sum(axis=1)
-    ends = np.bincount(lanes.last_steps() // piece, minlength=len(firsts))  # After a sentence nothing is predicted.
+    ends = np.bincount(
+        lanes.last_steps() // piece, minlength=len(firsts)
+    )  # After a sentence nothing is predicted.
     return DocumentPlan(drawn_from, tokens - ends, split_windows(tokens, window_tokens), piece)
 
 
@@ -111,10 +133,11 @@ def plan_of(experiment: ResolvedExperiment, store: TokenStore, epoch: int) -> Ep
 
 
 def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:
-    """Cuts a sequence into windows of consecutive items: as many as fit into window_tokens, and at least one.
+    """Cuts a sequence into windows of consecutive items: as many as fit into window_tokens, and at
+    least one.
 
-    The windows depend only on the order of the epoch, not on where a run resumes. So a resumed run repeats the same
-    products on the same shapes, bit by bit.
+    The windows depend only on the order of the epoch, not on where a run resumes. So a resumed run
+    repeats the same products on the same shapes, bit by bit.
     """
     windows, first, filled = [], 0, 0
     for item, count in enumerate(predictions):
@@ -143,14 +166,25 @@ class Sentences(NamedTuple):
 def read_sentences(store: TokenStore, numbers: np.ndarray) -> Sentences:
     """Reads sentences of a store by their numbers."""
     tokens = [store.sentence(s) for s in numbers]
-    corpus_positions = [np.arange(store.offsets[s], store.offsets[s + 1] - 1).astype(np.uint32) for s in numbers]
-    return Sentences([sentence[:-1] for sentence in tokens], [sentence[1:] for sentence in tokens], corpus_positions)
+    corpus_positions = [
+        np.arange(store.offsets[s], store.offsets[s + 1] - 1).astype(np.uint32) for s in numbers
+    ]
+    return Sentences(
+        [sentence[:-1] for sentence in tokens],
+        [sentence[1:] for sentence in tokens],
+        corpus_positions,
+    )
 
 
 def of_pieces(pieces: Pieces) -> Sentences:
     """Returns all predictions of pieces, in the order of time, as if they were one sentence."""
     is_predicted = pieces.left > 0
-    return Sentences(*([array[is_predicted]] for array in (pieces.tokens, pieces.targets, pieces.corpus_positions)))
+    return Sentences(
+        *(
+            [array[is_predicted]]
+            for array in (pieces.tokens, pieces.targets, pieces.corpus_positions)
+        )
+    )
 
 
 def split_update(whole: Sentences, most: int) -> list[Sentences]:
@@ -161,47 +195,58 @@ def split_update(whole: Sentences, most: int) -> list[Sentences]:
 
 # ---- buckets ----
 
-# Estimated time to compile an update for one more bucket, in updates. On a CPU it is below one update for GPT-2's
-# vocabulary, a few for one of 8,192 tokens, a hundred in the quickstart. On a GPU or TPU an update takes a millisecond
-# or two, and compiling takes seconds per bucket.
+# Estimated time to compile an update for one more bucket, in updates. On a CPU it is below one
+# update for GPT-2's vocabulary, a few for one of 8,192 tokens, a hundred in the quickstart. On a
+# GPU or TPU an update takes a millisecond or two, and compiling takes seconds per bucket.
 COMPILATION = {"cpu": 4, "gpu": 2000, "tpu": 2000}
 
 
 class UpdateShapes(NamedTuple):
-    """The shapes of all updates of a run. They depend on the data, the seed and the kind of device only."""
+    """The shapes of all updates of a run. They depend on the data, the seed and the kind of device
+    only."""
 
     buckets: tuple[int, ...]  # padded numbers of rows, ascending
-    most_first_targets: int  # S, maximum first targets of an update beside its rows; 0 if no row is shared
+    most_first_targets: (
+        int  # S, maximum first targets of an update beside its rows; 0 if no row is shared
+    )
 
 
-def update_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str) -> UpdateShapes:
-    """Returns the shapes of all updates of some epochs, except updates larger than a window, which are split."""
+def update_shapes(
+    epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str
+) -> UpdateShapes:
+    """Returns the shapes of all updates of some epochs, except updates larger than a window, which
+    are split."""
     found = Counter(
         (int(predictions), len(update))
         for epoch in epochs
         for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     )
     rows = [
-        (row_count(*update, shares_first_row), count) for update, count in found.items() if update[0] <= window_tokens
+        (row_count(*update, shares_first_row), count)
+        for update, count in found.items()
+        if update[0] <= window_tokens
     ]
     most_first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
     return UpdateShapes(
-        choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"])), most_first_targets
+        choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"])),
+        most_first_targets,
     )
 
 
 def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:
-    """Returns the buckets with the least cost in padded rows and in time to compile, `compilation` updates per bucket.
+    """Returns the buckets with the least cost in padded rows and in time to compile, `compilation`
+    updates per bucket.
 
-    `rows` are pairs: a number of rows, and the number of updates that have it. The buckets depend on the data, the seed
-    and the kind of device only, so a resumed run has the same ones.
+    `rows` are pairs: a number of rows, and the number of updates that have it. The buckets depend
+    on the data, the seed and the kind of device only, so a resumed run has the same ones.
     """
     updates = Counter[int]()  # by the finest bucket
     for count, times in rows:
         updates[bucket_size(count)] += times
     sizes = sorted(updates)
     compilation *= sum(size * updates[size] for size in sizes) / updates.total()  # in rows
-    # least[j]: the least cost of all updates up to sizes[j - 1], if that is a bucket, and the buckets.
+    # least[j]: the least cost of all updates up to sizes[j - 1], if that is a bucket, and the
+    # buckets.
     least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for j, size in enumerate(sizes):
         padded = 0
@@ -215,12 +260,14 @@ def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int
 
 
 def row_count(predictions: int, sentences: int, shares_first_row: bool) -> int:
-    """Returns the rows of features for the predictions: one each, or a common one for all first predictions."""
+    """Returns the rows of features for the predictions: one each, or a common one for all first
+    predictions."""
     return predictions - (sentences - 1 if shares_first_row else 0)
 
 
 def bucket_size(rows: int, per_doubling: int = 32) -> int:
-    """Returns `rows` padded to the next bucket. A power of two has `per_doubling` buckets, at least 16 apart."""
+    """Returns `rows` padded to the next bucket. A power of two has `per_doubling` buckets, at least
+    16 apart."""
     step = max(16, (1 << rows.bit_length() - 1) // per_doubling)
     return -(-rows // step) * step
 
@@ -231,8 +278,8 @@ def bucket_size(rows: int, per_doubling: int = 32) -> int:
 class PackedTargets(NamedTuple):
     """The predictions of an update, or of a part of one, without padding between sentences.
 
-    Each is made from one row of features. A row shared by the sentences comes first, and `first_targets` are its
-    further targets besides targets[0].
+    Each is made from one row of features. A row shared by the sentences comes first, and
+    `first_targets` are its further targets besides targets[0].
     """
 
     rows: Array  # (C,) int32, row of the features in their buffer
@@ -242,18 +289,28 @@ class PackedTargets(NamedTuple):
     first_targets: Array  # (S,) int32
     first_weights: Array  # (S,) float32
 
-    def apply(self, to_rows: Callable[[Array], Array], to_first: Callable[[Array], Array]) -> "PackedTargets":
-        """Applies one function to the arrays by row, and another to those of the shared row's further targets."""
-        return PackedTargets(*[to_rows(part) for part in self[:4]], *[to_first(part) for part in self[4:]])
+    def apply(
+        self, to_rows: Callable[[Array], Array], to_first: Callable[[Array], Array]
+    ) -> "PackedTargets":
+        """Applies one function to the arrays by row, and another to those of the shared row's
+        further targets."""
+        return PackedTargets(
+            *[to_rows(part) for part in self[:4]], *[to_first(part) for part in self[4:]]
+        )
 
 
 def pack_targets(
-    sentences: Sentences, rows: list[np.ndarray], size: int, predictions: int, most_first_targets: int = 0
+    sentences: Sentences,
+    rows: list[np.ndarray],
+    size: int,
+    predictions: int,
+    most_first_targets: int = 0,
 ) -> PackedTargets:
     """Packs the targets of an update, or of a part of one, into C = `size` rows.
 
-    `rows` are the feature rows of each sentence's inputs, `predictions` the number of predictions in the whole update.
-    Unless S = `most_first_targets` is 0, all sentences share the first row of the first sentence.
+    `rows` are the feature rows of each sentence's inputs, `predictions` the number of predictions
+    in the whole update. Unless S = `most_first_targets` is 0, all sentences share the first row of
+    the first sentence.
     """
     # The first predictions of all sentences but the first use the row of the first sentence.
     shares_row = np.zeros(sentences.predictions(), bool)
@@ -276,7 +333,8 @@ def pack_targets(
 
 
 def pack_update(update: Sentences, rows: list[np.ndarray], shapes: UpdateShapes) -> PackedTargets:
-    """Packs the targets of an update into the smallest bucket that fits, given the rows of its features."""
+    """Packs the targets of an update into the smallest bucket that fits, given the rows of its
+    features."""
     count = row_count(update.predictions(), len(update.targets), shapes.most_first_targets > 0)
     size = shapes.buckets[bisect_left(shapes.buckets, count)]
     return pack_targets(update, rows, size, update.predictions(), shapes.most_first_targets)

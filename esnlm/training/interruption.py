@@ -19,7 +19,9 @@ class Interruption:
     """True once the process was asked to stop, or once any process of the run was."""
 
     def __init__(self, ends_process: bool = True) -> None:
-        self.ends_process = ends_process  # at a second SIGINT; otherwise that raises KeyboardInterrupt
+        self.ends_process = (
+            ends_process  # at a second SIGINT; otherwise that raises KeyboardInterrupt
+        )
         self.asked = False
         self.must_wait = False
 
@@ -42,7 +44,8 @@ class Interruption:
             signal.raise_signal(signal.SIGTERM)  # JAX handles it and informs the other processes.
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal: raises KeyboardInterrupt, or remembers it; a second SIGINT ends the process at once."""
+        """Handles a signal: raises KeyboardInterrupt, or remembers it; a second SIGINT ends the
+        process at once."""
         if self.asked and number == signal.SIGINT:
             if not self.ends_process:
                 raise KeyboardInterrupt
@@ -59,12 +62,16 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
-    """Handles SIGTERM, SIGINT and OTHERS within this context and yields an Interruption. It needs the main thread."""
+    """Handles SIGTERM, SIGINT and OTHERS within this context and yields an Interruption. It needs
+    the main thread."""
     interruption = Interruption(ends_process)
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    numbers = [signal.SIGINT, *(each for each in OTHERS if signal.getsignal(each) != signal.SIG_IGN)]  # as under nohup
+    numbers = [
+        signal.SIGINT,
+        *(each for each in OTHERS if signal.getsignal(each) != signal.SIG_IGN),
+    ]  # as under nohup
     if group.count() == 1:  # With several processes JAX's own handler informs all of them.
         numbers.append(signal.SIGTERM)
     before = {number: signal.signal(number, interruption.ask) for number in numbers}

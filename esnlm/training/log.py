@@ -1,4 +1,5 @@
-"""The outcomes of updates, on their way from the device into the state's counters and the metrics."""
+"""The outcomes of updates, on their way from the device into the state's counters and the
+metrics."""
 
 import contextlib
 import time
@@ -31,9 +32,11 @@ class Pushed(NamedTuple):
 
 @dataclass
 class TrainingLog:
-    """Records outcomes when the device has computed them, so that the device never waits for the host.
+    """Records outcomes when the device has computed them, so that the device never waits for the
+    host.
 
-    So until `flush` the state's counters of losses and time, and the metrics, are some updates behind the arrays.
+    So until `flush` the state's counters of losses and time, and the metrics, are some updates
+    behind the arrays.
     """
 
     state: State  # its counters are updated
@@ -41,8 +44,8 @@ class TrainingLog:
     epochs: int
     updates_per_epoch: int
     tokens: int  # predicted tokens of the whole run
-    # Whether the run ends with the first skipped update. Later updates, which had no effect, are then discarded, and
-    # the state's step returns to that of the skipped update.
+    # Whether the run ends with the first skipped update. Later updates, which had no effect, are
+    # then discarded, and the state's step returns to that of the skipped update.
     stops: bool
 
     def __post_init__(self) -> None:
@@ -54,14 +57,17 @@ class TrainingLog:
         self.warned = False
 
     def push(self, outcome: Outcome, log: bool) -> None:
-        """Adds the outcome of update `state.step`, which was just dispatched, and records all finished ones."""
+        """Adds the outcome of update `state.step`, which was just dispatched, and records all
+        finished ones."""
         state = self.state
         for number in outcome:
             number.copy_to_host_async()
         self.pending.append(Pushed(outcome, state.step, state.tokens, state.words, log))
         ahead = FEWEST_AHEAD if self.pace is None else SECONDS_AHEAD / max(self.pace, 1e-6)
         ahead = min(MOST_AHEAD, max(FEWEST_AHEAD, int(ahead)))
-        while self.pending and (len(self.pending) > ahead or _is_there(self.pending[0].outcome.loss)):
+        while self.pending and (
+            len(self.pending) > ahead or _is_there(self.pending[0].outcome.loss)
+        ):
             self._record(self.pending.popleft())
 
     def flush(self) -> None:
@@ -79,7 +85,8 @@ class TrainingLog:
         self.began += time.monotonic() - since
 
     def _record(self, update: Pushed) -> None:
-        """Waits for an update, adds its outcome to the counters, and writes a line of metrics if one is due."""
+        """Waits for an update, adds its outcome to the counters, and writes a line of metrics if
+        one is due."""
         state, loss, applied = self.state, float(update.outcome.loss), bool(update.outcome.applied)
         seconds = time.monotonic() - self.began
         spent, state.seconds = seconds - state.seconds, seconds
@@ -89,7 +96,8 @@ class TrainingLog:
             what = "a gradient is not finite" if np.isfinite(loss) else f"the loss is {loss}"
             done = "applied all the same" if applied else "left out"
             warn(
-                f"update {update.step}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only"
+                f"update {update.step}: {what}; the update was {done} (training.on_nonfinite);"
+                " later ones are counted only"
             )
         if (update.step - 1) % self.updates_per_epoch == 0:
             state.train_nll_sum, state.train_nll_count = 0.0, 0
@@ -108,16 +116,25 @@ class TrainingLog:
 
     def _write_line(self, update: Pushed) -> None:
         state, epoch = self.state, (update.step - 1) // self.updates_per_epoch + 1
-        train_nll, state.unlogged = float(np.mean(state.unlogged)) if state.unlogged else float("nan"), []
+        train_nll, state.unlogged = (
+            float(np.mean(state.unlogged)) if state.unlogged else float("nan"),
+            [],
+        )
         speed = update.tokens / state.seconds
         memory = memory_use()
         figures = {"train_nll": train_nll, "tokens_per_second": speed} | memory.values
-        self.metrics.write(step=update.step, epoch=epoch, tokens=update.tokens, words=update.words, **figures)
+        self.metrics.write(
+            step=update.step, epoch=epoch, tokens=update.tokens, words=update.words, **figures
+        )
         last = self.epochs * self.updates_per_epoch
-        line = f"epoch {epoch}/{self.epochs}  update {update.step}/{last}  train NLL {train_nll:.3f}  {memory}"
+        line = (
+            f"epoch {epoch}/{self.epochs}  update {update.step}/{last}  train NLL {train_nll:.3f} "
+            f" {memory}"
+        )
         self.progress.show(update.tokens, line, final=update.step == last)
 
 
 def _is_there(loss: Any) -> bool:
-    """Returns whether the device has computed an array; jax.Array's own type leaves `is_ready` out."""
+    """Returns whether the device has computed an array; jax.Array's own type leaves `is_ready`
+    out."""
     return loss.is_ready()

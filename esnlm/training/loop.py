@@ -1,4 +1,5 @@
-"""The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
+"""The training of a run, from top to bottom: resume, features, update, logging, checkpoint,
+validation."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -41,16 +42,23 @@ from esnlm.training.update import Updates, make_optimizer
 def open_training(
     experiment: ResolvedExperiment, corpus: Corpus, directory: RunDirectory
 ) -> tuple[LanguageModel, State]:
-    """Returns the model before its first update, and the state to continue from: a checkpoint's, or a new one.
+    """Returns the model before its first update, and the state to continue from: a checkpoint's, or
+    a new one.
 
     Raises InputError if the machine has too little memory or disk, or saved files are damaged.
     """
-    training, config, vocab_size = experiment.training, experiment.model, corpus.tokenizer.vocab_size
+    training, config, vocab_size = (
+        experiment.training,
+        experiment.model,
+        corpus.tokenizer.vocab_size,
+    )
     require_memory(experiment, vocab_size)
     with group.in_turn():
         model = open_model(config, vocab_size, experiment.seed, directory, corpus.train)
     if isinstance(training, Fitter):
-        return model, readout_regression.open_state(training, model.params, config.feature_size, vocab_size, directory)
+        return model, readout_regression.open_state(
+            training, model.params, config.feature_size, vocab_size, directory
+        )
     moments = None
     if experiment.parent.run is not None:
         initial, _ = checkpoint.restore(directory.initial)
@@ -76,23 +84,35 @@ class Training:
     profile: Profile  # for training by gradients only
 
     def run(self) -> tuple[Likelihood | None, bool]:
-        """Returns the last validation (None: none, or an interrupted one), and whether the run is finished."""
+        """Returns the last validation (None: none, or an interrupted one), and whether the run is
+        finished."""
         compute = self.experiment.compute
-        chosen = ", ".join(f"{name} {value}" for name, value in vars(compute).items() if value is not None)
+        chosen = ", ".join(
+            f"{name} {value}" for name, value in vars(compute).items() if value is not None
+        )
         detail(f"computing on {jax.devices()[0].device_kind}: {chosen}")
         model, training = self.model.for_device(compute), self.experiment.training
         if isinstance(training, TrainingConfig):
             return self._by_gradients(training, model)
         return self._by_regression(training, model)
 
-    def _by_regression(self, fitter: Fitter, model: LanguageModel) -> tuple[Likelihood | None, bool]:
+    def _by_regression(
+        self, fitter: Fitter, model: LanguageModel
+    ) -> tuple[Likelihood | None, bool]:
         experiment, corpus, compute = self.experiment, self.corpus, self.experiment.compute
         placement = placement_of(experiment.model, compute, corpus.tokenizer.vocab_size)
         if placement.mesh is None:
-            placement = dataclasses.replace(placement, rows=placement.vocab_size)  # A regression pads nothing.
+            placement = dataclasses.replace(
+                placement, rows=placement.vocab_size
+            )  # A regression pads nothing.
         stream = model.stream(compute, placement)
-        assert isinstance(stream, FeatureStream), "`Experiment` accepts regressions on frozen features only"
-        counts, rank = unigram_counts(corpus.train, corpus.tokenizer), experiment.model.linear_readout.rank
+        assert isinstance(stream, FeatureStream), (
+            "`Experiment` accepts regressions on frozen features only"
+        )
+        counts, rank = (
+            unigram_counts(corpus.train, corpus.tokenizer),
+            experiment.model.linear_readout.rank,
+        )
         given = fitter, rank, experiment.seed, corpus.train, counts, stream, compute
         ReadoutRegression(*given, self.metrics, self.directory, self.interruption).run(self.state)
         if self.interruption:
@@ -102,12 +122,20 @@ class Training:
         self._log_validation(fitter.epochs, validation)
         return validation, self._is_measured(validation)
 
-    def _by_gradients(self, training: TrainingConfig, model: LanguageModel) -> tuple[Likelihood | None, bool]:
-        experiment, corpus, state, interruption = self.experiment, self.corpus, self.state, self.interruption
+    def _by_gradients(
+        self, training: TrainingConfig, model: LanguageModel
+    ) -> tuple[Likelihood | None, bool]:
+        experiment, corpus, state, interruption = (
+            self.experiment,
+            self.corpus,
+            self.state,
+            self.interruption,
+        )
         text, compute, vocab_size = corpus.train, experiment.compute, corpus.tokenizer.vocab_size
         stops = training.on_nonfinite == "stop"
 
-        # 1. Resume. The seed decides the sentences of every update, so the state's step gives the position in the run.
+        # 1. Resume. The seed decides the sentences of every update, so the state's step gives the
+        # position in the run.
         epochs = [batches.plan_of(experiment, text, epoch) for epoch in range(training.epochs)]
         words = np.concatenate([_words_of_updates(text, epoch) for epoch in epochs])
         for line in not_reached(training, words):
@@ -120,7 +148,9 @@ class Training:
             validate_every=training.validate_every,
         )
         updates_in_all = sum(len(epoch.predictions) for epoch in epochs)
-        make: Callable[..., Updates] = PrecomputedUpdates if model.config.ahead_size else EndToEndUpdates
+        make: Callable[..., Updates] = (
+            PrecomputedUpdates if model.config.ahead_size else EndToEndUpdates
+        )
         updates = make(
             model=model,
             compute=compute,
@@ -151,9 +181,10 @@ class Training:
             return state.step == updates_in_all or (stops and state.skipped > 0)
 
         validation = None
-        # The previous process may have been killed right after its last checkpoint. If the run had stopped at a
-        # nonfinite update, its summary was not written. If a validation was due, it may not have been logged, and its
-        # outcome is not in the checkpoint. Both need the validation, so it is computed again.
+        # The previous process may have been killed right after its last checkpoint. If the run had
+        # stopped at a nonfinite update, its summary was not written. If a validation was due, it
+        # may not have been logged, and its outcome is not in the checkpoint. Both need the
+        # validation, so it is computed again.
         if (stops and state.skipped > 0) or schedule.due(state.step).validation:
             validation = validate()
             if not self._is_measured(validation):
@@ -163,7 +194,9 @@ class Training:
                 return validation, ends
 
         predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
-        log = TrainingLog(state, self.metrics, training.epochs, schedule.updates_per_epoch, predictions, stops)
+        log = TrainingLog(
+            state, self.metrics, training.epochs, schedule.updates_per_epoch, predictions, stops
+        )
         loaded: tuple[int, range] | None = None
         for number, window, u in _remaining(epochs, state.step):
             if self.profile.is_due(state.step):
@@ -176,13 +209,16 @@ class Training:
                 loaded = number, window
 
             # 3. Update: dispatched to the device without waiting.
-            state.params, state.optimizer, outcome = updates.run(state.params, state.optimizer, u - window.start)
+            state.params, state.optimizer, outcome = updates.run(
+                state.params, state.optimizer, u - window.start
+            )
             state.carried = updates.carried
             state.tokens += int(epochs[number].predictions[u])
             state.words += int(words[state.step])
             state.step += 1
 
-            # 4. Logging of finished updates. Several processes must learn of a stop after the same update.
+            # 4. Logging of finished updates. Several processes must learn of a stop after the same
+            # update.
             due = schedule.due(state.step)
             log.push(outcome, due.log)
             interrupted = bool(interruption)
@@ -198,7 +234,8 @@ class Training:
             if interrupted:
                 return None, False
 
-            # 6. Validation: every `validate_every` updates, at the end of each epoch, and if the run stops here.
+            # 6. Validation: every `validate_every` updates, at the end of each epoch, and if the
+            # run stops here.
             if due.validation or log.stopped:
                 with log.paused():
                     validation = validate()
@@ -217,11 +254,15 @@ class Training:
         progress = Progress(int(store.lengths.sum()) - len(store))
 
         def on_progress(nats: float, tokens: int) -> bool:
-            progress.show(tokens, f"validation  NLL {nats / tokens:.3f}", final=tokens == progress.total)
+            progress.show(
+                tokens, f"validation  NLL {nats / tokens:.3f}", final=tokens == progress.total
+            )
             return bool(self.interruption)
 
         by_document = self.experiment.data.document_piece is not None
-        return likelihood.of_model(stream, readout, store, self.experiment.compute, on_progress, by_document)
+        return likelihood.of_model(
+            stream, readout, store, self.experiment.compute, on_progress, by_document
+        )
 
     def _is_measured(self, validation: Likelihood | None) -> bool:
         """Returns whether a validation was completed and not interrupted."""
@@ -235,7 +276,8 @@ class Training:
 
 
 def _remaining(epochs: list[batches.EpochPlan], step: int) -> Iterator[tuple[int, range, int]]:
-    """Yields the updates after `step`: the number of the epoch, the window, and the number of the update in the epoch."""
+    """Yields the updates after `step`: the number of the epoch, the window, and the number of the
+    update in the epoch."""
     before = 0
     for number, epoch in enumerate(epochs):
         for window in epoch.windows:

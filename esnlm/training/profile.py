@@ -1,4 +1,5 @@
-"""A trace of what the host and the device do during some updates, written by JAX's profiler (`train.py --profile`)."""
+"""A trace of what the host and the device do during some updates, written by JAX's profiler
+(`train.py --profile`)."""
 
 import re
 from pathlib import Path
@@ -24,14 +25,18 @@ def parse_span(text: str) -> Span:
     words = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text, re.ASCII)
     span = Span(*map(int, words.groups())) if words else Span(0, 0)
     if not 1 <= span.first <= span.last:
-        raise InputError(f"--profile {text}: give the first and the last update, from 1, as in --profile 100:110")
+        raise InputError(
+            f"--profile {text}: give the first and the last update, from 1, as in --profile 100:110"
+        )
     return span
 
 
 class Profile:
-    """Traces some updates of a run into a folder. Leaving the `with` block writes a trace under way.
+    """Traces some updates of a run into a folder. Leaving the `with` block writes a trace under
+    way.
 
-    A trace that fails gives a warning and does not end the run. With several processes, only process 0 traces.
+    A trace that fails gives a warning and does not end the run. With several processes, only
+    process 0 traces.
     """
 
     def __init__(self, span: Span | None, folder: Path) -> None:
@@ -46,14 +51,18 @@ class Profile:
 
     def is_due(self, step: int) -> bool:
         """Returns whether the trace begins or ends after update `step`."""
-        return self.span is not None and step == (self.span.last if self.tracing else self.span.first - 1)
+        return self.span is not None and step == (
+            self.span.last if self.tracing else self.span.first - 1
+        )
 
     def switch(self) -> None:
         """Begins the trace, or writes it and prints how to view it."""
         if not group.writes():
             return
         options = ProfileOptions()
-        options.python_tracer_level = 0  # Python's own calls would fill most of the file, and run slower.
+        options.python_tracer_level = (
+            0  # Python's own calls would fill most of the file, and run slower.
+        )
         was_tracing, self.tracing = self.tracing, False
         try:
             if was_tracing:

@@ -1,11 +1,12 @@
 """Runs whose readout is a regression onto one-hot targets, on precomputed features.
 
-Windows of sentences, in an order drawn from the seed, have their features computed once, and the fitter (regression/)
-adds them to its accumulators. After the last window the fitter computes linear scores, and a rule turns these into
-log-probabilities (regression/calibration.py). The result is saved as an ordinary readout.
+Windows of sentences, in an order drawn from the seed, have their features computed once, and the
+fitter (regression/) adds them to its accumulators. After the last window the fitter computes linear
+scores, and a rule turns these into log-probabilities (regression/calibration.py). The result is
+saved as an ordinary readout.
 
-A sample of the training text is held out of the fit, to choose the regularisation and to fit the rule. So the
-validation text stays unseen, as with AdamW.
+A sample of the training text is held out of the fit, to choose the regularisation and to fit the
+rule. So the validation text stays unseen, as with AdamW.
 """
 
 import shutil
@@ -40,11 +41,16 @@ MOST_HELD_OUT = 0.1  # maximum share of the training text
 
 def memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> int:
     """Returns the peak bytes of a fit, with the features and scores of held-out text."""
-    return fitter.memory(features, vocab_size, rank) + 4 * fitter.held_out_tokens * (2 * features + vocab_size)
+    return fitter.memory(features, vocab_size, rank) + 4 * fitter.held_out_tokens * (
+        2 * features + vocab_size
+    )
 
 
-def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, directory: RunDirectory) -> State:
-    """Restores a finished fit, else the newest intact accumulators, else starts from the initialized `params`.
+def open_state(
+    fitter: Fitter, params: dict, features: int, vocab_size: int, directory: RunDirectory
+) -> State:
+    """Restores a finished fit, else the newest intact accumulators, else starts from the
+    initialized `params`.
 
     Raises InputError if all checkpoints are damaged, or the disk is too full.
     """
@@ -57,7 +63,10 @@ def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, dir
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     if "sums" in arrays:
-        accumulators = {name: np.require(array, requirements=["C", "W"]) for name, array in arrays["sums"].items()}
+        accumulators = {
+            name: np.require(array, requirements=["C", "W"])
+            for name, array in arrays["sums"].items()
+        }
         return State(params=params, accumulators=accumulators, **counters_of(metadata))
     return State(params=jax.tree.map(jax.numpy.asarray, arrays["params"]), **counters_of(metadata))
 
@@ -78,14 +87,16 @@ class ReadoutRegression:
     interruption: Interruption
 
     def run(self, state: State) -> None:
-        """Does the rest of the fit and saves the result: the readout in state.params, or accumulators if stopped."""
+        """Does the rest of the fit and saves the result: the readout in state.params, or
+        accumulators if stopped."""
         if state.regression:
             return  # the fit itself was complete
         learned, held_out = split_held_out(self.store, self.seed, self.fitter.held_out_tokens)
         if len(learned) == 0:
             raise InputError(
-                f"{self.store.folder}: the fit holds out whole sentences, and none of its {len(self.store)} is left"
-                " to learn from; give more text, or training.kind gradient, which holds out none"
+                f"{self.store.folder}: the fit holds out whole sentences, and none of its"
+                f" {len(self.store)} is left to learn from; give more text, or training.kind"
+                " gradient, which holds out none"
             )
         if not self._accumulate(learned, state):
             return
@@ -106,9 +117,11 @@ class ReadoutRegression:
             shutil.rmtree(self.directory.sums, ignore_errors=True)
 
     def _accumulate(self, learned: np.ndarray, state: State) -> bool:
-        """Adds the remaining windows of the sentences `learned`, up to an interruption. Returns whether all are done.
+        """Adds the remaining windows of the sentences `learned`, up to an interruption. Returns
+        whether all are done.
 
-        A window without a complete update (regression/lms.py) is neither logged nor saved; a resumed run rereads it.
+        A window without a complete update (regression/lms.py) is neither logged nor saved; a
+        resumed run rereads it.
         """
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence
@@ -125,14 +138,21 @@ class ReadoutRegression:
                 sentences = sentences[ends > state.tokens]
                 if len(sentences) == 0:
                     continue
-                updates = fitter.accumulate(state.accumulators, self._read(sentences), self.compute.precision)
+                updates = fitter.accumulate(
+                    state.accumulators, self._read(sentences), self.compute.precision
+                )
                 state.step += updates
-                state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
+                state.tokens, state.words = (
+                    seen,
+                    state.words + int(store.words[sentences].sum(dtype=np.int64)),
+                )
                 state.seconds = time.monotonic() - began
                 memory = memory_use()
                 if updates:
                     figures = {"tokens_per_second": seen / state.seconds} | memory.values
-                    self.metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, **figures)
+                    self.metrics.write(
+                        step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, **figures
+                    )
                 done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}  {memory}"
                 progress.show(seen, done, final=seen == progress.total)
                 stops = bool(self.interruption)
@@ -143,20 +163,32 @@ class ReadoutRegression:
                     return False
         return True
 
-    def _solve(self, accumulators: Accumulators, held_out: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
+    def _solve(
+        self, accumulators: Accumulators, held_out: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict]:
         """Returns the readout and its record; the sentences `held_out` choose and calibrate."""
         features, targets = [], []
-        for window in batches.split_windows(self.store.lengths[held_out] - 1, self.compute.window_tokens):
+        for window in batches.split_windows(
+            self.store.lengths[held_out] - 1, self.compute.window_tokens
+        ):
             given = self._read(held_out[window.start : window.stop])
             features.append(np.asarray(given.features)[np.concatenate(given.rows)])
             targets.append(given.targets)
         unseen = HeldOut(np.concatenate(features), np.concatenate(targets))
         learned_counts = self.counts - np.bincount(unseen.targets, minlength=len(self.counts))
-        return self.fitter.solve(accumulators, self.rank, unseen, UnigramModel.from_counts(learned_counts).log_p)
+        return self.fitter.solve(
+            accumulators, self.rank, unseen, UnigramModel.from_counts(learned_counts).log_p
+        )
 
-    def _sampled_nll(self, readout: dict[str, np.ndarray], learned: np.ndarray) -> tuple[float, int]:
-        """Returns the NLL of a sample of the training text under the final readout, in nats, and its tokens."""
-        sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
+    def _sampled_nll(
+        self, readout: dict[str, np.ndarray], learned: np.ndarray
+    ) -> tuple[float, int]:
+        """Returns the NLL of a sample of the training text under the final readout, in nats, and
+        its tokens."""
+        sample = [
+            self.store.sentence(s)
+            for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)
+        ]
         compute, placement = self.compute, self.stream.placement
         if placement is not None:
             readout = placement.masked(placement.place({"readout": readout})["readout"])
@@ -186,14 +218,19 @@ class ReadoutRegression:
         with group.written_by_first() as writes:
             if writes:
                 sums = self.directory.sums
-                checkpoint.save(sums / str(state.step), {"sums": state.accumulators}, state.counters())
+                checkpoint.save(
+                    sums / str(state.step), {"sums": state.accumulators}, state.counters()
+                )
                 checkpoint.prune(sums, keep=1)
 
 
 def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of sentences to learn from, and of sentences to hold out with about `tokens` predictions."""
+    """Returns the indices of sentences to learn from, and of sentences to hold out with about
+    `tokens` predictions."""
     everything = np.arange(len(store))
-    held_out = _sample(store, everything, seed, min(tokens, MOST_HELD_OUT * int((store.lengths - 1).sum())))
+    held_out = _sample(
+        store, everything, seed, min(tokens, MOST_HELD_OUT * int((store.lengths - 1).sum()))
+    )
     return np.setdiff1d(everything, held_out), held_out
 
 

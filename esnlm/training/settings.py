@@ -1,11 +1,19 @@
-"""The settings of a run: open ones are decided, saved once, and compared when the run is resumed."""
+"""The settings of a run: open ones are decided, saved once, and compared when the run is
+resumed."""
 
 import dataclasses
 from collections.abc import Sequence
 
 from esnlm import config_io
 from esnlm.compute import ComputeConfig, backend
-from esnlm.config import DECIDES_NOTHING, Experiment, ResolvedExperiment, TrainingConfig, differences, resolved
+from esnlm.config import (
+    DECIDES_NOTHING,
+    Experiment,
+    ResolvedExperiment,
+    TrainingConfig,
+    differences,
+    resolved,
+)
 from esnlm.data.corpus import Corpus
 from esnlm.errors import InputError
 from esnlm.models.devices import resolve_compute
@@ -14,10 +22,14 @@ from esnlm.training import parent
 
 # Settings that may be chosen for the device. A resumed run keeps the choice of its first start.
 DEVICE_CHOICES = ("kernel", "batch_slots", "window_tokens")
-# Settings that may change within a run on request: how it is computed and logged, and where the same text is.
-MAY_CHANGE = (*(f"compute.{each.name}" for each in dataclasses.fields(ComputeConfig)), *DECIDES_NOTHING)
-# Settings that may change without a request: the run directory may move, trackers do not affect the result, and a run
-# continues on the available devices.
+# Settings that may change within a run on request: how it is computed and logged, and where the
+# same text is.
+MAY_CHANGE = (
+    *(f"compute.{each.name}" for each in dataclasses.fields(ComputeConfig)),
+    *DECIDES_NOTHING,
+)
+# Settings that may change without a request: the run directory may move, trackers do not affect the
+# result, and a run continues on the available devices.
 NOT_COMPARED = ("run", "tracking", "compute.mesh")
 
 
@@ -26,10 +38,11 @@ def resolve(
 ) -> tuple[ResolvedExperiment, list[str]]:
     """Returns the experiment with every setting decided: for this device, or as the run was begun.
 
-    A new run saves its settings to config.yaml. A resumed run may differ in the `allowed` settings, a subset of
-    MAY_CHANGE. The changes are strings `key old -> new`.
+    A new run saves its settings to config.yaml. A resumed run may differ in the `allowed` settings,
+    a subset of MAY_CHANGE. The changes are strings `key old -> new`.
 
-    Raises InputError if the run was begun with another configuration, or cannot continue from its parent.
+    Raises InputError if the run was begun with another configuration, or cannot continue from its
+    parent.
     """
     if directory.config.exists():
         return require_same(experiment, directory, allowed)
@@ -40,16 +53,22 @@ def resolve(
 
 
 def require_same(
-    experiment: Experiment, directory: RunDirectory, allowed: Sequence[str] = (), advice: str | None = None
+    experiment: Experiment,
+    directory: RunDirectory,
+    allowed: Sequence[str] = (),
+    advice: str | None = None,
 ) -> tuple[ResolvedExperiment, list[str]]:
-    """Does the same as `resolve` for a run that has begun. The message of its InputError shows each difference."""
+    """Does the same as `resolve` for a run that has begun. The message of its InputError shows each
+    difference."""
     if unknown := [key for key in allowed if key not in MAY_CHANGE]:
         raise InputError(
-            f"--allow-change {unknown[0]}: it may not change within a run; choose from {', '.join(MAY_CHANGE)}"
+            f"--allow-change {unknown[0]}: it may not change within a run; choose from"
+            f" {', '.join(MAY_CHANGE)}"
         )
     begun, allowed = config_io.read_begun(directory.config), list(allowed)
     chosen = {name: getattr(begun.compute, name) for name in DEVICE_CHOICES}
-    # The fused kernel is for GPUs. It was an automatic choice, so the run may continue with another kernel.
+    # The fused kernel is for GPUs. It was an automatic choice, so the run may continue with another
+    # kernel.
     if experiment.compute.kernel == "auto" and chosen["kernel"] == "fused" and backend() != "gpu":
         allowed.append("compute.kernel")
     left_open = {
@@ -59,9 +78,13 @@ def require_same(
     }
     compute = dataclasses.replace(experiment.compute, **left_open)
     if experiment.parent.run is not None:
-        asked = {name: value for name, value in vars(experiment.parent).items() if value is not None}
+        asked = {
+            name: value for name, value in vars(experiment.parent).items() if value is not None
+        }
         found_out = {name: getattr(begun.parent, name) for name in ("step", "config_sha256")}
-        experiment = dataclasses.replace(experiment, parent=dataclasses.replace(experiment.parent, **found_out | asked))
+        experiment = dataclasses.replace(
+            experiment, parent=dataclasses.replace(experiment.parent, **found_out | asked)
+        )
     found = resolved(experiment, resolve_compute(compute, experiment.model))
     changes = {
         key: change
@@ -75,7 +98,10 @@ def require_same(
             if all(key in MAY_CHANGE for key in refused):
                 advice += f", or ask for the change with --allow-change {' '.join(refused)}"
         changed = "; ".join(changes[key] for key in refused)
-        raise InputError(f"{directory.config}: the run was begun with another configuration ({changed}); {advice}")
+        raise InputError(
+            f"{directory.config}: the run was begun with another configuration ({changed});"
+            f" {advice}"
+        )
     return found, list(changes.values())
 
 
@@ -86,4 +112,6 @@ def require_validation(experiment: Experiment, corpus: Corpus) -> None:
         return
     for name in ("stop_after", "validate_every"):
         if (value := getattr(training, name)) is not None:
-            raise InputError(f"training.{name} is {value}: there is no validation text; give data.validation")
+            raise InputError(
+                f"training.{name} is {value}: there is no validation text; give data.validation"
+            )

@@ -33,8 +33,11 @@ class State:
 
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
-    accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
-    carried: Any = None  # state of the lanes of documents before the window or update to come; None: there are none
+    accumulators: Accumulators = field(
+        default_factory=dict
+    )  # of a regression under way; empty otherwise
+    # state of the lanes of documents before the window or update to come; None: there are none
+    carried: Any = None
     placement: Placement | None = None  # of params and optimizer; None: as in a checkpoint
 
     # The counters, saved in the metadata of a checkpoint:
@@ -44,12 +47,20 @@ class State:
     seconds: float = 0.0  # spent in training, over all processes
     peak_memory_bytes: int = 0  # at the last checkpoint, over all processes
     train_nll_sum: float = 0.0  # the train NLL is this sum, in nats, ...
-    train_nll_count: int = 0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
+    train_nll_count: int = (
+        0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
+    )
     skipped: int = 0  # updates left out because they were not finite
-    unlogged: list[float] = field(default_factory=list)  # batch losses since the last line of metrics
+    unlogged: list[float] = field(
+        default_factory=list
+    )  # batch losses since the last line of metrics
     changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
-    devices: list[dict[str, Any]] = field(default_factory=list)  # devices of the training so far, in order
-    regression: dict[str, Any] = field(default_factory=dict)  # record of the readout's fit; empty before
+    devices: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # devices of the training so far, in order
+    regression: dict[str, Any] = field(
+        default_factory=dict
+    )  # record of the readout's fit; empty before
     best_step: int | None = None  # step of the best validation so far, for training.stop_after
     best_val_nll: float | None = None  # its NLL in nats per token
     validations_since_best: int = 0
@@ -60,7 +71,8 @@ class State:
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
 
     def note_validation(self, val_nll: float, margin: float) -> None:
-        """Records a validation after `step`: a new best, if it is below the best so far by more than the margin."""
+        """Records a validation after `step`: a new best, if it is below the best so far by more
+        than the margin."""
         best = math.inf if self.best_val_nll is None else self.best_val_nll
         if val_nll < best - margin:
             self.best_step, self.best_val_nll, self.validations_since_best = self.step, val_nll, 0
@@ -92,11 +104,17 @@ def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
 
 @working("opening the model")
 def open_model(
-    config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory, text: TokenStore | None = None
+    config: ModelConfig,
+    vocab_size: int,
+    seed: int,
+    directory: RunDirectory,
+    text: TokenStore | None = None,
 ) -> LanguageModel:
-    """Returns the model before the first update, with its frozen arrays from frozen/ if they were saved.
+    """Returns the model before the first update, with its frozen arrays from frozen/ if they were
+    saved.
 
-    Raises InputError if frozen/ is damaged or missing and the seed gives different arrays on this machine.
+    Raises InputError if frozen/ is damaged or missing and the seed gives different arrays on this
+    machine.
     """
     if (damage := checkpoint.verify(directory.frozen)) is None:
         return config.initialize(vocab_size, seed, checkpoint.restore(directory.frozen)[0])
@@ -108,11 +126,14 @@ def open_model(
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
-                f"{directory.frozen}: {damage}, and its seed gives another reservoir on this machine; restore it from"
-                " a copy of the run"
+                f"{directory.frozen}: {damage}, and its seed gives another reservoir on this"
+                " machine; restore it from a copy of the run"
             )
         if expected is not None:
-            warn(f"{directory.frozen}: {damage}; the same reservoir was initialized again from its seed")
+            warn(
+                f"{directory.frozen}: {damage}; the same reservoir was initialized again from its"
+                " seed"
+            )
         checkpoint.save(directory.frozen, arrays, record)
     return config.initialize(vocab_size, seed, arrays)
 
@@ -126,7 +147,8 @@ def open_state(
     placement: Placement,
     moments: dict[str, Any] | None = None,
 ) -> State:
-    """Returns the state of the newest intact checkpoint, or a new one from `params` and a parent's `moments`.
+    """Returns the state of the newest intact checkpoint, or a new one from `params` and a parent's
+    `moments`.
 
     Raises InputError if all checkpoints are damaged, or the disk is too full.
     """
@@ -143,17 +165,25 @@ def open_state(
     say(f"resuming at update {step}")
     counters = counters_of(metadata)
     if group.writes():  # A kill may have cut the last pruning short.
-        checkpoint.prune(directory.checkpoints, training.keep_checkpoints, counters.get("best_step"))
+        checkpoint.prune(
+            directory.checkpoints, training.keep_checkpoints, counters.get("best_step")
+        )
     average = {"average": arrays["average"]} if "average" in arrays else {}
-    optimizer_state = placement.place(serialization.from_state_dict(fresh, arrays["optimizer"] | average))
+    optimizer_state = placement.place(
+        serialization.from_state_dict(fresh, arrays["optimizer"] | average)
+    )
     params, carried = placement.place(arrays["params"]), arrays.get("carried")
-    return State(params=params, optimizer=optimizer_state, carried=carried, placement=placement, **counters)
+    return State(
+        params=params, optimizer=optimizer_state, carried=carried, placement=placement, **counters
+    )
 
 
 def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
-    """Returns the newest intact checkpoint of the first folder with any, as (step, arrays, metadata), or None.
+    """Returns the newest intact checkpoint of the first folder with any, as (step, arrays,
+    metadata), or None.
 
-    Process 0 chooses the checkpoint and every process reads all of it. Raises InputError if all are damaged.
+    Process 0 chooses the checkpoint and every process reads all of it. Raises InputError if all are
+    damaged.
     """
     for folder in folders:
         newest = checkpoint.restore_latest(folder, warn) if group.writes() else None
@@ -172,7 +202,9 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
     if state.carried is not None:
         arrays["carried"] = serialization.to_state_dict(state.carried)
-    if isinstance(optimizer, Averaged):  # `esnlm.load` looks for it here, since it does not open the optimizer's state.
+    if isinstance(
+        optimizer, Averaged
+    ):  # `esnlm.load` looks for it here, since it does not open the optimizer's state.
         arrays["average"] = arrays["optimizer"].pop("average")
     with group.written_by_first() as writes:
         if writes:
@@ -187,7 +219,8 @@ _AS_BEGUN = "as begun"
 
 
 def note_changes(state: State, changes: Sequence[str]) -> None:
-    """Records the update at which settings change from, or back to, those that the run was begun with."""
+    """Records the update at which settings change from, or back to, those that the run was begun
+    with."""
     if changes:
         state.changes.append(f"from update {state.step}: {'; '.join(changes)}")
     elif state.changes and not state.changes[-1].endswith(_AS_BEGUN):
@@ -195,7 +228,8 @@ def note_changes(state: State, changes: Sequence[str]) -> None:
 
 
 def note_device(state: State, device: dict[str, Any]) -> None:
-    """Records the device from this update on, so that the summary shows if several devices contributed to its time."""
+    """Records the device from this update on, so that the summary shows if several devices
+    contributed to its time."""
     last = state.devices[-1] if state.devices else {}
     if device["platform"] != "cpu":  # On an accelerator, ignore the host's cores.
         last = last | {"cores": device["cores"]}
@@ -204,11 +238,17 @@ def note_device(state: State, device: dict[str, Any]) -> None:
 
 
 def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Warns of damaged files in a run that ended at update `step`, even if training does not read them again."""
+    """Warns of damaged files in a run that ended at update `step`, even if training does not read
+    them again."""
     for line in directory.manifest.find_damage(directory.metrics):
         warn(f"{line}; restore it from a copy of the run")
     again = f"delete {directory.summary.name} and give the same command"
-    if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
+    if (directory.manifest.read() or {}).get("frozen_sha256") and (
+        problem := checkpoint.verify(directory.frozen)
+    ):
         warn(f"{directory.frozen}: {problem}; to initialize it again, {again}")
     if checkpoint.latest_step(directory.checkpoints, warn) != step:
-        warn(f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, {again}")
+        warn(
+            f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again,"
+            f" {again}"
+        )

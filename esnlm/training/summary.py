@@ -24,20 +24,31 @@ from esnlm.versions import version
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
     """Returns whether a train or validation NLL is not finite, or above 10 ln V.
 
-    Ueda et al. 2025b report the losses of diverged networks but give no rule for them: this one is [ours].
+    Ueda et al. 2025b report the losses of diverged networks but give no rule for them: this one is
+    [ours].
     """
     losses = [loss for loss in (train_nll, validation_nll) if loss is not None]
     return not all(math.isfinite(loss) and loss <= 10 * math.log(vocab_size) for loss in losses)
 
 
 def summarize(
-    experiment: ResolvedExperiment, corpus: Corpus, counts: Counts, state: State, validation: Likelihood | None
+    experiment: ResolvedExperiment,
+    corpus: Corpus,
+    counts: Counts,
+    state: State,
+    validation: Likelihood | None,
 ) -> dict[str, Any]:
     """Returns the values of summary.json; losses are in nats per token."""
     training, vocab_size = experiment.training, corpus.tokenizer.vocab_size
-    train_nll = state.train_nll  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
+    train_nll = (
+        state.train_nll
+    )  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
     val_nll = validation.nll if validation else None
-    stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
+    stopped = (
+        isinstance(training, TrainingConfig)
+        and training.on_nonfinite == "stop"
+        and state.skipped > 0
+    )
     diverged = stopped or has_diverged(train_nll, val_nll, vocab_size)
     epochs, within = epochs_made(experiment, corpus.train, state.step)
     found: dict[str, Any] = {
@@ -63,7 +74,8 @@ def summarize(
         "seed": experiment.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device() | {"mesh": meshes.describe(mesh_of(experiment.model, experiment.compute))},
+        "device": describe_device()
+        | {"mesh": meshes.describe(mesh_of(experiment.model, experiment.compute))},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_settings(experiment, with_seed=True),
     }
@@ -84,15 +96,20 @@ def summarize(
     return found
 
 
-def epochs_made(experiment: Experiment, text: TokenStore, step: int) -> tuple[int | float, str | None]:
-    """Returns the epochs of a run that ended at update `step`, and the basis of its train NLL if it is cut short."""
+def epochs_made(
+    experiment: Experiment, text: TokenStore, step: int
+) -> tuple[int | float, str | None]:
+    """Returns the epochs of a run that ended at update `step`, and the basis of its train NLL if it
+    is cut short."""
     if not isinstance(experiment.training, TrainingConfig):
         return experiment.training.epochs, None
     length = updates_per_epoch(experiment, len(text), len(text.tokens) - len(text))
     whole, more = divmod(step, length)
     if more == 0:
         return whole, None
-    return math.floor(1000 * step / length) / 1000, f"{more:,} of the {length:,} updates of an epoch"
+    return math.floor(
+        1000 * step / length
+    ) / 1000, f"{more:,} of the {length:,} updates of an epoch"
 
 
 def ended_because(training: TrainingConfig, state: State) -> str:
@@ -100,13 +117,25 @@ def ended_because(training: TrainingConfig, state: State) -> str:
     if training.on_nonfinite == "stop" and state.skipped:
         return "a loss or gradient was not finite"
     if training.stop_after is not None and state.validations_since_best >= training.stop_after:
-        return f"{state.validations_since_best} validations without a new best (training.stop_after)"
+        return (
+            f"{state.validations_since_best} validations without a new best (training.stop_after)"
+        )
     return "all epochs are done"
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of packages that may affect results."""
-    packages = ("esnlm", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "tiktoken")
+    packages = (
+        "esnlm",
+        "jax",
+        "jaxlib",
+        "flax",
+        "optax",
+        "orbax-checkpoint",
+        "numpy",
+        "scipy",
+        "tiktoken",
+    )
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 

@@ -2,8 +2,8 @@
 
     z' = z + W_down (silu(W_gate n(z)) * W_up n(z)),   n(z) = g * z / sqrt(mean(z^2))
 
-This is the gated unit of Shazeer 2020 in a residual block, with the norm of Zhang and Sennrich 2019. After the last block z
-is normalized once more.
+This is the gated unit of Shazeer 2020 in a residual block, with the norm of Zhang and Sennrich
+2019. After the last block z is normalized once more.
 """
 
 import jax

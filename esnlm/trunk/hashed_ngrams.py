@@ -4,9 +4,10 @@ In a deep readout (in an LSTM h replaces B h), for some n, with c the `multiplie
 
     z = B h + c sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)]
 
-Different n-grams may share a row: a table is far smaller than the number of n-grams, and frequent ones dominate their
-rows. Most n-grams of new text are rare or unseen; with `initial_scale` 0 their rows add no noise. Rows that begin at 0
-stay small for long, since AdamW moves a number by about the learning rate per update; a `multiplier` above 1 helps.
+Different n-grams may share a row: a table is far smaller than the number of n-grams, and frequent
+ones dominate their rows. Most n-grams of new text are rare or unseen; with `initial_scale` 0 their
+rows add no noise. Rows that begin at 0 stay small for long, since AdamW moves a number by about the
+learning rate per update; a `multiplier` above 1 helps.
 """
 
 from typing import Annotated
@@ -35,7 +36,8 @@ class HashedNgramsConfig:
     width: Count = 64  # size of an embedding
     # Initial standard deviation of the embeddings; 0: an n-gram with an untrained row adds nothing.
     initial_scale: NonNegative = 1.0
-    # Factor on each embedding, initial value included; above 1 it enlarges the effect of an AdamW step on a row.
+    # Factor on each embedding, initial value included; above 1 it enlarges the effect of an AdamW
+    # step on a row.
     multiplier: Positive = 1.0
 
     @property
@@ -54,24 +56,34 @@ class HashedNgramsConfig:
 
 
 class HashedNgrams(nnx.Module):
-    """`tables` (orders, buckets, e), and `weights`, the weights of all tables side by side, (r, orders e)."""
+    """`tables` (orders, buckets, e), and `weights`, the weights of all tables side by side, (r,
+    orders e)."""
 
     def __init__(self, config: HashedNgramsConfig, rank: int, rng: np.random.Generator) -> None:
         self.orders, self.multiplier, count = config.orders, config.multiplier, len(config.orders)
-        self.tables = initial.normal(rng, count, config.buckets, config.width, scale=config.initial_scale)
+        self.tables = initial.normal(
+            rng, count, config.buckets, config.width, scale=config.initial_scale
+        )
         self.weights = initial.uniform(rng, count * config.width, rank, count * config.width)
 
     def __call__(self, ids: jax.Array, precision: str) -> jax.Array:
-        """Returns the sum over n-grams that end with the newest token, (C, r), for ids (C, K), newest first."""
+        """Returns the sum over n-grams that end with the newest token, (C, r), for ids (C, K),
+        newest first."""
         tables = self.tables[...]
-        found = [tables[i, buckets_of(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)]
-        return matmul(self.multiplier * jnp.concatenate(found, axis=1), self.weights[...], (1, 1), precision)
+        found = [
+            tables[i, buckets_of(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)
+        ]
+        return matmul(
+            self.multiplier * jnp.concatenate(found, axis=1), self.weights[...], (1, 1), precision
+        )
 
 
 def buckets_of(ids: jax.Array, buckets: int) -> jax.Array:
-    """Returns the bucket of each n-gram, (C,) int32, for ids (C, n), which are -1 before the sentence.
+    """Returns the bucket of each n-gram, (C,) int32, for ids (C, n), which are -1 before the
+    sentence.
 
-    It mixes each id in turn into 32 bits: exclusive or, a product, and a shift of the better mixed high bits downwards.
+    It mixes each id in turn into 32 bits: exclusive or, a product, and a shift of the better mixed
+    high bits downwards.
     """
     mixed = jnp.zeros(len(ids), jnp.uint32)
     for column in ids.T:

@@ -1,4 +1,5 @@
-"""Initial weights of the trunk: those of torch.nn.Linear, and at scale 1 those of torch.nn.Embedding."""
+"""Initial weights of the trunk: those of torch.nn.Linear, and at scale 1 those of
+torch.nn.Embedding."""
 
 import jax
 import numpy as np

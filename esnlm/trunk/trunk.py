@@ -1,9 +1,11 @@
-"""The trunk of a deep readout: the trained feed-forward part between frozen features and the last matrix A.
+"""The trunk of a deep readout: the trained feed-forward part between frozen features and the last
+matrix A.
 
     z = gated blocks of (B h + embeddings of the last tokens and n-grams);   o = A z + b_out
 
-h is the output of the frozen cells, with `normalize` standardized for each token. With `counted` the readout adds the
-log p of a counted model to o [ours], for which the trunk passes on the last token.
+h is the output of the frozen cells, with `normalize` standardized for each token. With `counted`
+the readout adds the log p of a counted model to o [ours], for which the trunk passes on the last
+token.
 """
 
 from dataclasses import field
@@ -30,8 +32,12 @@ class TrunkConfig:
     """A deep readout. Without its optional sections it is W_out = A B (Ueda et al. 2025a)."""
 
     rank: Count = 512  # r, width of the input of the last matrix A (Ueda et al. 2025a) [r_out]
-    normalize: bool = False  # standardize h for each token: subtract its mean, divide by its standard deviation
-    counted: Literal["none", "bigram"] = "none"  # add log p of a bigram model counted in the text [ours] to the logits
+    normalize: bool = (
+        False  # standardize h for each token: subtract its mean, divide by its standard deviation
+    )
+    counted: Literal["none", "bigram"] = (
+        "none"  # add log p of a bigram model counted in the text [ours] to the logits
+    )
     recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
     gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)
@@ -40,7 +46,8 @@ class TrunkConfig:
         tokens = self.recent_tokens
         if tokens.tied and tokens.width != self.rank:
             raise ValueError(
-                f"recent_tokens.width is {tokens.width}: tied to the readout it must be rank = {self.rank}"
+                f"recent_tokens.width is {tokens.width}: tied to the readout it must be rank ="
+                f" {self.rank}"
             )
         if tokens.tied and self.is_counted:
             # With a counted model A begins at 0, and so would all tied embeddings.
@@ -57,9 +64,12 @@ class TrunkConfig:
         return self.counted != "none"
 
     def parameters(self, width: int, heads: int, vocab_size: int) -> int:
-        """Returns the number of trained entries with A and b_out, for a width of h and attention heads."""
+        """Returns the number of trained entries with A and b_out, for a width of h and attention
+        heads."""
         rank = self.rank
-        by_token = self.recent_tokens.parameters(vocab_size, rank, heads) + self.ngrams.parameters(rank)
+        by_token = self.recent_tokens.parameters(vocab_size, rank, heads) + self.ngrams.parameters(
+            rank
+        )
         ends = self.rank * (width + vocab_size) + vocab_size
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
@@ -68,14 +78,22 @@ class Trunk(nnx.Module):
     """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` if the settings have them."""
 
     def __init__(
-        self, config: TrunkConfig, width: int, history: int, heads: int, vocab_size: int, rng: np.random.Generator
+        self,
+        config: TrunkConfig,
+        width: int,
+        history: int,
+        heads: int,
+        vocab_size: int,
+        rng: np.random.Generator,
     ) -> None:
         rank = config.rank
         self.width, self.history, self.normalize = width, history, config.normalize
         self.appends_id = config.is_counted
         self.b = initial.uniform(rng, width, rank, width)
         tokens, ngrams = config.recent_tokens, config.ngrams
-        self.recent_tokens = RecentTokens(tokens, heads, vocab_size, rank, rng) if tokens.vectors(heads) else None
+        self.recent_tokens = (
+            RecentTokens(tokens, heads, vocab_size, rank, rng) if tokens.vectors(heads) else None
+        )
         self.ngrams = HashedNgrams(ngrams, rank, rng) if ngrams.orders else None
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
@@ -83,12 +101,16 @@ class Trunk(nnx.Module):
         """Returns z (C, r); with a counted model, z and the id of the last token, (C, r + 1).
 
         Args:
-            ahead: side by side h (C, N), the last tokens in the form of TokenHistory (C, K), and attention weights.
+            ahead: side by side h (C, N), the last tokens in the form of TokenHistory (C, K), and
+                attention weights.
             a: the last matrix, (V, r), whose rows are tied embeddings.
             precision: of the products (ops/matmul.py).
         """
         h, history, attention = jnp.split(ahead, (self.width, self.width + self.history), axis=1)
-        z, ids = matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision), ids_of(history)
+        z, ids = (
+            matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision),
+            ids_of(history),
+        )
         if self.recent_tokens is not None:
             z = z + self.recent_tokens(ids, attention, a, precision)
         if self.ngrams is not None:

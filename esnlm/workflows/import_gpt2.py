@@ -18,7 +18,8 @@ from esnlm.training.summary import describe_device, versions
 
 @in_float32
 def import_gpt2(folder: Path, out: Path) -> Experiment:
-    """Writes the run directory `out` from a Hugging Face folder, completely or not at all, and returns its experiment.
+    """Writes the run directory `out` from a Hugging Face folder, completely or not at all, and
+    returns its experiment.
 
     Raises:
         InputError: the folder cannot be read as a GPT-2, or `out` exists.

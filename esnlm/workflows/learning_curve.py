@@ -1,4 +1,5 @@
-"""Measures the learning curve of a run, from its checkpoints to the figures, the page and the plot."""
+"""Measures the learning curve of a run, from its checkpoints to the figures, the page and the
+plot."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,9 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches
 
 FORMAT = {"format": "esnlm learning curve", "format_version": 1}
-CLOSE = 0.01  # [ours] checkpoints whose words differ by at most this share are one point of the curve
+CLOSE = (
+    0.01  # [ours] checkpoints whose words differ by at most this share are one point of the curve
+)
 
 
 @in_float32
@@ -41,10 +44,12 @@ def measure_curve(
     overwrite: bool = False,
     command: str | None = None,
 ) -> dict:
-    """Measures every saved checkpoint of a run, and writes the figures (.json), the page (.md) and the plot (.png).
+    """Measures every saved checkpoint of a run, and writes the figures (.json), the page (.md) and
+    the plot (.png).
 
-    Writes the figures after each checkpoint, to `out` or RUN/evaluation/curve/curve.json. A second call with the same
-    arguments resumes an interrupted measurement; with `overwrite` it measures all again.
+    Writes the figures after each checkpoint, to `out` or RUN/evaluation/curve/curve.json. A second
+    call with the same arguments resumes an interrupted measurement; with `overwrite` it measures
+    all again.
     """
     if order < 2:
         raise InputError(f"--order {order}: give 2 (a bigram model) or more")
@@ -72,8 +77,15 @@ def measure_curve(
             "tokens": len(validation.tokens) - len(validation),
             "words": int(validation.words.sum(dtype=np.int64)),
         },
-        "pairs": {"scoring": scoring, "pairs": len(pairs), "sha256": minimal_pairs.digest(pairs)} if pairs else None,
-        "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
+        "pairs": (
+            {"scoring": scoring, "pairs": len(pairs), "sha256": minimal_pairs.digest(pairs)}
+            if pairs
+            else None
+        ),
+        "units": (
+            "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of"
+            " training text"
+        ),
     }
     result["points"] = points = [] if overwrite else _known_points(path, result)
     with writing(path.parent):
@@ -84,7 +96,9 @@ def measure_curve(
     for step in [step for step in words if step not in {point["step"] for point in points}]:
         with stage(f"counting the {words[step]:,} words that the run has read"):
             ngrams = _ngrams(newest, text, step, order)
-        measured = _measure(loaded_run.load(newest.directory, step=step), validation, ngrams, pairs, scoring)
+        measured = _measure(
+            loaded_run.load(newest.directory, step=step), validation, ngrams, pairs, scoring
+        )
         points.append({"step": step, "words": words[step], **measured})
         points.sort(key=lambda point: point["words"])
         result["provenance"] = provenance(command)
@@ -95,21 +109,34 @@ def measure_curve(
     if picture is not None:
         write_file(path.with_suffix(".png"), picture)
     print(page)
-    print(f"written: {path} (and .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
+    print(
+        f"written: {path} (and .md{'' if note else ', .png'} beside"
+        f" it){f'; {note}' if note else ''}"
+    )
     return result
 
 
 def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
     """Returns the number of words read by each saved checkpoint, by step, ascending."""
     if not isinstance(run.config.training, TrainingConfig) or not run.config.data.has_corpus:
-        raise InputError(f"{run.directory}: imported or fitted by regression: a curve needs training by updates")
-    saved = [(step, count) for step, count in sorted(words_of_checkpoints(directory).items()) if count]
-    # The last checkpoint of a run may closely follow a requested one; the last of the two is enough.
+        raise InputError(
+            f"{run.directory}: imported or fitted by regression: a curve needs training by updates"
+        )
+    saved = [
+        (step, count) for step, count in sorted(words_of_checkpoints(directory).items()) if count
+    ]
+    # The last checkpoint of a run may closely follow a requested one; the last of the two is
+    # enough.
     following = [count for _, count in saved[1:]] + [np.inf]
-    words = {step: n for (step, n), after in zip(saved, following, strict=True) if after > (1 + CLOSE) * n}
+    words = {
+        step: n
+        for (step, n), after in zip(saved, following, strict=True)
+        if after > (1 + CLOSE) * n
+    }
     if not words:
         raise InputError(
-            f"{directory.checkpoints}: no checkpoint after an update: train on, or restore one from a copy"
+            f"{directory.checkpoints}: no checkpoint after an update: train on, or restore one from"
+            " a copy"
         )
     return words
 
@@ -120,7 +147,9 @@ def _known_points(path: Path, header: dict) -> list[dict]:
         return []
     try:
         found = json.loads(path.read_bytes())
-        same = all(found[key] == header[key] for key in ("format", "config_sha256", "order", "pairs"))
+        same = all(
+            found[key] == header[key] for key in ("format", "config_sha256", "order", "pairs")
+        )
         same = same and found["validation"]["sha256"] == header["validation"]["sha256"]
     except (ValueError, KeyError, TypeError):
         same = False
@@ -134,13 +163,19 @@ def _known_points(path: Path, header: dict) -> list[dict]:
 
 
 def _measure(
-    run: Run, validation: TokenStore, ngrams: Mapping[str, NgramModel], pairs: Sequence[Pair], scoring: str
+    run: Run,
+    validation: TokenStore,
+    ngrams: Mapping[str, NgramModel],
+    pairs: Sequence[Pair],
+    scoring: str,
 ) -> dict:
-    """Returns a point of the curve: the figures of a checkpoint and of n-gram models of the same words."""
+    """Returns a point of the curve: the figures of a checkpoint and of n-gram models of the same
+    words."""
     found = {"model": run.likelihood(validation, progress=True)}
     found |= {name: of_ngrams(model, validation) for name, model in ngrams.items()}
     point: dict = {
-        key: {name: getattr(each, key) for name, each in found.items()} for key in ("nll", "nll_without_eos")
+        key: {name: getattr(each, key) for name, each in found.items()}
+        for key in ("nll", "nll_without_eos")
     }
     if pairs:
         result = evaluate(run, pairs, scoring, ngrams, progress=True).result
@@ -154,7 +189,8 @@ def _measure(
 
 
 def _accuracies(tree: dict) -> dict:
-    """Returns accuracies with intervals, and the run's lead over a baseline, overall and by phenomenon."""
+    """Returns accuracies with intervals, and the run's lead over a baseline, overall and by
+    phenomenon."""
     above = tree.get("run_above")
 
     def entry(found: dict, difference: dict | None) -> dict:
@@ -163,7 +199,10 @@ def _accuracies(tree: dict) -> dict:
             kept["run_above"] = {name: difference[name] for name in ("difference", "interval")}
         return kept
 
-    phenomena = {name: entry(each, above and above["phenomena"][name]) for name, each in tree["phenomena"].items()}
+    phenomena = {
+        name: entry(each, above and above["phenomena"][name])
+        for name, each in tree["phenomena"].items()
+    }
     return {"overall": entry(tree["overall"], above and above["overall"]), "phenomena": phenomena}
 
 
@@ -177,7 +216,8 @@ def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, Ngra
 
 
 class _Sentences:
-    """Sentences of a store, read again in each iteration, since a list would take as much memory as the counts."""
+    """Sentences of a store, read again in each iteration, since a list would take as much memory as
+    the counts."""
 
     def __init__(self, store: TokenStore, numbers: np.ndarray) -> None:
         self._store, self._numbers = store, numbers

@@ -28,7 +28,9 @@ from esnlm.training.settings import require_same, require_validation, resolve
 from esnlm.training.state import note_changes, note_device, warn_of_damage
 from esnlm.training.summary import describe_device, summarize
 
-LARGE = 64 << 20  # bytes: heaps of threads other than the main one return larger blocks to the system
+LARGE = (
+    64 << 20
+)  # bytes: heaps of threads other than the main one return larger blocks to the system
 INTERRUPTED = group.STOPPED  # exit status of a stopped run, which can be resumed
 
 Listener = Callable[[dict[str, Any]], Any]
@@ -49,14 +51,15 @@ def train_run(
         experiment: the configuration, which names the run directory.
         allowed: settings that may differ from those of the existing run (training/settings.py).
         traced: the updates to profile; profiling does not change the result.
-        listeners: called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
-        ends_process: whether the process exists for this run only, as in a command. Then a second SIGINT ends it at
-            once, and the run may configure the process's memory.
+        listeners: called with the values of each line of metrics. One that returns True stops the
+            run as SIGTERM does.
+        ends_process: whether the process exists for this run only, as in a command. Then a second
+            SIGINT ends it at once, and the run may configure the process's memory.
         upload: a URL to which the run directory is copied after each checkpoint and at the end.
 
     Returns:
-        The exit status: 0 if the run is done, also if it was done before; 75 if it was interrupted, and the same call
-        resumes it.
+        The exit status: 0 if the run is done, also if it was done before; 75 if it was interrupted,
+        and the same call resumes it.
 
     Raises:
         InputError: the data, the configuration or the run directory is not usable.
@@ -68,7 +71,9 @@ def train_run(
     group.require_same({name: str(value) for name, value in settings.items()})
 
     if is_url(experiment.run):
-        raise InputError(f"run is {experiment.run}: name a folder on this machine, and copy it with --upload URL")
+        raise InputError(
+            f"run is {experiment.run}: name a folder on this machine, and copy it with --upload URL"
+        )
     folder = Path(experiment.run)
     uploads = None if upload is None or not group.writes() else Upload(folder, upload)
     directory = RunDirectory(folder, uploads)
@@ -85,8 +90,11 @@ def train_run(
 
 
 def has_large_arrays(experiment: Experiment, vocab_size: int) -> bool:
-    """Returns whether updates allocate arrays above LARGE bytes, such as logits, or differentiate through time."""
-    return not experiment.model.ahead_size or 4 * experiment.compute.chunk_tokens * vocab_size > LARGE
+    """Returns whether updates allocate arrays above LARGE bytes, such as logits, or differentiate
+    through time."""
+    return (
+        not experiment.model.ahead_size or 4 * experiment.compute.chunk_tokens * vocab_size > LARGE
+    )
 
 
 def _train_run(
@@ -101,13 +109,15 @@ def _train_run(
     if group.agree(group.writes() and _came_to_its_end(asked, directory, allowed)):
         return 0
 
-    # 2. Begin or resume. If bad input stops the beginning, its files are removed. With several processes, process 0
-    # begins and writes, and the others resume from its files.
+    # 2. Begin or resume. If bad input stops the beginning, its files are removed. With several
+    # processes, process 0 begins and writes, and the others resume from its files.
     chosen = {name: find_tracker(name) for name in asked.tracking}
     with directory.begin():
         with group.in_turn():
             experiment, changes = resolve(asked, directory, allowed)
-            corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+            corpus = open_corpus(
+                experiment.data, experiment.seed, directory, experiment.model.longest
+            )
             require_validation(experiment, corpus)
             parent.copy_arrays(experiment, corpus, directory)
         model, state = loop.open_training(experiment, corpus, directory)
@@ -119,13 +129,17 @@ def _train_run(
     note_device(state, describe_device())
     with (
         Metrics(directory.metrics if group.writes() else None, state.step) as metrics,
-        Trackers(chosen if group.writes() else {}, directory, as_dict(experiment), state.step) as trackers,
+        Trackers(
+            chosen if group.writes() else {}, directory, as_dict(experiment), state.step
+        ) as trackers,
     ):
         metrics.listeners += [trackers.log, partial(_tell, listeners, interruption)]
 
         # 3. Train. From here on, a process that is asked to stop has something to save.
         with interruption.awaited(), profile:
-            training = loop.Training(experiment, corpus, model, state, metrics, directory, interruption, profile)
+            training = loop.Training(
+                experiment, corpus, model, state, metrics, directory, interruption, profile
+            )
             validation, ended = training.run()
         if not ended:
             if group.writes():
@@ -136,13 +150,17 @@ def _train_run(
         if not group.writes():
             return 0
 
-        # 4. Show the results. The summary is written last, so that a run killed before that resumes here.
+        # 4. Show the results. The summary is written last, so that a run killed before that resumes
+        # here.
         summary = summarize(experiment, corpus, model.counts(), state, validation)
         summary["references"] = references(experiment.data, corpus)
         with mesh.own_devices():
             show_results(directory, corpus, summary)
         if summary.get("best_step") is not None:
-            best = f"best validation: {summary['best_val_nll']:.4f} nats per token at update {summary['best_step']}"
+            best = (
+                f"best validation: {summary['best_val_nll']:.4f} nats per token at update"
+                f" {summary['best_step']}"
+            )
             say(f"{summary['ended_because']}; {best} (load it with --step best)")
         write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
@@ -150,7 +168,9 @@ def _train_run(
     return 0
 
 
-def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
+def _came_to_its_end(
+    experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]
+) -> bool:
     """Returns whether the run is finished, and prints that."""
     directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is None:
@@ -163,8 +183,11 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     return True
 
 
-def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
-    """Calls each listener with the values of a line of metrics, and stops the run if one returns True."""
+def _tell(
+    listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]
+) -> None:
+    """Calls each listener with the values of a line of metrics, and stops the run if one returns
+    True."""
     for listener in listeners:
         if listener(values) is True:
             interruption.stop()

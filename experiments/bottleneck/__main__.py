@@ -19,10 +19,22 @@ from experiments.bottleneck.settings import CurvesSettings
 
 
 def main() -> None:
-    parser = Parser("python -m experiments.bottleneck", description="Runs a study of Utsunomiya 2025 on bottlenecks.")
+    parser = Parser(
+        "python -m experiments.bottleneck",
+        description="Runs a study of Utsunomiya 2025 on bottlenecks.",
+    )
     add = parser.add_argument
-    add("file", type=Path, metavar="FILE", help="a study, such as those in experiments/bottleneck/studies")
-    add("--small", action="store_true", help="take the sizes of the file's section `small`, for two cores")
+    add(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="a study, such as those in experiments/bottleneck/studies",
+    )
+    add(
+        "--small",
+        action="store_true",
+        help="take the sizes of the file's section `small`, for two cores",
+    )
     add("--out", type=Path, metavar="DIR", help="where the results go (default: studies/NAME)")
     options = parser.parse_args()
     file, small = options.file, options.small
@@ -32,14 +44,20 @@ def main() -> None:
         raise InputError(f"{file}: kind is {kind!r}: choose from {', '.join(settings.KINDS)}")
     smaller = tree.pop("small", {})
     out = options.out or Path("studies") / (f"{file.stem}_small" if small else file.stem)
-    run(tree | smaller if small else tree, out, str(file), f"{parser.prog} {shlex.join(sys.argv[1:])}")
+    run(
+        tree | smaller if small else tree,
+        out,
+        str(file),
+        f"{parser.prog} {shlex.join(sys.argv[1:])}",
+    )
 
 
 def run(tree: dict[str, Any], out: Path, source: str, command: str = "") -> None:
-    """Does the remaining measurements of a study, writes KIND.json, KIND.md and KIND.png, and prints the Markdown.
+    """Does the remaining measurements of a study, writes KIND.json, KIND.md and KIND.png, and
+    prints the Markdown.
 
-    Every measurement is saved at once, so a stopped study resumes in the same folder, and a finished study changes
-    nothing.
+    Every measurement is saved at once, so a stopped study resumes in the same folder, and a
+    finished study changes nothing.
 
     Args:
         tree: the settings of a study of one of settings.KINDS.
@@ -48,7 +66,8 @@ def run(tree: dict[str, Any], out: Path, source: str, command: str = "") -> None
         command: the command that runs this study, for the record.
 
     Raises:
-        InputError: the settings, the images or the folder cannot be used, or it holds the results of other settings.
+        InputError: the settings, the images or the folder cannot be used, or it holds the results
+            of other settings.
     """
     study = settings.parse(tree, source)
     record = Record(out, study, command)

@@ -1,4 +1,5 @@
-"""Training curves: losses of training and test images by epoch, for pairs of classes (section 3.3)."""
+"""Training curves: losses of training and test images by epoch, for pairs of classes (section
+3.3)."""
 
 from functools import partial
 from itertools import product
@@ -25,7 +26,9 @@ def measure_missing(settings: CurvesSettings, record: Record, source: str) -> No
     missing = [each for each in trainings if _cell_name(*each) not in record.cells]
     if not missing:
         return
-    data = {pair: images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs}
+    data = {
+        pair: images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs
+    }
     progress = Progress(total=len(missing), unit="trainings")
     for done, (pair, kind, seed) in enumerate(missing, 1):
         record.add(_cell_name(pair, kind, seed), train(kind, settings, data[pair], seed))
@@ -37,14 +40,20 @@ def train(
 ) -> dict[str, list[float]]:
     """Trains one network.
 
-    Each epoch uses a new random order of the training images. The last batch may be smaller and counts like the others.
+    Each epoch uses a new random order of the training images. The last batch may be smaller and
+    counts like the others.
 
     Returns:
-        Mean losses before training and after each epoch: {"train": ..., "test": ...}, epochs + 1 numbers each.
+        Mean losses before training and after each epoch: {"train": ..., "test": ...}, epochs + 1
+        numbers each.
     """
     n, m = settings.n, settings.narrow
     drawn = network.initialize(
-        parametrization, [PIXELS, n, m, n, m, n, CLASSES], seed, form=settings.form, biases=settings.biases
+        parametrization,
+        [PIXELS, n, m, n, m, n, CLASSES],
+        seed,
+        form=settings.form,
+        biases=settings.biases,
     )
     weights, gains = [jnp.asarray(w) for w in drawn.weights], drawn.gains
     velocity = [jnp.zeros_like(w) for w in weights]
@@ -55,7 +64,9 @@ def train(
     x, y = map(jnp.asarray, data[0])
     losses = [[mean_loss(weights, gains, *part) for part in data]]
     for _ in range(settings.epochs):
-        order = np.append(rng.permutation(count), np.zeros(padding, int)).reshape(-1, settings.batch_size)
+        order = np.append(rng.permutation(count), np.zeros(padding, int)).reshape(
+            -1, settings.batch_size
+        )
         real = (np.arange(count + padding) < count).reshape(order.shape)
         weights, velocity = run_epoch(
             weights, velocity, x, y, order, np.float32(real / real.sum(axis=1, keepdims=True))
@@ -79,16 +90,24 @@ def train_epoch(
 ) -> tuple[Arrays, Arrays]:
     """Passes once over the images: v = momentum v + dL/dW_l, W_l -= eta lr_l v, batch by batch.
 
-    The images x (n, 3072) have the classes y (n, 2), one-hot. `order` has the images of each batch, (batches, batch_size),
-    and `shares` their weights in its loss; rates are eta lr_l and gains g_l, (L,). Returns the new weights and velocity.
+    The images x (n, 3072) have the classes y (n, 2), one-hot. `order` has the images of each batch,
+    (batches, batch_size), and `shares` their weights in its loss; rates are eta lr_l and gains g_l,
+    (L,). Returns the new weights and velocity.
     """
 
-    def update(carry: tuple[Arrays, Arrays], batch: tuple[jax.Array, jax.Array]) -> tuple[tuple[Arrays, Arrays], None]:
+    def update(
+        carry: tuple[Arrays, Arrays], batch: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[Arrays, Arrays], None]:
         weights, velocity = carry
         rows, share = batch
-        gradient = jax.grad(lambda weights: share @ network.loss(weights, gains, x[rows], y[rows]))(weights)
+        gradient = jax.grad(lambda weights: share @ network.loss(weights, gains, x[rows], y[rows]))(
+            weights
+        )
         velocity = [momentum * v + g for v, g in zip(velocity, gradient, strict=True)]
-        return ([w - rate * v for w, rate, v in zip(weights, rates, velocity, strict=True)], velocity), None
+        return (
+            [w - rate * v for w, rate, v in zip(weights, rates, velocity, strict=True)],
+            velocity,
+        ), None
 
     return lax.scan(update, (weights, velocity), (order, shares))[0]
 
@@ -102,7 +121,8 @@ def mean_loss(weights: Arrays, gains: jax.Array, x: jax.Array, y: jax.Array) -> 
 def losses_over_seeds(
     settings: CurvesSettings, record: Record, pair: tuple[str, ...], kind: str
 ) -> dict[str, np.ndarray]:
-    """Returns the losses of a pair under a parametrization: {"train": ..., "test": ...}, each (seeds, epochs + 1)."""
+    """Returns the losses of a pair under a parametrization: {"train": ..., "test": ...}, each
+    (seeds, epochs + 1)."""
     found = [record.cells[_cell_name(pair, kind, seed)] for seed in range(settings.seeds)]
     return {part: np.array([each[part] for each in found], float) for part in ("train", "test")}
 

@@ -1,9 +1,9 @@
 """The network of Utsunomiya 2025, section 2.1: ReLU layers, squared loss, in any parametrization.
 
-A layer is h~_l = g_l (W_l h_{l-1} + sqrt(n_{l-1}) b_l) (eq. 2.2). With a bias, b_l is the last column of the matrix,
-and the input has one more value, sqrt(n_{l-1}). So b_l is drawn and trained like a column of W_l. [ours] Eq. 2.13 can
-also be read as a step of sqrt(n_{l-1}) b_l, which would change the bias n_{l-1} times less. The thesis's experiments
-have no biases.
+A layer is h~_l = g_l (W_l h_{l-1} + sqrt(n_{l-1}) b_l) (eq. 2.2). With a bias, b_l is the last
+column of the matrix, and the input has one more value, sqrt(n_{l-1}). So b_l is drawn and trained
+like a column of W_l. [ours] Eq. 2.13 can also be read as a step of sqrt(n_{l-1}) b_l, which would
+change the bias n_{l-1} times less. The thesis's experiments have no biases.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ from jax import lax
 
 from esnlm.readout.scaling import sigmas_and_rates
 
-FORMS = ("rates", "gains")  # a rate per layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
+FORMS = (
+    "rates",
+    "gains",
+)  # a rate per layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
 
 
 class Network(NamedTuple):
@@ -46,9 +49,9 @@ def initialize(
 ) -> Network:
     """Returns a network with random weights.
 
-    The entries of W_l are drawn from N(0, gamma_l^2 sigma_l^2), gamma_l = sqrt 2 before ReLU and 1 at the output (section
-    2.2). Networks of the same widths and seed differ only in the scale of their weights, so that parametrizations are
-    compared on the same random numbers.
+    The entries of W_l are drawn from N(0, gamma_l^2 sigma_l^2), gamma_l = sqrt 2 before ReLU and 1
+    at the output (section 2.2). Networks of the same widths and seed differ only in the scale of
+    their weights, so that parametrizations are compared on the same random numbers.
 
     Args:
         parametrization: one of those of settings.py.
@@ -56,8 +59,9 @@ def initialize(
         seed: decides the random numbers.
         exponent: q of "dynamic", the thesis's r.
         kink: Spectral's sigma_1 as in eq. 3.2; False: 1 / sqrt(n_0).
-        form: one of FORMS. "gains" has g_l = sqrt(lr_l) of "rates" and divides sigma_l by it (eq. 2.80, 2.81 backwards), and
-            all layers learn at eta. This is eq. 2.73 to 2.77 for "dynamic" and eq. 3.3 and 3.4 for "spectral".
+        form: one of FORMS. "gains" has g_l = sqrt(lr_l) of "rates" and divides sigma_l by it (eq.
+            2.80, 2.81 backwards), and all layers learn at eta. This is eq. 2.73 to 2.77 for
+            "dynamic" and eq. 3.3 and 3.4 for "spectral".
         biases: whether each layer has a bias, drawn after all the weights.
     """
     sigma, rates = sigmas_and_rates(parametrization, widths, exponent)
@@ -69,7 +73,9 @@ def initialize(
         sigma /= gains
     gamma = np.full(len(sigma), np.sqrt(2))
     gamma[-1] = 1
-    rng = np.random.Generator(np.random.SFC64([seed, *widths]))  # NumPy's fastest: this is most of the work
+    rng = np.random.Generator(
+        np.random.SFC64([seed, *widths])
+    )  # NumPy's fastest: this is most of the work
     shapes = zip(widths[1:], widths[:-1], strict=True)
     weights = [rng.standard_normal(shape, np.float32) for shape in shapes]
     if biases:
@@ -89,7 +95,8 @@ def forward(weights: Sequence[jax.Array], gains: jax.Array, x: jax.Array) -> lis
 
 
 def extend(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Returns the inputs x (B, n) of a layer, with a further column sqrt(n) if its matrix w has a bias."""
+    """Returns the inputs x (B, n) of a layer, with a further column sqrt(n) if its matrix w has a
+    bias."""
     n = x.shape[1]
     return x if w.shape[1] == n else jnp.pad(x, ((0, 0), (0, 1)), constant_values=np.sqrt(n))
 
@@ -100,24 +107,37 @@ def loss(weights: Sequence[jax.Array], gains: jax.Array, x: jax.Array, y: jax.Ar
 
 
 @jax.jit
-def step(weights: Sequence[jax.Array], rates: jax.Array, gains: jax.Array, x: jax.Array, y: jax.Array) -> Step:
-    """Computes one step of gradient descent on the mean loss of x (B, n_0) and y (B, n_L), as these inputs see it.
+def step(
+    weights: Sequence[jax.Array], rates: jax.Array, gains: jax.Array, x: jax.Array, y: jax.Array
+) -> Step:
+    """Computes one step of gradient descent on the mean loss of x (B, n_0) and y (B, n_L), as these
+    inputs see it.
 
-    Neither the gradient of W_l nor the moved W_l is ever stored. The change of W_l is -rate_l g_l times the outer product
-    of dL/dh~_l and h_{l-1} (eq. 2.24), and the change of a layer follows from that of the layer before (eq. 2.26). So
-    no two nearly equal h~_l are subtracted. Rates are eta lr_l and gains g_l, (L,).
+    Neither the gradient of W_l nor the moved W_l is ever stored. The change of W_l is -rate_l g_l
+    times the outer product of dL/dh~_l and h_{l-1} (eq. 2.24), and the change of a layer follows
+    from that of the layer before (eq. 2.26). So no two nearly equal h~_l are subtracted. Rates are
+    eta lr_l and gains g_l, (L,).
     """
     h = forward(weights, gains, x)
     inputs = [x, *map(jax.nn.relu, h[:-1])]  # h_0 .. h_{L-1}
     gradient = [(h[-1] - y) / len(x)]
-    for w, gain, below in zip(weights[:0:-1], gains[:0:-1], h[-2::-1], strict=True):  # eq. 2.35 with psi'
+    for w, gain, below in zip(
+        weights[:0:-1], gains[:0:-1], h[-2::-1], strict=True
+    ):  # eq. 2.35 with psi'
         back = gain * product(gradient[0], w)[:, : below.shape[1]]  # no unit is below a bias
         gradient.insert(0, jnp.where(below > 0, back, 0))
     change, moved = [], jnp.zeros_like(x)  # the changes of h~_l, and that of h_{l-1}
-    for w, rate, gain, before, above, now in zip(weights, rates, gains, inputs, gradient, h, strict=True):
+    for w, rate, gain, before, above, now in zip(
+        weights, rates, gains, inputs, gradient, h, strict=True
+    ):
         seen = product(extend(before + moved, w), extend(before, w).T)  # (B, B)
-        change.append(product(gain * moved, w[:, : moved.shape[1]].T) - (rate * gain**2) * product(seen, above))
-        moved = jnp.where(now > 0, jnp.maximum(change[-1], -now), jnp.maximum(now + change[-1], 0))  # through ReLU
+        change.append(
+            product(gain * moved, w[:, : moved.shape[1]].T)
+            - (rate * gain**2) * product(seen, above)
+        )
+        moved = jnp.where(
+            now > 0, jnp.maximum(change[-1], -now), jnp.maximum(now + change[-1], 0)
+        )  # through ReLU
     return Step(h, gradient, change)
 
 

@@ -1,4 +1,5 @@
-"""One step of gradient descent from many initial weights at each width: alignment, sizes and changes of every layer."""
+"""One step of gradient descent from many initial weights at each width: alignment, sizes and
+changes of every layer."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +27,8 @@ RESAMPLES = 2000  # of the bootstrap
 
 
 class Fit(NamedTuple):
-    """log y = slope log n + constant by least squares, y a mean over seeds, with the slope's 95 % interval over seeds."""
+    """log y = slope log n + constant by least squares, y a mean over seeds, with the slope's 95 %
+    interval over seeds."""
 
     slope: float
     low: float
@@ -36,15 +38,24 @@ class Fit(NamedTuple):
 
 def measure_missing(settings: OneStepSettings, record: Record, source: str) -> None:
     """Measures the cases and widths that the record lacks, and adds them to it."""
-    missing = [(case, n) for case in settings.cases for n in sizes(settings) if _cell_name(case, n) not in record.cells]
+    missing = [
+        (case, n)
+        for case in settings.cases
+        for n in sizes(settings)
+        if _cell_name(case, n) not in record.cells
+    ]
     if not missing:
         return
     data, _ = images.load(settings.images, settings.classes, f"{source}: images")
-    weights = [settings.seeds * np.dot(w[1:], w[:-1]) for w in (widths(case, n) for case, n in missing)]
+    weights = [
+        settings.seeds * np.dot(w[1:], w[:-1]) for w in (widths(case, n) for case, n in missing)
+    ]
     work = np.cumsum(weights) // 10**6
     progress = Progress(total=int(work[-1]), unit="million weights")
     for (case, n), done in zip(missing, work, strict=True):
-        found = [measure(case, n, seed, data, settings.learning_rate) for seed in range(settings.seeds)]
+        found = [
+            measure(case, n, seed, data, settings.learning_rate) for seed in range(settings.seeds)
+        ]
         record.add(_cell_name(case, n), {name: [each[name] for each in found] for name in MEASURES})
         progress.show(int(done), f"{case.name}, n = {n:,}", final=(case, n) == missing[-1])
 
@@ -53,12 +64,15 @@ def measure(case: Case, n: int, seed: int, data: Images, learning_rate: float) -
     """Measures the six layers after one step on one training image, which the seed chooses.
 
     Returns:
-        "alignment", |<dL/dh~_l, delta h~_l>| (eq. 3.5), "size" and "change", the means over units of |h~_l| and
+        "alignment", |<dL/dh~_l, delta h~_l>| (eq. 3.5), "size" and "change", the means over units
+        of |h~_l| and
         |delta h~_l|, each a list of one number a layer; and "error", the mean |f - y|, to which all changes are in
         proportion.
     """
     sizes = widths(case, n, data.x.shape[1])
-    drawn = network.initialize(case.parametrization, sizes, seed, case.exponent, case.kink, case.form, case.biases)
+    drawn = network.initialize(
+        case.parametrization, sizes, seed, case.exponent, case.kink, case.form, case.biases
+    )
     i = np.random.default_rng([seed, n]).integers(len(data.x))
     rates, image = np.float32(learning_rate * drawn.rates), slice(i, i + 1)
     step = network.step(drawn.weights, rates, drawn.gains, data.x[image], data.y[image])
@@ -91,8 +105,9 @@ def values_of_seeds(record: Record, case: Case, sizes: list[int], name: str) -> 
 def fit_power(x: ArrayLike, values: np.ndarray) -> Fit:
     """Fits a power of the widths x to the means over seeds of values (widths, seeds).
 
-    The interval is from a bootstrap over seeds: at each width the seeds are resampled with replacement, and the power
-    is fitted to their means, 2,000 times. It shows the variation between seeds; the widths are not resampled.
+    The interval is from a bootstrap over seeds: at each width the seeds are resampled with
+    replacement, and the power is fitted to their means, 2,000 times. It shows the variation between
+    seeds; the widths are not resampled.
     """
     x, values = np.log(x), np.asarray(values, float)
     slope, constant = np.polyfit(x, np.log(values.mean(axis=1)), 1)
@@ -108,9 +123,9 @@ def expected_slopes(case: Case, name: str) -> list[float | None]:
     """Returns the slope of each layer in table 1.1, or None if there is none.
 
     |h~_l| is of order 1 in hidden layers. |delta h~_l| is of order n_l^-1/2 (NTP), 1 (muP, Spectral) or
-    n_min^q n_l^-1/2 (Dynamic, eq. 2.79) there, and of order 1 at the output (eq. 2.45). "standard" is not in the
-    table, and muP is stated for hidden layers of one width. The alignment is of order 1 in every layer under NTP and
-    Dynamic, whatever q is (eq. 2.31).
+    n_min^q n_l^-1/2 (Dynamic, eq. 2.79) there, and of order 1 at the output (eq. 2.45). "standard"
+    is not in the table, and muP is stated for hidden layers of one width. The alignment is of order
+    1 in every layer under NTP and Dynamic, whatever q is (eq. 2.31).
     """
     if name == "alignment":
         return [0.0 if case.parametrization in ("ntp", "dynamic") else None] * LAYERS

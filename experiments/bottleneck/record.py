@@ -1,4 +1,5 @@
-"""The record of a study's measurements. The same study resumes from it; another study does not overwrite it."""
+"""The record of a study's measurements. The same study resumes from it; another study does not
+overwrite it."""
 
 import dataclasses
 import json
@@ -13,9 +14,11 @@ from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 
 
 class Record:
-    """KIND.json in a folder: the settings of a study, its measured `cells` by name and, at the end, its `report`.
+    """KIND.json in a folder: the settings of a study, its measured `cells` by name and, at the end,
+    its `report`.
 
-    `versions` and `device` are those of its first start; `went_on` lists others used for further cells.
+    `versions` and `device` are those of its first start; `went_on` lists others used for further
+    cells.
     """
 
     def __init__(self, out: Path, settings: OneStepSettings | CurvesSettings, command: str):
@@ -41,7 +44,9 @@ class Record:
 
     def finish(self, report: dict[str, Any], markdown: str, picture: bytes | None) -> None:
         """Writes KIND.md and KIND.png, and the report into KIND.json."""
-        write_files({self.file.with_suffix(".md"): markdown, self.file.with_suffix(".png"): picture})
+        write_files(
+            {self.file.with_suffix(".md"): markdown, self.file.with_suffix(".png"): picture}
+        )
         self.content["report"] = spell_nonfinite(report)
         self._write()
 
@@ -60,10 +65,18 @@ class Record:
         except (OSError, ValueError, KeyError, TypeError):
             problem = "unreadable or damaged"
         if problem:
-            raise InputError(f"{self.file}: {problem}; delete it, or name another folder with --out")
-        begun, here = ({key: each.get(key) for key in ("versions", "device")} for each in (found, self.content))
+            raise InputError(
+                f"{self.file}: {problem}; delete it, or name another folder with --out"
+            )
+        begun, here = (
+            {key: each.get(key) for key in ("versions", "device")} for each in (found, self.content)
+        )
         others = found.get("went_on", [])
         if here != begun and here not in others and not done:
             others = [*others, here]
-        self.content |= begun | ({"went_on": others} if others else {}) | ({"report": found["report"]} if done else {})
+        self.content |= (
+            begun
+            | ({"went_on": others} if others else {})
+            | ({"report": found["report"]} if done else {})
+        )
         return cells, done

@@ -1,4 +1,5 @@
-"""The settings of a study file, checked. Their defaults are those of Utsunomiya 2025 (sections 3.1 to 3.3)."""
+"""The settings of a study file, checked. Their defaults are those of Utsunomiya 2025 (sections 3.1
+to 3.3)."""
 
 from dataclasses import field
 from typing import Annotated, Any, Literal
@@ -19,17 +20,26 @@ class Case:
     parametrization: Parametrization
     factor: Positive
     power: Annotated[float, Field(ge=0, le=10)]
-    exponent: Annotated[float, Field(ge=0, le=0.5)] = 0.5  # q of "dynamic" (eq. 2.82 to 2.85); 0 is NTP
-    kink: bool = True  # Spectral's sigma_1 with its min(1, sqrt(n_1 / n_0)) (eq. 3.2); false: without it, 1 / sqrt(n_0)
+    exponent: Annotated[float, Field(ge=0, le=0.5)] = (
+        0.5  # q of "dynamic" (eq. 2.82 to 2.85); 0 is NTP
+    )
+    # Spectral's sigma_1 with its min(1, sqrt(n_1 / n_0)) (eq. 3.2); false: without it, 1 /
+    # sqrt(n_0)
+    kink: bool = True
     form: Form = "rates"  # a rate a layer (section 2.5); "gains": g_l and one rate (section 2.4)
     biases: bool = False  # sqrt(n_{l-1}) b_l in each layer (eq. 2.2)
     claim: str = ""  # the thesis's claim, shown next to the measurement
 
     def __post_init__(self) -> None:
         if self.exponent != 0.5 and self.parametrization != "dynamic":
-            raise ValueError(f"exponent is {self.exponent:g}: only dynamic has one, and this is {self.parametrization}")
+            raise ValueError(
+                f"exponent is {self.exponent:g}: only dynamic has one, and this is"
+                f" {self.parametrization}"
+            )
         if not self.kink and self.parametrization != "spectral":
-            raise ValueError(f"kink is false: only spectral has one, and this is {self.parametrization}")
+            raise ValueError(
+                f"kink is false: only spectral has one, and this is {self.parametrization}"
+            )
 
     @property
     def name(self) -> str:
@@ -45,7 +55,8 @@ class Case:
 
 @settings
 class Widths:
-    """The widths n, evenly spaced on a logarithmic axis: at least three, to fit a slope and its error."""
+    """The widths n, evenly spaced on a logarithmic axis: at least three, to fit a slope and its
+    error."""
 
     first: Count = 1000
     last: Count = 10_000
@@ -58,7 +69,8 @@ class Widths:
 
 @settings
 class OneStepSettings:
-    """Alignment and the coordinate check: one step of gradient descent from many initial weights, at each width."""
+    """Alignment and the coordinate check: one step of gradient descent from many initial weights,
+    at each width."""
 
     kind: str
     cases: Annotated[tuple[Any, ...], Field(min_length=1)]  # of Case
@@ -73,7 +85,9 @@ class OneStepSettings:
         for i, case in enumerate(self.cases, 1):
             widths = [(case.narrow(n), n) for n in (self.widths.first, self.widths.last)]
             if not all(1 <= m <= n for m, n in widths):
-                raise ValueError(f"cases.{i}: m is {widths[0][0]} to {widths[1][0]}: it must be between 1 and n")
+                raise ValueError(
+                    f"cases.{i}: m is {widths[0][0]} to {widths[1][0]}: it must be between 1 and n"
+                )
 
 
 @settings
@@ -109,7 +123,8 @@ def parse(tree: dict[str, Any], source: str) -> OneStepSettings | CurvesSettings
     """Returns the settings of a study file's tree, whose `kind` is one of KINDS.
 
     Raises:
-        InputError: a setting is unknown or missing, or has the wrong type or range; names file and setting.
+        InputError: a setting is unknown or missing, or has the wrong type or range; names file and
+            setting.
     """
     cases = tree.get("cases")
     if isinstance(cases, list) and all(isinstance(case, dict) for case in cases):

@@ -22,12 +22,16 @@ def test_ridge_of_numbers_is_the_solution_of_the_normal_equations():
     np.testing.assert_allclose(readout.predict(H), h @ w.T + Y.mean(axis=0), rtol=1e-9)
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-17])  # of deviations, which float64 does not hold about 0.1
+@pytest.mark.parametrize(
+    "size", [0.0, 1e-17]
+)  # of deviations, which float64 does not hold about 0.1
 def test_ridge_of_numbers_predicts_the_mean_from_equal_states(size):
     states = 0.1 + size * H
     for rows, targets in ((states, Y), (np.split(states, 4), np.split(Y, 4)), (states[:1], Y[:1])):
         readout = esnlm.Readout("ridge").fit(rows, targets)
-        np.testing.assert_allclose(readout.predict(H), np.tile(np.vstack(targets).mean(axis=0), (200, 1)), rtol=1e-12)
+        np.testing.assert_allclose(
+            readout.predict(H), np.tile(np.vstack(targets).mean(axis=0), (200, 1)), rtol=1e-12
+        )
 
 
 def test_rls_of_numbers_weighs_the_last_rows_most():
@@ -35,10 +39,14 @@ def test_rls_of_numbers_weighs_the_last_rows_most():
     x, weight = np.hstack([H, np.ones((200, 1))]), 0.9 ** np.arange(199, -1, -1.0)
     left = x.T @ (x * weight[:, None]) + 0.9**200 * 2 * np.eye(7)
     w = np.linalg.solve(left, x.T @ (Y * weight[:, None])).T
-    np.testing.assert_allclose(np.column_stack([readout.arrays["w"], readout.arrays["bias"]]), w, rtol=1e-8)
+    np.testing.assert_allclose(
+        np.column_stack([readout.arrays["w"], readout.arrays["bias"]]), w, rtol=1e-8
+    )
 
 
-@pytest.mark.parametrize("kind, settings", [("ridge", {}), ("rls", {}), ("lms", {"learning_rate": 0.5, "epochs": 5})])
+@pytest.mark.parametrize(
+    "kind, settings", [("ridge", {}), ("rls", {}), ("lms", {"learning_rate": 0.5, "epochs": 5})]
+)
 def test_regressions_learn_ids(kind, settings):
     readout = esnlm.Readout(kind, classes=4, **settings).fit(H, IDS)
     assert (readout.predict(H) == IDS).mean() > 0.75
@@ -47,14 +55,16 @@ def test_regressions_learn_ids(kind, settings):
 
 
 def alike(sequences, targets, seed):
-    """States (50, 40) of each sequence that hardly change in it, and its target at each step. One does not tell the other."""
+    """States (50, 40) of each sequence that hardly change in it, and its target at each step. One
+    does not tell the other."""
     rng = np.random.default_rng(seed)
     states = [rng.normal(size=40) + 0.1 * rng.normal(size=(50, 40)) for _ in range(sequences)]
     return states, [np.full(50, target) for target in rng.choice(targets, sequences)]
 
 
 def test_whole_sequences_are_held_out():
-    """Rows of the same sequences would say that what the fit has by heart is known: it would be sure, and wrong."""
+    """Rows of the same sequences would say that what the fit has by heart is known: it would be
+    sure, and wrong."""
     least = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(*alike(45, [-1.0, 1.0], 0))
     assert np.abs(least.arrays["w"]).max() < 1e-2  # the largest penalty
     unsure = esnlm.Readout("ridge", classes=2).fit(*alike(45, [0, 1], 0))
@@ -72,14 +82,19 @@ def test_what_is_held_out_is_a_tenth_of_whole_sequences():
     assert (
         readout_fits._held_out([60, 40], 4096, 0).tolist() == [False] * 60 + [True] * 40
     )  # the shortest, where all have more
-    assert readout_fits._held_out([100], 4096, 0).sum() == readout_fits._held_out([1] * 100, 4096, 0).sum() == 10
+    assert (
+        readout_fits._held_out([100], 4096, 0).sum()
+        == readout_fits._held_out([1] * 100, 4096, 0).sum()
+        == 10
+    )
 
 
 def test_integers_are_ids_only_if_classes_says_so():
     """Counts are integers, too: as classes they would be wrong, however many there are."""
     counts = np.random.default_rng(0).poisson(np.exp(H @ TRUE[0] / 4 + 4))
     with pytest.raises(
-        esnlm.InputError, match=rf"to {counts.max()}: give .*astype.* or set classes={counts.max() + 1} if"
+        esnlm.InputError,
+        match=rf"to {counts.max()}: give .*astype.* or set classes={counts.max() + 1} if",
     ):
         esnlm.Readout().fit(H, counts)
     numbers = esnlm.Readout(regularizations=(1e-9,)).fit(H, counts.astype(float))

@@ -33,13 +33,18 @@ def dense(matrix):
 
 @pytest.fixture(scope="module")
 def series():
-    return esnlm.Reservoir.draw(60, inputs=3, spectral_radius=0.9, leak=(0.2, 1), mean_degree=6, seed=2)
+    return esnlm.Reservoir.draw(
+        60, inputs=3, spectral_radius=0.9, leak=(0.2, 1), mean_degree=6, seed=2
+    )
 
 
 @pytest.fixture
 def registered():
     """Forgets what a test registers."""
-    before = {id(known): dict(known) for known in (functions.ACTIVATIONS, functions.UPDATE_RULES, TOPOLOGIES)}
+    before = {
+        id(known): dict(known)
+        for known in (functions.ACTIVATIONS, functions.UPDATE_RULES, TOPOLOGIES)
+    }
     yield
     for known in (functions.ACTIVATIONS, functions.UPDATE_RULES, TOPOLOGIES):
         for name in set(known) - set(before[id(known)]):
@@ -47,7 +52,9 @@ def registered():
 
 
 def test_it_is_the_reservoir_that_a_training_of_these_settings_draws():
-    drawn = esnlm.Reservoir.draw(64, vocabulary=12, mean_degree=4, spectral_radius=0.8, leak=(0.1, 0.9), seed=7)
+    drawn = esnlm.Reservoir.draw(
+        64, vocabulary=12, mean_degree=4, spectral_radius=0.8, leak=(0.1, 0.9), seed=7
+    )
     settings = ReservoirConfig(64, mean_degree=4, spectral_radius=0.8, leak_min=0.1, leak_max=0.9)
     trained = initialize_reservoir(settings, 12, 7).reservoir
     np.testing.assert_array_equal(dense(drawn.w_rec), as_scipy(trained.stored_w_rec).toarray())
@@ -62,14 +69,20 @@ def test_states_of_tokens_are_those_of_the_equations():
         expected = oracle.states(dense(drawn.w_rec), dense(drawn.w_in), drawn.leak, ids)
         np.testing.assert_allclose(states, expected, atol=2e-6)
         assert states.dtype == np.float32
-    np.testing.assert_allclose(drawn.states(TOKENS[0], washout=2), drawn.states(TOKENS)[0][2:], atol=1e-6)
+    np.testing.assert_allclose(
+        drawn.states(TOKENS[0], washout=2), drawn.states(TOKENS)[0][2:], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("rule", ["leaky_output", "leaky_membrane"])
 def test_states_of_numbers_are_those_of_the_equations(rule):
     """In float64: 40 time steps add up at most some hundred roundings of 1e-16."""
-    drawn = esnlm.Reservoir.draw(60, inputs=3, leak=(0.2, 1), mean_degree=6, update_rule=rule, seed=2)
-    expected = oracle.driven_states(dense(drawn.w_rec), drawn.leak, U @ dense(drawn.w_in).T.astype(float), rule)
+    drawn = esnlm.Reservoir.draw(
+        60, inputs=3, leak=(0.2, 1), mean_degree=6, update_rule=rule, seed=2
+    )
+    expected = oracle.driven_states(
+        dense(drawn.w_rec), drawn.leak, U @ dense(drawn.w_in).T.astype(float), rule
+    )
     np.testing.assert_allclose(drawn.states(U), expected, atol=1e-13)
 
 
@@ -85,20 +98,28 @@ def test_sequences_of_several_lengths_are_read_as_each_alone(series):
     several = [U[:7], U, U[3:20], U[:1]]
     for u, states in zip(several, series.states(several), strict=True):
         np.testing.assert_allclose(states, series.states(u), atol=1e-14)
-    np.testing.assert_allclose(series.states(np.stack([U, U[::-1]]))[1], series.states(U[::-1]), atol=1e-14)
+    np.testing.assert_allclose(
+        series.states(np.stack([U, U[::-1]]))[1], series.states(U[::-1]), atol=1e-14
+    )
 
 
 def test_a_series_cut_in_two_goes_on_where_it_was_cut(series):
     first, end = series.run(U[:13])
     second, _ = series.run(U[13:], start=end)
     np.testing.assert_allclose(np.concatenate([first, second]), series.states(U), atol=1e-14)
-    np.testing.assert_array_equal(series.run(U[:13].tolist())[0], first)  # rows of numbers are an array, too
-    np.testing.assert_array_equal(series.states(U[:13], washout=np.array(3)), series.states(U[:13])[3:])
+    np.testing.assert_array_equal(
+        series.run(U[:13].tolist())[0], first
+    )  # rows of numbers are an array, too
+    np.testing.assert_array_equal(
+        series.states(U[:13], washout=np.array(3)), series.states(U[:13])[3:]
+    )
 
 
 def test_parts_are_replaced_and_the_settings_say_so(series):
     w = scipy.sparse.random_array((60, 60), density=0.1, rng=np.random.default_rng(0))
-    other = series.replace(w_rec=w, spectral_radius=0.5, leak=np.linspace(0, 1, 60), w_in=np.eye(60, 3))
+    other = series.replace(
+        w_rec=w, spectral_radius=0.5, leak=np.linspace(0, 1, 60), w_in=np.eye(60, 3)
+    )
     assert max(abs(np.linalg.eigvals(dense(other.w_rec)))) == pytest.approx(0.5, rel=1e-5)
     assert other.measured_radius() == pytest.approx(0.5, rel=1e-5)
     expected = oracle.driven_states(dense(other.w_rec), np.linspace(0, 1, 60), U @ np.eye(60, 3).T)
@@ -107,7 +128,9 @@ def test_parts_are_replaced_and_the_settings_say_so(series):
     assert (settings.topology.kind, settings.topology.nonzeros) == ("given", 360)
     assert (settings.leak_min, settings.leak_max, settings.input_scale) == (0, 1, 1)
     assert settings.input_connectivity == pytest.approx(3 / 180)
-    assert dense(series.w_rec).any() and series.settings.topology.kind == "erdos_renyi"  # the first one is as it was
+    assert (
+        dense(series.w_rec).any() and series.settings.topology.kind == "erdos_renyi"
+    )  # the first one is as it was
 
 
 @pytest.mark.parametrize("connectivity", [1.0, 0.1])  # W_in is dense, and sparse
@@ -128,9 +151,13 @@ def test_each_input_may_have_its_own_scale(connectivity):
 
 @pytest.mark.parametrize("layers, input_connectivity", [(1, 0.3), (2, 0.3), (1, 1.0)])
 def test_the_reservoir_of_an_esn_plus_i_is_frozen_as_it_was_trained(layers, input_connectivity):
-    settings = ReservoirConfig(state_size=12, mean_degree=4, layers=layers, input_connectivity=input_connectivity)
+    settings = ReservoirConfig(
+        state_size=12, mean_degree=4, layers=layers, input_connectivity=input_connectivity
+    )
     config = EchoStateConfig(reservoir=settings, readout=ReadoutConfig(rank=None), train_input=True)
-    model = config.initialize(TOKENIZER.vocab_size, 0, config.initialize_frozen(TOKENIZER.vocab_size, 0)[0])
+    model = config.initialize(
+        TOKENIZER.vocab_size, 0, config.initialize_frozen(TOKENIZER.vocab_size, 0)[0]
+    )
     trained = model.with_params(jax.tree.map(lambda array: 1.5 * array, model.params))
     compute = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64, chunk_tokens=16)
     run = Run(Path("esni"), Experiment(model=config, compute=compute), 3, trained, TOKENIZER)
@@ -143,7 +170,11 @@ def test_the_reservoir_of_an_esn_plus_i_is_frozen_as_it_was_trained(layers, inpu
 
 
 def test_a_leak_of_continuous_time_is_not_replaced_alone():
-    settings = {"state_size": 12, "mean_degree": 4, "continuous": ContinuousTime(decay=2.0, step=0.3)}
+    settings = {
+        "state_size": 12,
+        "mean_degree": 4,
+        "continuous": ContinuousTime(decay=2.0, step=0.3),
+    }
     drawn = initialize_reservoir(ReservoirConfig(**settings), 12, 0).reservoir
     reservoir = Reservoir(ReservoirConfig(**settings), drawn, True)
     with pytest.raises(InputError, match="^leak: in continuous time"):
@@ -153,7 +184,9 @@ def test_a_leak_of_continuous_time_is_not_replaced_alone():
 
 def test_a_reservoir_of_matrices(registered):
     """A delay line, which no topology that is scaled could be: its spectral radius is 0."""
-    line = esnlm.Reservoir.from_matrices(np.eye(4, k=-1), np.eye(4, 1), reads_tokens=False, activation=lambda x: x)
+    line = esnlm.Reservoir.from_matrices(
+        np.eye(4, k=-1), np.eye(4, 1), reads_tokens=False, activation=lambda x: x
+    )
     u = np.arange(1.0, 7)[:, None]
     np.testing.assert_array_equal(line.states(u)[-1], [6, 5, 4, 3])
     assert line.settings.spectral_radius == 0
@@ -189,7 +222,10 @@ def test_functions_of_ones_own(registered):
     for t, u in enumerate(U):
         h = h + 0.1 * leak * softsign(w @ h + w_in @ u - 0.01 * h)
         np.testing.assert_allclose(drawn.states(U)[t], h, atol=1e-13)
-    line = r"^activation <softsign \d+> is not registered: it cannot be pickled; write @esnlm.activation"
+    line = (
+        r"^activation <softsign \d+> is not registered: it cannot be pickled; write"
+        r" @esnlm.activation"
+    )
     with pytest.raises(InputError, match=line):
         pickle.dumps(drawn)
 
@@ -198,12 +234,15 @@ def test_functions_of_ones_own(registered):
     assert (named.settings.topology.kind, named.settings.activation) == ("chain", "softsign")
     np.testing.assert_array_equal(named.states(U), drawn.states(U))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(named)).states(U), named.states(U))
-    other = esnlm.Reservoir.draw(16, inputs=3, topology={"kind": "chain", "weight": 1.0}, spectral_radius=0.7)
+    other = esnlm.Reservoir.draw(
+        16, inputs=3, topology={"kind": "chain", "weight": 1.0}, spectral_radius=0.7
+    )
     np.testing.assert_allclose(dense(other.w_rec), dense(named.w_rec), rtol=1e-6)
 
 
 def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registered):
-    """As where a notebook's cell runs twice: no program that was compiled for the first one serves the second."""
+    """As where a notebook's cell runs twice: no program that was compiled for the first one serves
+    the second."""
     found = []
     for factor in (1.0, 0.5):
 
@@ -211,5 +250,9 @@ def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registere
             return factor * jnp.tanh(x)
 
         esnlm.activation(scaled)
-        found.append(esnlm.Reservoir.draw(8, inputs=3, mean_degree=2, leak=1.0, activation="scaled").states(U[:1]))
+        found.append(
+            esnlm.Reservoir.draw(8, inputs=3, mean_degree=2, leak=1.0, activation="scaled").states(
+                U[:1]
+            )
+        )
     np.testing.assert_allclose(found[1], found[0] / 2)

@@ -35,4 +35,7 @@ def test_a_store_is_written_and_not_over_another(tmp_path):
     assert store.words.tolist() == [3, 7, 3]
     with pytest.raises(InputError, match="store: exists; name another folder for the store"):
         esnlm.prepare(SENTENCES, tmp_path / "store", tokenizer="words")
-    assert len(esnlm.prepare(SENTENCES[:2], tmp_path / "store", tokenizer="words", overwrite=True)) == 2
+    assert (
+        len(esnlm.prepare(SENTENCES[:2], tmp_path / "store", tokenizer="words", overwrite=True))
+        == 2
+    )

@@ -1,4 +1,5 @@
-"""`esnlm.train` trains what the command trains, tells functions of it, and stops where one of them says so."""
+"""`esnlm.train` trains what the command trains, tells functions of it, and stops where one of them
+says so."""
 
 import os
 import signal
@@ -48,7 +49,11 @@ def test_a_function_stops_a_run_which_the_same_call_resumes(tmp_path, undisturbe
 def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
     """As where a notebook's stop button sends SIGINT."""
     with pytest.raises(KeyboardInterrupt, match="stopped; the same call resumes it$"):
-        esnlm.train(experiment(tmp_path), [lambda step, _: step == 4 and os.kill(os.getpid(), signal.SIGINT)], **GIVEN)
+        esnlm.train(
+            experiment(tmp_path),
+            [lambda step, _: step == 4 and os.kill(os.getpid(), signal.SIGINT)],
+            **GIVEN,
+        )
     assert 4 <= esnlm.load(tmp_path / "run").step < 24
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert arrays_are_equal(esnlm.train(experiment(tmp_path), **GIVEN), undisturbed)
@@ -56,7 +61,10 @@ def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
 
 @pytest.mark.nightly
 def test_a_function_that_stops_a_regression_is_told_that_there_is_no_readout(tmp_path):
-    asked = experiment(tmp_path) | {"training": {"kind": "ridge"}, "model": {"reservoir": MODEL["reservoir"]}}
+    asked = experiment(tmp_path) | {
+        "training": {"kind": "ridge"},
+        "model": {"reservoir": MODEL["reservoir"]},
+    }
     asked["model"]["readout"] = {"rank": None}
     with pytest.raises(InputError, match="a callback stopped it before the readout was fitted"):
         esnlm.train(asked, [lambda step, metrics: True], sentences=SENTENCES)
@@ -85,4 +93,7 @@ def test_a_reservoir_in_the_hand_is_trained_on(tmp_path):
     np.testing.assert_array_equal(kept.w_rec.toarray(), excited.w_rec.toarray())
     ids = np.array(tokenizer.encode(SENTENCES[0]))
     np.testing.assert_array_equal(kept.states(ids), excited.states(ids))
-    assert esnlm.train(asked, sentences=SENTENCES, tokenizer=tokenizer, reservoir=excited).step == run.step
+    assert (
+        esnlm.train(asked, sentences=SENTENCES, tokenizer=tokenizer, reservoir=excited).step
+        == run.step
+    )

@@ -1,4 +1,5 @@
-"""The benchmarks at tiny sizes: that they run, that the contenders compute the same, that the bookkeeping is right.
+"""The benchmarks at tiny sizes: that they run, that the contenders compute the same, that the
+bookkeeping is right.
 
 Nothing here looks at a time.
 """
@@ -28,7 +29,9 @@ TINY = ["--copy-megabytes", "1", "--rounds", "1"]
 def no_waiting(monkeypatch):
     monkeypatch.setattr(measure, "SHORTEST", 1e-9)
     monkeypatch.setattr(measure, "SETTLE", 0)
-    monkeypatch.setattr(measure, "cores", lambda: 1)  # torch's threads spin while others wait for their core
+    monkeypatch.setattr(
+        measure, "cores", lambda: 1
+    )  # torch's threads spin while others wait for their core
 
 
 def test_contenders_take_turns_and_a_failing_one_drops_out():
@@ -37,7 +40,11 @@ def test_contenders_take_turns_and_a_failing_one_drops_out():
     def fail(_):
         raise MemoryError("too large")
 
-    contenders = {"a": lambda i: turns.append(("a", i)), "b": lambda i: turns.append(("b", i)), "c": fail}
+    contenders = {
+        "a": lambda i: turns.append(("a", i)),
+        "b": lambda i: turns.append(("b", i)),
+        "c": fail,
+    }
     seconds, failures = measure.interleave(contenders, rounds=2)
     assert turns == [("a", 0), ("b", 0), ("a", 0), ("b", 0), ("a", 1), ("b", 1)]
     assert {name: len(own) for name, own in seconds.items()} == {"a": 2, "b": 2}
@@ -47,12 +54,18 @@ def test_contenders_take_turns_and_a_failing_one_drops_out():
 def test_ratios_are_taken_within_a_round():
     found = measure.compare({"ours": [1.0, 10.0, 2.0], "theirs": [3.0, 30.0, 2.0]}, baseline="ours")
     assert found["theirs"]["slower"] == 3  # of 3, 3, 1; the ratio of the medians is 1.5
-    assert (found["theirs"]["median_s"], found["theirs"]["min_s"], found["theirs"]["max_s"]) == (3, 2, 30)
+    assert (found["theirs"]["median_s"], found["theirs"]["min_s"], found["theirs"]["max_s"]) == (
+        3,
+        2,
+        30,
+    )
 
 
 @pytest.mark.nightly
 def test_recurrence(tmp_path):
-    record = recurrence.main(["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)])
+    record = recurrence.main(
+        ["--sizes", "48", "--slots", "12", "--degree", "6", *TINY, "--out", str(tmp_path)]
+    )
     (row,) = record["rows"]
     kernels = {f"esnlm {kernel}" for kernel in ("bcoo", "csr", "ell", "dense")}
     assert {"esnlm", "jax BCOO", "scipy csr"} | kernels <= set(row["contenders"])
@@ -71,18 +84,30 @@ def test_a_faster_peer_learns_the_same(onednn: bool):
     model = untrained.initialize(32, 60, 8).model
     frozen, params = peers.TorchReservoir(model.reservoir), model.params["readout"]
     batches = [list(np.random.default_rng(seed).integers(0, 60, (8, 12))) for seed in range(4)]
-    plain, faster = (peers.PackedWay(frozen, params, "float32", {}, onednn=way) for way in (False, onednn))
+    plain, faster = (
+        peers.PackedWay(frozen, params, "float32", {}, onednn=way) for way in (False, onednn)
+    )
     losses = [float(plain.update(batch)) for batch in batches]
-    assert float(faster.updates(batches)) == pytest.approx(losses[-1], rel=1e-6)  # a wrong gradient would show in it
+    assert float(faster.updates(batches)) == pytest.approx(
+        losses[-1], rel=1e-6
+    )  # a wrong gradient would show in it
 
 
 @pytest.mark.nightly
 def test_scoring(stores, tmp_path):
     pairs = [
-        {"sentence_good": f"the {noun} sleeps .", "sentence_bad": f"the {noun} sleep ."} for noun in ("cat", "dog")
+        {"sentence_good": f"the {noun} sleeps .", "sentence_bad": f"the {noun} sleep ."}
+        for noun in ("cat", "dog")
     ]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    given = ["--pairs", tmp_path / "pairs.jsonl", "--tokenizer", stores / "train" / "tokenizer", "--out", tmp_path]
+    given = [
+        "--pairs",
+        tmp_path / "pairs.jsonl",
+        "--tokenizer",
+        stores / "train" / "tokenizer",
+        "--out",
+        tmp_path,
+    ]
     row = scoring.main([*map(str, given), "--size", "32", "--rank", "8", "--rounds", "1"])["row"]
     for name, result in row["contenders"].items():
         assert result["largest_difference"] < 1e-5, name
@@ -102,20 +127,40 @@ def test_families_take_turns_on_the_same_sentences(tmp_path):
     store = tmp_path / "store"
     esnlm.prepare(text, store, tokenizer="words")
     models = {
-        "frozen": "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}, readout: {rank: 4}}",
-        "counted": "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}, readout: {rank: 4, counted: bigram}}",
+        "frozen": (
+            "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}, readout: {rank: 4}}"
+        ),
+        "counted": (
+            "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}, readout: {rank: 4,"
+            " counted: bigram}}"
+        ),
         "lstm": "{family: lstm, width: 8}",
     }
     configs = []
     for name, model in models.items():
         configs.append(tmp_path / f"{name}.yaml")
-        configs[-1].write_text(f"run: {tmp_path / 'run'}\nmodel: {model}\ntraining: {{batch_size: 4}}\n")
-    arguments = ["--store", store, "--configs", *configs, "--updates", 2, "--rounds", 2, "--out", tmp_path]
+        configs[-1].write_text(
+            f"run: {tmp_path / 'run'}\nmodel: {model}\ntraining: {{batch_size: 4}}\n"
+        )
+    arguments = [
+        "--store",
+        store,
+        "--configs",
+        *configs,
+        "--updates",
+        2,
+        "--rounds",
+        2,
+        "--out",
+        tmp_path,
+    ]
     record = families.main([*map(str, arguments)])
     found = record["contenders"]
     assert record["failures"] == {} and set(models) <= set(found)
     assert (
-        found["frozen"]["slower"] == 1 and found["frozen"]["states_per_s"] > 0 and found["lstm"]["states_per_s"] is None
+        found["frozen"]["slower"] == 1
+        and found["frozen"]["states_per_s"] > 0
+        and found["lstm"]["states_per_s"] is None
     )
     assert found["counted"]["trained"] == found["frozen"]["trained"]
     for result in found.values():

@@ -1,4 +1,5 @@
-"""What a run hands to an H100, compiled where there is none: it starts soon, and moves little more than it must.
+"""What a run hands to an H100, compiled where there is none: it starts soon, and moves little more
+than it must.
 
 ESNLM_AOT names a folder with JAX's plugin for CUDA, as benchmarks/compile_for.py says.
 """
@@ -14,14 +15,22 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-FIRST_UPDATE = 30  # seconds at most to compile what the first update waits for, one padded size, on two cores
+FIRST_UPDATE = (
+    30  # seconds at most to compile what the first update waits for, one padded size, on two cores
+)
 
 
 def compiled(folder: Path, *options: str) -> dict:
-    """Returns what benchmarks/compile_for.py says of each program; the test is skipped without a compiler for GPUs."""
+    """Returns what benchmarks/compile_for.py says of each program; the test is skipped without a
+    compiler for GPUs."""
     if not os.environ.get("ESNLM_AOT"):
         pytest.skip("no ESNLM_AOT: no compiler for GPUs")
-    warnings = ["-W", "error::DeprecationWarning", "-W", "error::FutureWarning"]  # of parts of JAX that will go
+    warnings = [
+        "-W",
+        "error::DeprecationWarning",
+        "-W",
+        "error::FutureWarning",
+    ]  # of parts of JAX that will go
     command = [
         sys.executable,
         *warnings,
@@ -32,7 +41,9 @@ def compiled(folder: Path, *options: str) -> dict:
         folder,
     ]
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run([*map(str, command), *options], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*map(str, command), *options], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(next(folder.glob("*.json")).read_text())["programs"]
 
@@ -47,11 +58,15 @@ def compiled(folder: Path, *options: str) -> dict:
     ],
 )
 def test_an_update_for_a_gpu(models, settings, most, tmp_path):
-    programs = compiled(tmp_path, "--target", "h100", "--only", models, *(["--set", *settings] if settings else []))
+    programs = compiled(
+        tmp_path, "--target", "h100", "--only", models, *(["--set", *settings] if settings else [])
+    )
     for name in {label.partition(", update")[0] for label in programs if label.endswith("update")}:
         update, step = programs[f"{name}, update"], programs[f"{name}, time step"]
         assert update["compiled in s"] + step["compiled in s"] < FIRST_UPDATE
-        assert (update["while"], update["conditional"], step["conditional"]) == (0, 0, 0), "the host would decide"
+        assert (update["while"], update["conditional"], step["conditional"]) == (0, 0, 0), (
+            "the host would decide"
+        )
         assert update["GB / least"] < most, name
 
 
@@ -60,12 +75,14 @@ def test_eight_gpus_exchange_neither_matrices_nor_moments(tmp_path):
     programs = compiled(tmp_path, "--target", "h100:1x8x1", "--only", "ESN|deep")
     assert {"ESN 4,096, update", "deep readout, update"} < programs.keys()
     for name, found in programs.items():
-        # W_rec has 1 MB at N = 4,096, what a device has of B's moments 13 MB; the text of an update has less than 0.1 MB.
+        # W_rec has 1 MB at N = 4,096, what a device has of B's moments 13 MB; the text of an update
+        # has less than 0.1 MB.
         assert found["largest gathered MB"] < 0.1, name
 
 
 def test_bytes_are_those_that_kernels_move():
-    """Of a table that a kernel gathers from, and of one that it scatters into, the rows; of a loop, once what is in it."""
+    """Of a table that a kernel gathers from, and of one that it scatters into, the rows; of a loop,
+    once what is in it."""
     import compile_for
 
     text = """

@@ -6,7 +6,8 @@ import numpy as np
 
 
 def features(cell, sentence):
-    """The features after each token of a sentence, (T, F), in the second of three slots, beside other sentences."""
+    """The features after each token of a sentence, (T, F), in the second of three slots, beside
+    other sentences."""
 
     @jax.jit
     def read(state, tokens):

@@ -18,24 +18,33 @@ def attention(**settings):
     config = AttentionConfig(**({"heads": 2, "window": 4, "width": 8, "sharpness": 5.0} | settings))
     diagonal = Diagonal(**DiagonalConfig(units=N).initialize(V, np.random.default_rng(0)))
     projection = config.initialize(N, np.random.default_rng(1))
-    return Attention(SideBySide([diagonal, TokenHistory(4)]), projection, config), diagonal, projection
+    return (
+        Attention(SideBySide([diagonal, TokenHistory(4)]), projection, config),
+        diagonal,
+        projection,
+    )
 
 
 def test_the_weights_are_those_of_the_equations():
     cell, diagonal, projection = attention()
     h = features(diagonal, SENTENCE).astype(np.float64)
-    expected = deep_oracle.attention(projection.astype(np.float64), 2, 4, 5.0, h).reshape(len(SENTENCE), -1)
+    expected = deep_oracle.attention(projection.astype(np.float64), 2, 4, 5.0, h).reshape(
+        len(SENTENCE), -1
+    )
     for run in (features, in_two_steps):
         found = run(cell, SENTENCE)
         np.testing.assert_array_equal(found[:, N : N + 4], deep_oracle.history(SENTENCE, 4))
-        # A scalar product of keys of length 1, of sums of N numbers; the sharpness multiplies its error.
+        # A scalar product of keys of length 1, of sums of N numbers; the sharpness multiplies its
+        # error.
         np.testing.assert_allclose(found[:, N + 4 :], expected, rtol=0, atol=5 * 4 * N * EPS)
 
 
 def test_a_state_attends_to_the_one_that_is_like_it():
     cell, _, _ = attention(heads=1, sharpness=50.0, window=8, width=64)
     weights = features(cell, SENTENCE)[:, N + 4 :]
-    last = weights[-1]  # After ... 3 7 as at t = 1 and t = 6; the latter lies within the window, 4 states back.
+    last = weights[
+        -1
+    ]  # After ... 3 7 as at t = 1 and t = 6; the latter lies within the window, 4 states back.
     assert last.argmax() == 3 and last[3] > 0.5
     assert weights[0].sum() == 0  # Before the first token there is no state.
 

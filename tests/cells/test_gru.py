@@ -20,7 +20,9 @@ def arrays():
 
 def dense(arrays, rows, columns):
     row, column = arrays["indices"].T
-    return scipy.sparse.coo_array((arrays["values"].astype(np.float64), (row, column)), (rows, columns)).toarray()
+    return scipy.sparse.coo_array(
+        (arrays["values"].astype(np.float64), (row, column)), (rows, columns)
+    ).toarray()
 
 
 @pytest.mark.parametrize("kernel", ["bcoo", "csr", "dense"])
@@ -30,16 +32,20 @@ def test_the_features_are_those_of_the_equations(arrays, kernel):
     matrices = u_z, u_r, dense(arrays["candidate"], N, N), w_z, w_r, w_c
     expected = deep_oracle.gru(*matrices, arrays["bias"].astype(np.float64), SENTENCE)
     cell = Gru.from_arrays(arrays, V).for_device(kernel)
-    # A step adds up some tens of products of order 1 in each of its sums. It can enlarge what was off before by the norms of
-    # its matrices, here by less than 2 in all nine steps together.
+    # A step adds up some tens of products of order 1 in each of its sums. It can enlarge what was
+    # off before by the norms of its matrices, here by less than 2 in all nine steps together.
     for run in (features, in_two_steps):
-        np.testing.assert_allclose(run(cell, SENTENCE), expected, rtol=0, atol=2 * len(SENTENCE) * 40 * EPS)
+        np.testing.assert_allclose(
+            run(cell, SENTENCE), expected, rtol=0, atol=2 * len(SENTENCE) * 40 * EPS
+        )
 
 
 def test_gates_at_rest_have_time_scales_up_to_the_longest(arrays):
     rest = 1 / deep_oracle.sigmoid(arrays["bias"].astype(np.float64))
     np.testing.assert_allclose(rest[[0, -1]], [1.5, CONFIG.longest], rtol=1e-5)
-    np.testing.assert_allclose(np.diff(np.log(rest)), np.log(CONFIG.longest / 1.5) / (N - 1), rtol=1e-4)
+    np.testing.assert_allclose(
+        np.diff(np.log(rest)), np.log(CONFIG.longest / 1.5) / (N - 1), rtol=1e-4
+    )
 
 
 def test_the_counts_are_those_of_the_matrices(arrays):
@@ -50,4 +56,6 @@ def test_the_counts_are_those_of_the_matrices(arrays):
     many = GruConfig(units=300, mean_degree=8.0)
     drawn = many.initialize(1000, np.random.default_rng(1))
     nonzeros = Gru.from_arrays(drawn, 1000).nonzeros
-    assert abs(nonzeros - many.nonzeros(1000)) < 4 * np.sqrt(many.nonzeros(1000))  # a sum of Bernoulli numbers
+    assert abs(nonzeros - many.nonzeros(1000)) < 4 * np.sqrt(
+        many.nonzeros(1000)
+    )  # a sum of Bernoulli numbers

@@ -27,7 +27,9 @@ def test_sentences_that_follow_each_other_in_a_slot_do_not_see_each_other():
     expected = [deep_oracle.history(sentence, 3) for sentence in (SENTENCE, SENTENCE[::-1])]
     np.testing.assert_array_equal(found, np.concatenate(expected))
     end, first = unroll(TokenHistory(3), tokens[:4], positions[:4])
-    _, rest = unroll(TokenHistory(3), tokens[4:], positions[4:], start=end)  # as pieces of a document are read
+    _, rest = unroll(
+        TokenHistory(3), tokens[4:], positions[4:], start=end
+    )  # as pieces of a document are read
     np.testing.assert_array_equal(np.concatenate([first, rest])[:, 0], found)
 
 

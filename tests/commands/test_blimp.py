@@ -12,7 +12,8 @@ from tests.evaluation.fake_run import fake_run
 
 
 def fake_load(directory, step=None, untrained=False):
-    """A run of one id a character; trained, it prefers what is early in the alphabet, untrained, what is late."""
+    """A run of one id a character; trained, it prefers what is early in the alphabet, untrained,
+    what is late."""
 
     def token_log_probs_of(sequences, progress):
         return [(1 if untrained else -1) * np.asarray(ids[1:], np.float32) for ids in sequences]
@@ -20,18 +21,24 @@ def fake_load(directory, step=None, untrained=False):
     step = 0 if untrained else step or 100
     run = fake_run(Path(directory), token_log_probs_of, name=Path(directory).name, step=step)
     run.token_log_probs_of = token_log_probs_of
-    run.bigram = lambda: UnigramModel.from_counts(np.ones(run.tokenizer.vocab_size, int))  # stands for one
+    run.bigram = lambda: UnigramModel.from_counts(
+        np.ones(run.tokenizer.vocab_size, int)
+    )  # stands for one
     return run
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A run directory with four pairs of its own, two of them right once trained, one of twice the same."""
+    """A run directory with four pairs of its own, two of them right once trained, one of twice the
+    same."""
     monkeypatch.setattr(loaded_run, "load", fake_load)
     directory = tmp_path / "small"
     own = directory / "minimal_pairs"
     own.mkdir(parents=True)
-    pairs = [{"sentence_good": good, "sentence_bad": bad, "UID": "alphabet"} for good, bad in ["ab", "cd", "fe", "gg"]]
+    pairs = [
+        {"sentence_good": good, "sentence_bad": bad, "UID": "alphabet"}
+        for good, bad in ["ab", "cd", "fe", "gg"]
+    ]
     (own / "alphabet.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return directory
 
@@ -58,9 +65,14 @@ def test_a_run_is_scored_on_its_own_pairs(run, capsys):
     folder = run / "evaluation"
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert sorted(files) == ["blimp-paper.json", "blimp-paper.md", "blimp-paper.pairs.jsonl"]
-    assert "bigram" in json.loads(files["blimp-paper.json"])["baselines"]  # as at the end of training
+    assert (
+        "bigram" in json.loads(files["blimp-paper.json"])["baselines"]
+    )  # as at the end of training
     provenance = json.loads(files["blimp-paper.json"])["provenance"]
-    assert provenance["versions"].keys() == {"python", "esnlm", "jax", "numpy"} and "cores" in provenance["machine"]
+    assert (
+        provenance["versions"].keys() == {"python", "esnlm", "jax", "numpy"}
+        and "cores" in provenance["machine"]
+    )
     assert call("--run", run) == 0, "the same again is no conflict"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
 
@@ -68,9 +80,15 @@ def test_a_run_is_scored_on_its_own_pairs(run, capsys):
 def test_steps_and_the_untrained_model_have_reports_of_their_own(run):
     for which in ([], ["--step", 50], ["--untrained"]):
         assert call("--run", run, *which) == 0
-    reports = {path.name: json.loads(path.read_text()) for path in (run / "evaluation").glob("*.json")}
+    reports = {
+        path.name: json.loads(path.read_text()) for path in (run / "evaluation").glob("*.json")
+    }
     steps = {name: result["step"] for name, result in reports.items()}
-    assert steps == {"blimp-paper.json": 100, "blimp-paper-step-50.json": 50, "blimp-paper-untrained.json": 0}
+    assert steps == {
+        "blimp-paper.json": 100,
+        "blimp-paper-step-50.json": 50,
+        "blimp-paper-untrained.json": 0,
+    }
     assert reports["blimp-paper-untrained.json"]["overall"]["accuracy"] == 25
 
 
@@ -86,7 +104,10 @@ def test_a_report_of_something_else_is_not_overwritten_unasked(run, mine):
 
 def test_a_report_is_not_replaced_by_one_that_lacks_its_results(run, capsys):
     call("--run", run, "--untrained")
-    path, untrained = run / "evaluation" / "blimp-paper.json", run / "evaluation" / "blimp-paper-untrained.json"
+    path, untrained = (
+        run / "evaluation" / "blimp-paper.json",
+        run / "evaluation" / "blimp-paper-untrained.json",
+    )
     by_bytes, both = ["--normalize", "bytes"], ["--normalize", "bytes", "--compare", untrained]
     for words in ([], by_bytes, both, both):
         assert call("--run", run, *words) == 0
@@ -99,8 +120,13 @@ def test_a_report_is_not_replaced_by_one_that_lacks_its_results(run, capsys):
         capsys.readouterr()
         assert call("--run", run, *words) == 2 and path.read_bytes() == before
         advice = "name another file with --out, or replace it with --overwrite"
-        assert capsys.readouterr().err == f"error: {path}: holds a report with another {lost}: {advice}\n"
-    assert call("--run", run, "--overwrite") == 0 and "normalized" not in json.loads(path.read_text())
+        assert (
+            capsys.readouterr().err
+            == f"error: {path}: holds a report with another {lost}: {advice}\n"
+        )
+    assert call("--run", run, "--overwrite") == 0 and "normalized" not in json.loads(
+        path.read_text()
+    )
 
 
 def test_two_runs_are_compared_paired(run, capsys):
@@ -109,11 +135,16 @@ def test_two_runs_are_compared_paired(run, capsys):
     assert call("--run", run, "--compare", other) == 0
     out = capsys.readouterr().out
     assert "(25.00 %): +25.00 points" in out
-    assert "only this run right: 2 pairs, only the other: 1 (McNemar's exact test, pairs pooled: p = 1)" in out
+    assert (
+        "only this run right: 2 pairs, only the other: 1 (McNemar's exact test, pairs pooled: p"
+        " = 1)" in out
+    )
     result = json.loads((run / "evaluation" / "blimp-paper.json").read_text())
     assert result["comparison"]["with"] == {"run": "small", "step": 0, "accuracy": 25}
     assert result["comparison"]["paradigms"]["alphabet"]["difference"] == 25
-    assert call("--run", run, "--step", 5, "--compare", run) == 0, "a run directory stands for its report"
+    assert call("--run", run, "--step", 5, "--compare", run) == 0, (
+        "a run directory stands for its report"
+    )
 
 
 def test_only_like_is_compared_with_like(run, mine, capsys):
@@ -137,7 +168,10 @@ def test_columns_of_a_table_are_named_on_the_command_line(run, tmp_path, capsys)
     assert call("--run", run, "--data", table, *names, "--out", tmp_path / "sets.json") == 0
     assert "chance 33.33 %" in capsys.readouterr().out
     result = json.loads((tmp_path / "sets.json").read_text())
-    assert {name: entry["accuracy"] for name, entry in result["paradigms"].items()} == {"x": 50, "y": 100}
+    assert {name: entry["accuracy"] for name, entry in result["paradigms"].items()} == {
+        "x": 50,
+        "y": 100,
+    }
     lines = [json.loads(line) for line in (tmp_path / "sets.pairs.jsonl").read_text().splitlines()]
     assert [(line["sentence_bad"], line["sentences_bad"], line["right"]) for line in lines] == [
         *(("b", ["b", "c"], True), ("b", ["b", "d"], False), ("b", ["b", "c"], True)),

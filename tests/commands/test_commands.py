@@ -30,7 +30,9 @@ def test_score_gives_a_line_for_each_line(trained, tmp_path, capsys):
     assert [sentence for _, sentence in scored] == sentences
     assert scored[1][0] == ""  # a blank line is no sentence
     expected = esnlm.load(run).log_probs(sentences[::2])
-    np.testing.assert_allclose([float(log_prob) for log_prob, _ in scored[::2]], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        [float(log_prob) for log_prob, _ in scored[::2]], expected, atol=1e-6
+    )
 
 
 def test_report_sets_runs_side_by_side(trained, tmp_path, capsys):
@@ -57,7 +59,9 @@ def test_diagnose_a_run_or_the_settings_of_a_configuration(trained, tmp_path, ca
 @pytest.mark.parametrize("script, name", [("train.py", "train"), ("eval_blimp.py", "blimp")])
 def test_a_script_is_a_command_under_another_name(script, name):
     def output(*words):
-        done = subprocess.run([sys.executable, *words, "--help"], capture_output=True, text=True, cwd=ROOT)
+        done = subprocess.run(
+            [sys.executable, *words, "--help"], capture_output=True, text=True, cwd=ROOT
+        )
         return done.returncode, done.stdout.partition("\n\n")[2]
 
     assert output(script) == output("-m", "esnlm", name)
@@ -77,14 +81,19 @@ commands.main(["--help"])
 
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
-def test_every_command_has_a_help_and_its_options_of_several_values_may_be_given_again(name, capsys):
-    """By its default argparse keeps the last one only: a part of the input would be left out without a word."""
+def test_every_command_has_a_help_and_its_options_of_several_values_may_be_given_again(
+    name, capsys
+):
+    """By its default argparse keeps the last one only: a part of the input would be left out
+    without a word."""
     assert commands.main([name, "--help"]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"usage: esnlm {name} ") and "--quiet" in said and "--verbose" in said
     parser = argparse.ArgumentParser()
     importlib.import_module(commands.COMMANDS[name]).add_arguments(parser)
-    for action in [action for action in parser._actions if action.nargs == "+" and action.option_strings]:
+    for action in [
+        action for action in parser._actions if action.nargs == "+" and action.option_strings
+    ]:
         option = action.option_strings[0]
         alone = argparse.ArgumentParser()
         alone._add_action(action)
@@ -97,7 +106,11 @@ def test_every_command_has_a_help_and_its_options_of_several_values_may_be_given
     "words",
     [
         *([], ["cook"], ["report"], ["--seed", "3"], ["report", "x", "--seed", "3"]),
-        *(["blimp"], ["blimp", "--run", "r", "--step", "1", "--untrained"], ["blimp", "--run", "r", "--step", "last"]),
+        *(
+            ["blimp"],
+            ["blimp", "--run", "r", "--step", "1", "--untrained"],
+            ["blimp", "--run", "r", "--step", "last"],
+        ),
         # As of `--config "$CONFIG"` where the variable is not set: the quickstart would be trained.
         *(
             ["train", "--config", ""],
@@ -127,7 +140,9 @@ def test_a_run_goes_on_from_a_parent(tmp_path, monkeypatch):
     Path("first").mkdir()
     RunDirectory(Path("first")).format.write_text(json.dumps({"format": FORMAT}))
     data = "data: {kind: grammar, sentences: 200, validation_sentences: 50}\n"
-    Path("first/config.yaml").write_text(f"run: first\n{data}compute: {{mesh: {{data: 2, vocabulary: 1}}}}\n")
+    Path("first/config.yaml").write_text(
+        f"run: first\n{data}compute: {{mesh: {{data: 2, vocabulary: 1}}}}\n"
+    )
     words = ["--from", "first", "--run", "second"]
     options, options.overrides = commands.parser_of("train", "esnlm train").parse_known_args(words)
     experiment = config_io.read_of_parent(*train._configuration(options))

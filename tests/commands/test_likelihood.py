@@ -34,7 +34,9 @@ def test_the_run_s_own_validation_text_has_the_nll_that_the_run_logged(run, dev)
     assert found["nats_per_word"] == pytest.approx(summary["val_nats_per_word"], rel=1e-6)
     assert found["perplexity"] == pytest.approx(summary["perplexity"], rel=1e-5)
     for name in ("unigram", "bigram"):
-        assert text["models"][name]["nll"] == pytest.approx(summary["references"][f"{name} model"], rel=1e-12)
+        assert text["models"][name]["nll"] == pytest.approx(
+            summary["references"][f"{name} model"], rel=1e-12
+        )
     assert result["notes"] == [] and result["step"] == summary["step"]
 
 
@@ -42,23 +44,43 @@ def test_a_list_of_sentences_a_text_and_a_store_are_the_same(run, dev, tmp_path)
     loaded, store = esnlm.load(run), open_store(dev)
     sentences = [loaded.tokenizer.decode(ids[1:-1]) for ids in store]
     found = loaded.likelihood(dev)
-    assert loaded.likelihood(str(dev)) == loaded.likelihood(store) == loaded.likelihood(sentences) == found
+    assert (
+        loaded.likelihood(str(dev))
+        == loaded.likelihood(store)
+        == loaded.likelihood(sentences)
+        == found
+    )
     (tmp_path / "text.txt").write_text("\n\n".join(sentences))
     by_store, by_text = measure_run(run, [dev], [tmp_path / "text.txt"])["texts"]
-    assert by_store["models"] == by_text["models"] and by_store["models"]["model"]["nll"] == found.nll
+    assert (
+        by_store["models"] == by_text["models"] and by_store["models"]["model"]["nll"] == found.nll
+    )
     assert by_store["sha256"] == by_text["sha256"]
     total = loaded.log_probs(sentences).sum()
     assert found.nats == pytest.approx(-total, rel=1e-6)
-    assert found.nats - found.eos_nats == pytest.approx(-loaded.log_probs(sentences, "no-eos").sum(), rel=1e-6)
+    assert found.nats - found.eos_nats == pytest.approx(
+        -loaded.log_probs(sentences, "no-eos").sum(), rel=1e-6
+    )
 
 
 def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys):
     words = ["likelihood", "--run", run, "--store", dev, "--out", tmp_path / "new.json"]
     assert small.esnlm(*words) == 0
     _, header, model, unigram, bigram, size = capsys.readouterr().out.splitlines()
-    assert header.split() == ["text", "model", "NLL", "without", "EOS", "bits/byte", "nats/word", "perplexity"]
+    assert header.split() == [
+        "text",
+        "model",
+        "NLL",
+        "without",
+        "EOS",
+        "bits/byte",
+        "nats/word",
+        "perplexity",
+    ]
     written = json.loads((tmp_path / "new.json").read_text())
-    assert written["format"] == "esnlm likelihood" and written["provenance"]["command"].endswith("new.json")
+    assert written["format"] == "esnlm likelihood" and written["provenance"]["command"].endswith(
+        "new.json"
+    )
     (text,) = written["texts"]
     figures = text["models"]["model"]
     keys = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word")
@@ -75,7 +97,11 @@ def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys
 def test_a_checkpoint_and_the_untrained_model_are_measured_too(run, dev):
     step = min(int(folder.name) for folder in (run / "checkpoints").iterdir())
     nll = {}
-    for name, which in {"untrained": {"untrained": True}, "early": {"step": step}, "end": {}}.items():
+    for name, which in {
+        "untrained": {"untrained": True},
+        "early": {"step": step},
+        "end": {},
+    }.items():
         nll[name] = measure_run(run, [dev], **which)["texts"][0]["models"]["model"]["nll"]
     assert nll["untrained"] > nll["early"] > nll["end"]
 
@@ -87,7 +113,10 @@ def test_there_is_no_bigram_model_of_another_training_store(stores, tmp_path):
     shutil.copytree(here / "dev", here / "train")
     result = measure_run(run, [here / "dev"])
     (note,) = result["notes"]
-    assert str(here / "train") in note and list(result["texts"][0]["models"]) == ["model", "unigram"]
+    assert str(here / "train") in note and list(result["texts"][0]["models"]) == [
+        "model",
+        "unigram",
+    ]
 
 
 def test_a_store_of_another_tokenizer_is_refused(run, tmp_path):

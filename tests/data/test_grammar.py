@@ -1,4 +1,5 @@
-"""The grammar against hand calculation, exhaustive enumeration of a small copy of it, and sampling."""
+"""The grammar against hand calculation, exhaustive enumeration of a small copy of it, and
+sampling."""
 
 import itertools
 import math
@@ -10,7 +11,8 @@ import pytest
 from esnlm.data import grammar
 from esnlm.data.grammar import entropy, log_prob, rules, sentences, spell, words
 
-# The same rules with one word or two in a class, and one gender: few enough sentences to write them all down.
+# The same rules with one word or two in a class, and one gender: few enough sentences to write them
+# all down.
 TINY = {
     "NOUNS": {"himself": (("man", "men"),)},
     "INTRANSITIVE": (("sleeps", "sleep", "slept"),),
@@ -29,18 +31,26 @@ def tokens(sentence: str) -> list[str]:
 
 
 def every_derivation(table, symbol="S"):
-    """(probability, words) of each derivation of `symbol`, written from the definition of a probabilistic grammar."""
+    """(probability, words) of each derivation of `symbol`, written from the definition of a
+    probabilistic grammar."""
     if symbol not in table:
         yield 1.0, (symbol,)
         return
     for probability, symbols in table[symbol]:
-        for children in itertools.product(*(list(every_derivation(table, child)) for child in symbols)):
+        for children in itertools.product(
+            *(list(every_derivation(table, child)) for child in symbols)
+        ):
             p = math.prod((child_p for child_p, _ in children), start=probability)
-            yield p, tuple(itertools.chain.from_iterable(child_words for _, child_words in children))
+            yield (
+                p,
+                tuple(itertools.chain.from_iterable(child_words for _, child_words in children)),
+            )
 
 
 def test_seeds_and_splits_are_different_streams():
-    streams = [list(sentences(50, seed, split)) for seed in (0, 1) for split in ("train", "validation")]
+    streams = [
+        list(sentences(50, seed, split)) for seed in (0, 1) for split in ("train", "validation")
+    ]
     for one, other in itertools.combinations(streams, 2):
         assert sum(a == b for a, b in zip(one, other, strict=False)) <= 1
 
@@ -70,8 +80,14 @@ def test_log_prob_is_the_product_of_the_choices():
         ("The dog that likes the cats sleeps.", "The dog that like the cats sleeps."),
         ("The girl near the boys praised herself.", "The girl near the boys praised themselves."),
         ("The girl near the boy praised herself.", "The girl near the boy praised himself."),
-        ("The girl knew that the boy praised himself.", "The girl knew that the boy praised herself."),
-        ("No man that the dogs liked has ever slept.", "The man that no dogs liked has ever slept."),
+        (
+            "The girl knew that the boy praised himself.",
+            "The girl knew that the boy praised herself.",
+        ),
+        (
+            "No man that the dogs liked has ever slept.",
+            "The man that no dogs liked has ever slept.",
+        ),
         ("The man has already slept.", "No man has already slept."),
         ("The boy knew who the girl liked.", "The boy knew that the girl liked."),
         ("The boy knew that the girl liked the dog.", "The boy knew who the girl liked the dog."),
@@ -95,7 +111,9 @@ def test_log_prob_is_minus_infinity_outside_the_language(good, bad):
 def tiny(monkeypatch):
     for name, forms in TINY.items():
         monkeypatch.setattr(grammar, name, forms)
-    monkeypatch.setattr(grammar, "rules", cache(grammar.rules.__wrapped__))  # with a cache of its own
+    monkeypatch.setattr(
+        grammar, "rules", cache(grammar.rules.__wrapped__)
+    )  # with a cache of its own
 
 
 def test_every_string_has_one_derivation_and_the_probabilities_sum_to_one(tiny):
@@ -118,7 +136,11 @@ def test_every_string_has_one_derivation_and_the_probabilities_sum_to_one(tiny):
 
 
 def test_every_word_has_one_class_so_the_full_lexicon_adds_no_ambiguity():
-    classes = [left for left in rules() if left.startswith(("N-", "Vi-", "Vt-", "Vr-", "Prep", "Adv")) or left == "Det"]
+    classes = [
+        left
+        for left in rules()
+        if left.startswith(("N-", "Vi-", "Vt-", "Vr-", "Prep", "Adv")) or left == "Det"
+    ]
     members = [symbols[0] for left in classes for _, symbols in rules()[left]]
     assert len(set(members)) == len(members) == 143
     assert not {"no", "that", "who", "has", "have", "ever", "already", "himself"} & set(members)

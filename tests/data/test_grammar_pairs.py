@@ -1,4 +1,5 @@
-"""Minimal pairs: every good sentence is in the language, no bad one is, and no n-gram model can tell them apart."""
+"""Minimal pairs: every good sentence is in the language, no bad one is, and no n-gram model can
+tell them apart."""
 
 import itertools
 import math
@@ -39,12 +40,15 @@ def test_pairs_are_held_out_from_the_corpus(pairs):
     goods = {row["sentence_good"] for row in again[uid]}
     assert first["sentence_good"] not in goods
     assert pairs[uid][0]["sentence_good"] not in goods, "its mirror image must go with it"
-    assert all(again[other][:150] == pairs[other][:150] for other in ("npi_item", "reflexive_domain"))
+    assert all(
+        again[other][:150] == pairs[other][:150] for other in ("npi_item", "reflexive_domain")
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_no_ngram_model_can_do_better_than_half(pairs, n):
-    """Good minus bad in n-gram counts (all that an n-gram model sees) is the opposite in the two pairs of a square."""
+    """Good minus bad in n-gram counts (all that an n-gram model sees) is the opposite in the two
+    pairs of a square."""
 
     def ngrams(sentence):
         padded = ["BOS"] * (n - 1) + tokens(sentence) + ["EOS"]
@@ -60,7 +64,9 @@ def test_no_ngram_model_can_do_better_than_half(pairs, n):
 @pytest.mark.parametrize("uid", PARADIGMS)
 def test_no_two_choices_of_words_give_the_same_sentence(uid, monkeypatch):
     monkeypatch.setattr(grammar_pairs, "PARADIGMS", {uid: PARADIGMS[uid]})
-    monkeypatch.setattr(grammar_pairs, "WORDS", {slot: words[:2] for slot, words in grammar_pairs.WORDS.items()})
+    monkeypatch.setattr(
+        grammar_pairs, "WORDS", {slot: words[:2] for slot, words in grammar_pairs.WORDS.items()}
+    )
     count = 2 * 2 ** len(PARADIGMS[uid].slots.split())
     assert len({row["sentence_good"] for row in minimal_pairs(count, seed=0)[uid]}) == count
 
@@ -74,4 +80,7 @@ def test_a_paradigm_gives_all_it_has_and_says_when_the_corpus_takes_too_many(mon
     assert len({row["sentence_good"] for row in minimal_pairs(12, seed=0)["small"]}) == 12
     with pytest.raises(InputError) as error:
         minimal_pairs(12, seed=0, exclude={"The dog sleeps."})
-    assert str(error.value) == "per_paradigm: 12 pairs asked, small has only 10 outside the corpus: ask for fewer"
+    assert (
+        str(error.value)
+        == "per_paradigm: 12 pairs asked, small has only 10 outside the corpus: ask for fewer"
+    )

@@ -1,4 +1,5 @@
-"""Raw text becomes the sentences, ids and counts that a plain loop gives, whatever the chunks and workers."""
+"""Raw text becomes the sentences, ids and counts that a plain loop gives, whatever the chunks and
+workers."""
 
 import hashlib
 import multiprocessing
@@ -18,7 +19,20 @@ from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
 from esnlm.errors import InputError
 
-WORDS = ["a", "few", "little", "words", "of", "no", "great", "weight", "stand", "here", "and", "there"]
+WORDS = [
+    "a",
+    "few",
+    "little",
+    "words",
+    "of",
+    "no",
+    "great",
+    "weight",
+    "stand",
+    "here",
+    "and",
+    "there",
+]
 
 
 @pytest.fixture
@@ -46,7 +60,10 @@ def random_text(seed: int, lines: int) -> str:
         return " ".join(rng.choices(WORDS, k=rng.randint(1, 9))).capitalize() + rng.choice(".?!")
 
     ends = ["\n", "\n\n", "\r\n", " \n"]
-    return "".join(" ".join(sentence() for _ in range(rng.randint(1, 4))) + rng.choice(ends) for _ in range(lines))
+    return "".join(
+        " ".join(sentence() for _ in range(rng.randint(1, 4))) + rng.choice(ends)
+        for _ in range(lines)
+    )
 
 
 def texts(store) -> list[str]:
@@ -58,7 +75,11 @@ def texts(store) -> list[str]:
 
 
 def contents(folder) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 # ---- what is stored ----
@@ -68,11 +89,17 @@ def contents(folder) -> dict[str, bytes]:
 def test_a_file_is_split_as_nltk_splits_the_whole_text(tmp_path, spelling, no_punkt_data, workers):
     text = "A Heading\n\nHere it\nbegins. And this\r\nis all of\n it! The\nend\n"
     source = write(tmp_path / "a.txt", text)
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="file", workers=workers)
+    store = prepare(
+        [source], tmp_path / "store", tokenizer=spelling, sentences="file", workers=workers
+    )
     whole = text.replace("\r\n", "\n")
-    assert texts(store) == PunktSentenceTokenizer(whole).tokenize(whole)  # learned from the same text
+    assert texts(store) == PunktSentenceTokenizer(whole).tokenize(
+        whole
+    )  # learned from the same text
     assert texts(store)[0] == "A Heading\n\nHere it\nbegins."
-    assert store.words.tolist() == [5, 6, 2] and store.manifest["sentence_rule"].endswith("across line ends")
+    assert store.words.tolist() == [5, 6, 2] and store.manifest["sentence_rule"].endswith(
+        "across line ends"
+    )
 
 
 def test_a_line_is_a_sentence(tmp_path, spelling):
@@ -87,7 +114,9 @@ def test_a_line_is_a_sentence(tmp_path, spelling):
 
 
 @pytest.mark.parametrize("chunk", [1, 9, 1 << 20])
-def test_documents_end_at_empty_lines_and_with_a_file_or_record(tmp_path, spelling, monkeypatch, chunk):
+def test_documents_end_at_empty_lines_and_with_a_file_or_record(
+    tmp_path, spelling, monkeypatch, chunk
+):
     monkeypatch.setattr(text_files, "CHUNK", chunk)
     write(tmp_path / "a.txt", "one.\ntwo.\n\n \nx\n\nthree.\n")
     write(tmp_path / "b.txt", "four.")
@@ -104,7 +133,14 @@ def test_short_sentences_are_dropped_and_long_ones_cut(tmp_path, spelling):
     # With one id a byte, a sentence of n bytes has n + 2 tokens.
     lines = ["abc", "abcd", "abcde", "ab cd ef", "ab cd ef g", "ab cdé", "ab cdeé"]
     source = write(tmp_path / "a.txt", "\n".join(lines))
-    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", min_length=6, max_length=9)
+    store = prepare(
+        [source],
+        tmp_path / "store",
+        tokenizer=spelling,
+        sentences="line",
+        min_length=6,
+        max_length=9,
+    )
     # Of "ab cdeé" the cut leaves the first byte of "é".
     assert texts(store) == ["abcd", "abcde", "ab cd e", "ab cd e", "ab cdé", "ab cde\ufffd"]
     assert store.lengths.tolist() == [6, 7, 9, 9, 9, 9]
@@ -114,8 +150,12 @@ def test_short_sentences_are_dropped_and_long_ones_cut(tmp_path, spelling):
     assert store.manifest["filters"] == {"min_length": 6, "max_length": 9, "max_words": None}
 
 
-def test_real_text_is_what_nltk_and_the_tokenizer_make_of_each_line(data, dev_corpus, tmp_path, monkeypatch):
-    shutil.copytree(data / "punkt_tab" / "english", tmp_path / "tokenizers" / "punkt_tab" / "english")
+def test_real_text_is_what_nltk_and_the_tokenizer_make_of_each_line(
+    data, dev_corpus, tmp_path, monkeypatch
+):
+    shutil.copytree(
+        data / "punkt_tab" / "english", tmp_path / "tokenizers" / "punkt_tab" / "english"
+    )
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     inputs = []
     for name in ("masc.dev", "childes.dev", "wikipedia.dev"):
@@ -175,10 +215,17 @@ def test_chunks_and_workers_change_nothing(tmp_path, spelling, monkeypatch):
 # ---- a part of the text ----
 
 
-@pytest.mark.parametrize(("max_words", "chunk"), [(1, 200), (137, 200), (137, 1 << 20), (1000, 200)])
-def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatch, max_words, chunk):
+@pytest.mark.parametrize(
+    ("max_words", "chunk"), [(1, 200), (137, 200), (137, 1 << 20), (1000, 200)]
+)
+def test_max_words_takes_from_each_file_its_share(
+    tmp_path, spelling, monkeypatch, max_words, chunk
+):
     monkeypatch.setattr(text_files, "CHUNK", chunk)
-    inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, lines)) for i, lines in enumerate((60, 20, 3))]
+    inputs = [
+        write(tmp_path / "input" / f"{i}.txt", random_text(i, lines))
+        for i, lines in enumerate((60, 20, 3))
+    ]
     settings = {"tokenizer": spelling, "sentences": "line", "min_length": 20}
 
     sizes = [len(path.read_text("utf-8").split()) for path in inputs]
@@ -196,7 +243,9 @@ def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatc
                 dropped += 1
 
     for workers in (1, 2) if max_words == 137 else (1,):
-        store = prepare(inputs, tmp_path / f"store{workers}", max_words=max_words, workers=workers, **settings)
+        store = prepare(
+            inputs, tmp_path / f"store{workers}", max_words=max_words, workers=workers, **settings
+        )
         assert texts(store) == expected
         assert store.manifest["dropped_short"] == dropped
         assert store.manifest["filters"]["max_words"] == max_words
@@ -213,9 +262,18 @@ def test_a_file_that_is_no_text_far_into_it(tmp_path, spelling, monkeypatch, wor
     text = random_text(0, 300).encode()
     good = write(tmp_path / "good.txt", random_text(1, 300))
     (tmp_path / "a.txt").write_bytes(text + b"ab\xff\n" + text)
-    for inputs, tokenizer in (([good, tmp_path / "a.txt"], spelling), ([tmp_path / "a.txt"], "train:260")):
+    for inputs, tokenizer in (
+        ([good, tmp_path / "a.txt"], spelling),
+        ([tmp_path / "a.txt"], "train:260"),
+    ):
         with pytest.raises(InputError, match=f"^{tmp_path}/a.txt: not "):
-            prepare(inputs, tmp_path / "out" / "store", tokenizer=tokenizer, sentences="line", workers=workers)
+            prepare(
+                inputs,
+                tmp_path / "out" / "store",
+                tokenizer=tokenizer,
+                sentences="line",
+                workers=workers,
+            )
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
 
 
@@ -226,6 +284,8 @@ def test_a_worker_that_dies_is_an_input_error():
                 multiprocessing.active_children()[0].kill()
             yield i, "one two three four\n"
 
-    with pytest.raises(InputError, match="^a worker process died, perhaps out of memory: try fewer workers"):
+    with pytest.raises(
+        InputError, match="^a worker process died, perhaps out of memory: try fewer workers"
+    ):
         list(encode_in_order(chunks(), 2, None, word_tokenizer([]), 3, 99))
     assert not multiprocessing.active_children()

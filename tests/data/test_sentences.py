@@ -7,7 +7,12 @@ from functools import partial
 
 import nltk.data
 import pytest
-from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTokenizer, PunktTrainer
+from nltk.tokenize.punkt import (
+    PunktParameters,
+    PunktSentenceTokenizer,
+    PunktTokenizer,
+    PunktTrainer,
+)
 
 from esnlm.data import sentences
 from esnlm.data.sentences import load_punkt, punkt_splitter, train_punkt
@@ -29,16 +34,54 @@ def toy_parameters() -> PunktParameters:
     parameters.abbrev_types = {"mr", "dr", "co", "p.m", "e.g", "a"}
     parameters.collocations = {("##number##", "b"), ("j", "brown")}
     parameters.sent_starters = {"he", "the"}
-    for word, context in {"he": 0b1010, "b": 0b100010, "brown": 0b0100, "the": 0b100110, "a": 0b1000000}.items():
+    for word, context in {
+        "he": 0b1010,
+        "b": 0b100010,
+        "brown": 0b0100,
+        "the": 0b100110,
+        "a": 0b1000000,
+    }.items():
         parameters.ortho_context[word] = context
     return parameters
 
 
-WORDS = ["a", "b", "he", "He", "The", "Brown", "J.", "J", "Mr.", "mr.", "Dr.", "p.m.", "e.g.", "3.", "3.5", "-4.1."]
+WORDS = [
+    "a",
+    "b",
+    "he",
+    "He",
+    "The",
+    "Brown",
+    "J.",
+    "J",
+    "Mr.",
+    "mr.",
+    "Dr.",
+    "p.m.",
+    "e.g.",
+    "3.",
+    "3.5",
+    "-4.1.",
+]
 WORDS += ["No.", "x-mr.", "ß.", "É.", "İ"]
 MARKS = [*"....?!,;:()[]\"'`‘’“”«»—*@#&{", "..", "...", "....", "?!", "!!!", "--"]
 PIECES = WORDS + MARKS
-SPACES = [" ", " ", " ", "", "", "  ", "\t", "\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"]
+SPACES = [
+    " ",
+    " ",
+    " ",
+    "",
+    "",
+    "  ",
+    "\t",
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "\x85",
+    "\xa0",
+    "\u2028",
+    "\u3000",
+]
 
 
 def random_line(rng: random.Random) -> str:
@@ -47,7 +90,8 @@ def random_line(rng: random.Random) -> str:
 
 @pytest.mark.parametrize("changed", [{}, {"LONGEST_REMEMBERED": 10}, {"REMEMBERED": 2}])
 def test_random_lines_split_as_nltk_splits_them(monkeypatch, changed):
-    """Also with line ends inside, with contexts too long to be remembered, and with a full memory of decisions."""
+    """Also with line ends inside, with contexts too long to be remembered, and with a full memory
+    of decisions."""
     for name, value in changed.items():
         monkeypatch.setattr(sentences, name, value)
     rng, parameters = random.Random(1), toy_parameters()
@@ -62,7 +106,9 @@ def test_random_lines_split_as_nltk_splits_them(monkeypatch, changed):
 
 
 def test_real_text_splits_as_nltk_splits_it(data, dev_corpus, tmp_path, monkeypatch):
-    shutil.copytree(data / "punkt_tab" / "english", tmp_path / "tokenizers" / "punkt_tab" / "english")
+    shutil.copytree(
+        data / "punkt_tab" / "english", tmp_path / "tokenizers" / "punkt_tab" / "english"
+    )
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     ours, nltks = punkt_splitter(load_punkt("english")), PunktTokenizer("english")
     for path in sorted(dev_corpus.glob("*.dev")):
@@ -86,7 +132,9 @@ def test_punkt_data_is_found_in_a_folder_in_three_layouts_or_refused_by_name(tmp
     (place / "ortho_context.tab").write_text("he\tten")
     with pytest.raises(InputError, match=r"toy/ortho_context\.tab: missing or damaged"):
         load_punkt("toy", tmp_path)
-    with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path))}: no Punkt data for language 'german'"):
+    with pytest.raises(
+        InputError, match=f"^{re.escape(str(tmp_path))}: no Punkt data for language 'german'"
+    ):
         load_punkt("german", tmp_path)
 
 
@@ -106,17 +154,24 @@ def invented_text(seed: int) -> str:
 def test_punkt_learns_abbreviations_from_the_text():
     parameters = train_punkt([invented_text(0), invented_text(0)])
     assert parameters.abbrev_types == {"mr"}
-    assert punkt_splitter(parameters)("Now mr. Bad is here. The end.") == ["Now mr. Bad is here.", "The end."]
+    assert punkt_splitter(parameters)("Now mr. Bad is here. The end.") == [
+        "Now mr. Bad is here.",
+        "The end.",
+    ]
 
 
 def test_what_punkt_learns_does_not_depend_on_the_order_of_a_set(monkeypatch):
     # NLTK goes through a set of strings here, whose order is another in each process.
-    text = invented_text(1) + " cat, mr, dog, etc. and so on, cat, no etc in dog, etc.. and so on" * 9
+    text = (
+        invented_text(1) + " cat, mr, dog, etc. and so on, cat, no etc in dog, etc.. and so on" * 9
+    )
     learned = []
     for reverse in (False, True):
         order = partial(sorted, reverse=reverse)
         monkeypatch.setattr(
-            PunktTrainer, "_unique_types", lambda self, tokens, order=order: order({t.type for t in tokens})
+            PunktTrainer,
+            "_unique_types",
+            lambda self, tokens, order=order: order({t.type for t in tokens}),
         )
         learned.append(vars(train_punkt([text, text[::2]])))
     assert learned[0] == learned[1]

@@ -1,4 +1,5 @@
-"""A data source says everything that a run asks about its data, and a new one needs one class and one line."""
+"""A data source says everything that a run asks about its data, and a new one needs one class and
+one line."""
 
 import numpy as np
 import pytest
@@ -35,10 +36,15 @@ class Echoes(DataSource):
         if not folder.exists():
             words = np.random.default_rng(seed).choice(["ba", "da"], self.sentences)
             tokenizer = self.tokenizer()
-            ids = [[tokenizer.bos, *tokenizer.encode(" ".join([word] * 6)), tokenizer.eos] for word in words]
+            ids = [
+                [tokenizer.bos, *tokenizer.encode(" ".join([word] * 6)), tokenizer.eos]
+                for word in words
+            ]
             lengths = [len(sentence) for sentence in ids]
             with StoreWriter(folder, tokenizer) as writer:
-                writer.append(np.concatenate(ids), lengths, [6] * len(ids), [17] * len(ids), [0] * len(ids))
+                writer.append(
+                    np.concatenate(ids), lengths, [6] * len(ids), [17] * len(ids), [0] * len(ids)
+                )
                 writer.finish()
         return open_store(folder), None
 
@@ -75,11 +81,15 @@ def test_the_grammar_s_corpus_is_made_once_and_is_of_its_seed(directory):
 
 
 def test_the_grammar_knows_the_nll_of_its_own_text(directory):
-    corpus = open_corpus(source := GrammarData(sentences=30, validation_sentences=8, pairs=2), 0, directory)
+    corpus = open_corpus(
+        source := GrammarData(sentences=30, validation_sentences=8, pairs=2), 0, directory
+    )
     found = source.reference_nlls(corpus.validation, corpus.tokenizer)
     texts = [corpus.tokenizer.decode(sentence[1:-1]) for sentence in corpus.validation]
     tokens = len(corpus.validation.tokens) - len(corpus.validation)
-    assert found["the grammar itself, on this text"] == pytest.approx(-sum(map(grammar.log_prob, texts)) / tokens)
+    assert found["the grammar itself, on this text"] == pytest.approx(
+        -sum(map(grammar.log_prob, texts)) / tokens
+    )
     assert found["the grammar's entropy"] == grammar.entropy().nats_per_token
 
 

@@ -1,4 +1,5 @@
-"""A token store comes back as it was written, or is refused by the name of the file that is wrong."""
+"""A token store comes back as it was written, or is refused by the name of the file that is
+wrong."""
 
 import hashlib
 import json
@@ -31,12 +32,20 @@ def digest(path) -> str:
 
 
 def contents(folder) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_a_store_holds_what_was_written(tmp_path):
     written = write_store(tmp_path / "store", sources=["a.txt"])
-    for store in (written, open_store(tmp_path / "store"), open_store(str(tmp_path / "store"), verify=False)):
+    for store in (
+        written,
+        open_store(tmp_path / "store"),
+        open_store(str(tmp_path / "store"), verify=False),
+    ):
         assert len(store) == 3
         assert [store.sentence(i).tolist() for i in range(3)] == SENTENCES
         assert store.sentence(-1).dtype == np.int32
@@ -68,17 +77,27 @@ def test_the_files_are_laid_out_as_documented(tmp_path):
     assert manifest == {
         "format": "esnlm token store",
         "version": 2,
-        "tokenizer": {"name": "words", "vocab_size": 261, "bos": 260, "eos": 260, "sha256": TOKENIZER.sha256},
+        "tokenizer": {
+            "name": "words",
+            "vocab_size": 261,
+            "bos": 260,
+            "eos": 260,
+            "sha256": TOKENIZER.sha256,
+        },
         "counts": {"sentences": 3, "tokens": 13, "words": 6, "bytes": 23, "predicted_tokens": 10},
         "sources": ["a.txt"],
         "sha256": {name: digest(folder / name) for name in FILES},
     }
-    assert hash_of_itself == hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    assert (
+        hash_of_itself == hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    )
 
 
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(65_535, np.uint16), (65_536, np.uint32)])
 def test_ids_take_four_bytes_above_65535_of_them(tmp_path, vocab_size, dtype):
-    ranks = {bytes([i]): i for i in range(256)} | {b"%06d" % i: i for i in range(256, vocab_size - 1)}
+    ranks = {bytes([i]): i for i in range(256)} | {
+        b"%06d" % i: i for i in range(256, vocab_size - 1)
+    }
     tokenizer = TiktokenTokenizer("large", WORD_PATTERN, ranks)
     with StoreWriter(tmp_path / "store", tokenizer) as writer:
         writer.append([tokenizer.bos, 65_533, tokenizer.eos], [3], [1], [6], [0])
@@ -144,13 +163,17 @@ def test_an_existing_store_is_replaced_only_when_asked(tmp_path):
     with pytest.raises(InputError, match=f"^{tmp_path}/store: exists; name another folder"):
         write_store(tmp_path / "store")
     assert contents(tmp_path) == before
-    assert write_store(tmp_path / "store", overwrite=True, made="second").manifest["made"] == "second"
+    assert (
+        write_store(tmp_path / "store", overwrite=True, made="second").manifest["made"] == "second"
+    )
     assert open_store(tmp_path / "store").manifest["made"] == "second"
     assert os.listdir(tmp_path) == ["store"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["thesis/chapter1.tex", "store/config.yaml", "store/checkpoints/20/metadata.json"])
+@pytest.mark.parametrize(
+    "name", ["thesis/chapter1.tex", "store/config.yaml", "store/checkpoints/20/metadata.json"]
+)
 def test_what_is_no_store_or_has_other_files_beside_it_is_never_replaced(tmp_path, name, overwrite):
     write_store(tmp_path / "store")
     other = tmp_path / name
@@ -165,7 +188,10 @@ def test_what_is_no_store_or_has_other_files_beside_it_is_never_replaced(tmp_pat
 def test_an_exception_leaves_nothing_and_keeps_the_former_store(tmp_path):
     write_store(tmp_path / "store", made="first")
     before = contents(tmp_path)
-    with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "store", TOKENIZER, overwrite=True) as writer:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        StoreWriter(tmp_path / "store", TOKENIZER, overwrite=True) as writer,
+    ):
         writer.append(SENTENCES[0], [6], [3], [15], [0])
         raise KeyboardInterrupt
     assert contents(tmp_path) == before

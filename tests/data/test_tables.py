@@ -17,7 +17,9 @@ def save(folder, text, name="items.tsv"):
 def test_tsv_and_csv(tmp_path):
     for name, mark in {"items.tsv": "\t", "items.csv": ",", "items.txt": "\t"}.items():
         lines = [["item", "text"], ["1", '"The ""cats"" sleep, or\nrest."'], ["2", " The dog "]]
-        table = read_table(save(tmp_path, "\ufeff" + "\r\n".join(map(mark.join, lines)) + "\r\n\r\n", name))
+        table = read_table(
+            save(tmp_path, "\ufeff" + "\r\n".join(map(mark.join, lines)) + "\r\n\r\n", name)
+        )
         assert list(table.rows[0]) == ["item", "text"] and table.lines == [3, 4]
         assert table.column("text") == ['The "cats" sleep, or\nrest.', " The dog "]
         assert table.keys(["item"]) == [("1",), ("2",)] and table.keys([]) == [(), ()]
@@ -44,37 +46,62 @@ def test_a_comma_in_a_name_is_no_separator(tmp_path):
     table = read_table(save(tmp_path, "sentence, English\nThe cat sat.\n"))
     assert table.texts("sentence, English") == ["The cat sat."]
     mixed = read_table(save(tmp_path, "item;good;RT, ms\n1;He left.;350,5\n", "a.csv"))
-    with pytest.raises(InputError, match=r"no column 'good': choose from item;good;RT,  ms \(.* by a comma\)$"):
+    with pytest.raises(
+        InputError, match=r"no column 'good': choose from item;good;RT,  ms \(.* by a comma\)$"
+    ):
         mixed.column("good")
 
 
 def test_a_row_of_another_length_names_the_separator_and_the_option_of_the_command(tmp_path):
     path = save(tmp_path, "item,text;b\n1;He left.;x\n", "a.csv")
-    with pytest.raises(InputError, match="a.csv:2: not 2 cells, .* separated by a comma; if .* double the inner ones$"):
+    with pytest.raises(
+        InputError,
+        match="a.csv:2: not 2 cells, .* separated by a comma; if .* double the inner ones$",
+    ):
         read_table(path)
     with pytest.raises(InputError, match="double the inner ones, or give --no-quotes$"):
         read_table(path, quotes_option="--no-quotes")
-    with pytest.raises(InputError, match="separated by a comma; quotation marks were read as text$"):
+    with pytest.raises(
+        InputError, match="separated by a comma; quotation marks were read as text$"
+    ):
         read_table(path, quotes=False, quotes_option="--no-quotes")
 
 
-REAL = [("The", "The"), ('"yes"', "yes"), ('"no, no"', "no, no"), ('"say ""so"""', 'say "so"'), ('"well"', "well")]
+REAL = [
+    ("The", "The"),
+    ('"yes"', "yes"),
+    ('"no, no"', "no, no"),
+    ('"say ""so"""', 'say "so"'),
+    ('"well"', "well"),
+]
 
 
 @pytest.mark.parametrize(
     "header, cells, warning",
     [
         ("text", REAL, ":3: quotation marks around 'yes' and 2 other cells are left out"),
-        ("text", REAL[1:2], ":2: quotation marks around 'yes' are left out"),  # also if all cells are quoted
-        ("text", [('"Yes, I do."', "Yes, I do.")], ":2: quotation marks around 'Yes, I do.' are left out"),
+        (
+            "text",
+            REAL[1:2],
+            ":2: quotation marks around 'yes' are left out",
+        ),  # also if all cells are quoted
+        (
+            "text",
+            [('"Yes, I do."', "Yes, I do.")],
+            ":2: quotation marks around 'Yes, I do.' are left out",
+        ),
         ('"text"', [*REAL, ("NA", "NA")], ""),  # R quotes names and texts, but not NA
         ("text", [REAL[0], REAL[3], ('""', "")], ""),
     ],
 )
-def test_quotation_marks_that_a_cell_did_not_need_are_warned_of(tmp_path, capsys, header, cells, warning):
+def test_quotation_marks_that_a_cell_did_not_need_are_warned_of(
+    tmp_path, capsys, header, cells, warning
+):
     lines = [f"item\t{header}", *(f"{i}\t{raw}" for i, (raw, _) in enumerate(cells))]
     file = save(tmp_path, "\n".join(lines) + "\n")
-    assert read_table(file, quotes_option="--no-quotes").texts("text") == [cell for _, cell in cells]
+    assert read_table(file, quotes_option="--no-quotes").texts("text") == [
+        cell for _, cell in cells
+    ]
     err = capsys.readouterr().err
     assert err.startswith(f"warning: {file}{warning}: ") if warning else err == ""
     assert read_table(file, quotes=False).texts(header) == [raw for raw, _ in cells]
@@ -97,7 +124,9 @@ def test_the_advice_on_quotation_marks_keeps_them(tmp_path, capsys):
         ('a,b\n1,"x\ny"\n', "b"),
     ],
 )
-def test_rows_whose_cells_have_separators_or_line_ends_are_not_warned_of(tmp_path, capsys, text, column):
+def test_rows_whose_cells_have_separators_or_line_ends_are_not_warned_of(
+    tmp_path, capsys, text, column
+):
     table = read_table(save(tmp_path, text, "items.csv"))
     table.texts(column, several_lines=True)
     assert capsys.readouterr().err == ""
@@ -109,13 +138,20 @@ def test_tables_of_programs_are_read_without_a_warning(tmp_path, capsys, quoting
         rows = [[i, text] for i, (_, text) in enumerate(REAL)]
         csv.writer(file, quoting=quoting).writerows([["item", "text"], *rows])
     assert read_table(tmp_path / "items.csv").texts("text") == [text for _, text in REAL]
-    read_table(save(tmp_path, 'text\n"The cat, it sleeps."\n"The cats sleep."\n', "by_hand.csv")).texts("text")
+    read_table(
+        save(tmp_path, 'text\n"The cat, it sleeps."\n"The cats sleep."\n', "by_hand.csv")
+    ).texts("text")
     assert capsys.readouterr().err == ""
 
 
 def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
     content = 'item\ttext\n1\tHe came.\n2\t"Come here.\n3\tI am late."\n4\tHe left.\n'
     joined = read_table(save(tmp_path, content))
-    with pytest.raises(InputError, match="items.tsv:4: a line end or a tab in 'Come here.*: if quotation marks"):
+    with pytest.raises(
+        InputError, match="items.tsv:4: a line end or a tab in 'Come here.*: if quotation marks"
+    ):
         joined.texts("text")
-    assert read_table(save(tmp_path, content), quotes=False).texts("text")[1:3] == ['"Come here.', 'I am late."']
+    assert read_table(save(tmp_path, content), quotes=False).texts("text")[1:3] == [
+        '"Come here.',
+        'I am late."',
+    ]

@@ -43,15 +43,20 @@ def test_chunks_end_at_lines_and_lose_nothing(tmp_path, monkeypatch, size):
     rng = random.Random(size)
     for _ in range(100):
         text = "".join(
-            rng.choice(["a", "é", "中", " ", "\n", "\r\n", "\r", "\ufeff"]) for _ in range(rng.randint(0, 30))
+            rng.choice(["a", "é", "中", " ", "\n", "\r\n", "\r", "\ufeff"])
+            for _ in range(rng.randint(0, 30))
         )
         path = write(tmp_path / "a.txt", text.encode())
         chunks = list(read_chunks(path))
-        assert "".join(chunks) == text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+        assert "".join(chunks) == text.replace("\r\n", "\n").replace("\r", "\n").removeprefix(
+            "\ufeff"
+        )
         assert all(chunk.endswith("\n") for chunk in chunks[:-1])
 
 
-@pytest.mark.parametrize("data", [b"one\r\ntwo\rthr\xe9e\n", b"\xff\xfeo\x00n\x00", b"one\ntw\xc3", b"on\x00e\n"])
+@pytest.mark.parametrize(
+    "data", [b"one\r\ntwo\rthr\xe9e\n", b"\xff\xfeo\x00n\x00", b"one\ntw\xc3", b"on\x00e\n"]
+)
 def test_what_is_no_text_is_refused(tmp_path, data):
     assert refused(write(tmp_path / "a.txt", data)).startswith(": not ")
     assert refused(write(tmp_path / "a.txt.gz", gzip.compress(data))).startswith(": not ")
@@ -76,7 +81,9 @@ def test_read_lines_keeps_the_numbering(tmp_path, monkeypatch):
 def test_read_lines_rejects_files_that_do_not_hold_one_sentence_per_line(tmp_path):
     content = b"text,words\nThe cats sleep.,3\n"
     for name in ("a.csv", "a.tsv.gz", "a.jsonl"):
-        with pytest.raises(InputError, match=f"{name}: holds records; give plain text with one sentence per line$"):
+        with pytest.raises(
+            InputError, match=f"{name}: holds records; give plain text with one sentence per line$"
+        ):
             read_lines(write(tmp_path / name, content))
     with pytest.raises(InputError, match="a.html: not plain text; "):
         read_lines(write(tmp_path / "a.html", content))
@@ -100,12 +107,16 @@ def compress(name, data):
     if name.endswith(".zst"):
         module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
         return pytest.importorskip(module).compress(data)
-    return {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[name.rsplit(".", 1)[1].lower()](data)
+    return {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[
+        name.rsplit(".", 1)[1].lower()
+    ](data)
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_a_compressed_text_reads_as_the_text(tmp_path, name):
-    data = compress(name, TEXT) + compress(name, b"The second part.\n")  # as `cat a.gz b.gz` makes it
+    data = compress(name, TEXT) + compress(
+        name, b"The second part.\n"
+    )  # as `cat a.gz b.gz` makes it
     chunks = read_chunks(write(tmp_path / name, data))
     assert "".join(chunks).encode() == TEXT.replace(b"\r\n", b"\n") + b"The second part.\n"
 
@@ -158,7 +169,9 @@ def test_a_null_in_parquet_has_its_row_named_in_any_batch_and_row_group(tmp_path
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     texts = ["One."] * 1499 + [None] + ["Three."] * 500
-    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet", row_group_size=row_group_size)
+    parquet.write_table(
+        pyarrow.table({"text": texts}), tmp_path / "a.parquet", row_group_size=row_group_size
+    )
     assert refused(tmp_path / "a.parquet") == f": row 1500: no text; {ADVICE}"
 
 
@@ -166,5 +179,8 @@ def test_a_table_is_read_by_its_column_text_and_no_option_is_named_that_its_comm
     table = write(tmp_path / "a.csv", b"id,text\n1,One.\n2,Two.\n")
     assert "".join(read_text(table)) == "One.\n\nTwo.\n\n"
     assert refused(write(table, b"id,text\n1,One.\n2,\n")) == f":3: no text; {ADVICE}"
-    assert refused(write(table, b"id,story\n1,One.\n")) == f": no column 'text', only id, story; {ADVICE}"
+    assert (
+        refused(write(table, b"id,story\n1,One.\n"))
+        == f": no column 'text', only id, story; {ADVICE}"
+    )
     assert "--" not in ADVICE

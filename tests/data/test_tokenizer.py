@@ -17,7 +17,13 @@ TEXT = [
     "déjà vu, 中文",
 ] * 9
 
-CHARACTERS = [*"aabbccdeettthhoosAT  0129.,!?'-\"\n\t\x1c\x85\u3000éß中🙂", "  ", "'s", "'ll", " the"]
+CHARACTERS = [
+    *"aabbccdeettthhoosAT  0129.,!?'-\"\n\t\x1c\x85\u3000éß中🙂",
+    "  ",
+    "'s",
+    "'ll",
+    " the",
+]
 
 
 def random_texts(count: int, seed: int = 0) -> list[str]:
@@ -32,9 +38,15 @@ def gpt2(data) -> Tokenizer:
 
 def test_gpt2_ids_are_those_of_another_implementation(gpt2, data):
     files = data / "gpt2_bpe"
-    merges = [tuple(line.split()) for line in (files / "vocab.bpe").read_text("utf-8").splitlines()[1:]]
-    other = tokenizers.Tokenizer(tokenizers.models.BPE(json.loads((files / "encoder.json").read_text("utf-8")), merges))
-    other.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    merges = [
+        tuple(line.split()) for line in (files / "vocab.bpe").read_text("utf-8").splitlines()[1:]
+    ]
+    other = tokenizers.Tokenizer(
+        tokenizers.models.BPE(json.loads((files / "encoder.json").read_text("utf-8")), merges)
+    )
+    other.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=True
+    )
     for text in random_texts(1000) + TEXT:
         assert gpt2.encode(text) == other.encode(text).ids, repr(text)
 
@@ -82,9 +94,16 @@ def test_a_saved_tokenizer_is_the_same(gpt2, tmp_path):
         tokenizer.save(folder)
         loaded = load_tokenizer(folder)
         assert (loaded.name, loaded.sha256) == (tokenizer.name, tokenizer.sha256)
-        assert (loaded.vocab_size, loaded.bos, loaded.eos) == (tokenizer.vocab_size, tokenizer.bos, tokenizer.eos)
+        assert (loaded.vocab_size, loaded.bos, loaded.eos) == (
+            tokenizer.vocab_size,
+            tokenizer.bos,
+            tokenizer.eos,
+        )
         assert [loaded.encode(text) for text in TEXT] == [tokenizer.encode(text) for text in TEXT]
-        assert sorted(path.name for path in folder.iterdir()) == ["ranks.tiktoken", "tokenizer.json"]
+        assert sorted(path.name for path in folder.iterdir()) == [
+            "ranks.tiktoken",
+            "tokenizer.json",
+        ]
 
 
 def test_a_word_that_is_not_in_the_list_is_spelled_with_bytes_and_the_words_in_it():
@@ -105,7 +124,9 @@ def test_a_damaged_tokenizer_is_refused(tmp_path, name, damage):
     before = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(damage(before))
     assert (tmp_path / name).read_bytes() != before
-    with pytest.raises(InputError, match=f"^{tmp_path}: tokenizer.json and ranks.tiktoken are damaged"):
+    with pytest.raises(
+        InputError, match=f"^{tmp_path}: tokenizer.json and ranks.tiktoken are damaged"
+    ):
         load_tokenizer(tmp_path)
 
 
@@ -132,7 +153,10 @@ def test_damaged_gpt2_files_are_refused(tmp_path):
     write_gpt2_files(tmp_path, ["t h", "th e"])
     encoder, merges = tmp_path / "encoder.json", tmp_path / "vocab.bpe"
     merges.write_text(merges.read_text("utf-8").replace("th e", "th a"), "utf-8")
-    with pytest.raises(InputError, match=f"^{encoder}: the library tokenizers cannot read it .Token `tha` out of voc"):
+    with pytest.raises(
+        InputError,
+        match=f"^{encoder}: the library tokenizers cannot read it .Token `tha` out of voc",
+    ):
         load_tokenizer(tmp_path)
 
 
@@ -143,7 +167,9 @@ def test_a_trained_bpe_gives_the_ids_of_the_library_that_trained_it():
     texts = random_texts(300, seed=2) + TEXT
     ours = train_bpe(texts, 500)
     other = tokenizers.Tokenizer(tokenizers.models.BPE())
-    other.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    other.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=True
+    )
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=499, min_frequency=2, initial_alphabet=alphabet, show_progress=False
@@ -164,5 +190,12 @@ def test_each_word_is_one_token():
     assert tokenizer.vocab_size == 256 + len(words) + 1
     assert tokenizer.bos == tokenizer.eos == tokenizer.vocab_size - 1
     assert tokenizer.name == "words"
-    assert tokenizer.encode("the well-fed cats doesn't sleep.") == [256, 261, 259, 262, 263, ord(".")]
+    assert tokenizer.encode("the well-fed cats doesn't sleep.") == [
+        256,
+        261,
+        259,
+        262,
+        263,
+        ord("."),
+    ]
     assert tokenizer.encode("dog") == list(b"dog")

@@ -1,4 +1,5 @@
-"""Byte-level BPE in Hugging Face's files: the ids that `tokenizers` gives, or a line that says what cannot be read."""
+"""Byte-level BPE in Hugging Face's files: the ids that `tokenizers` gives, or a line that says what
+cannot be read."""
 
 import json
 import pickle
@@ -14,7 +15,9 @@ from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 tokenizers = pytest.importorskip("tokenizers")
 
 CORPUS = [
-    f"The cats' {word} number {i} don't sleep, and née {word}s do!" for i in range(30) for word in ("bed", "sofa")
+    f"The cats' {word} number {i} don't sleep, and née {word}s do!"
+    for i in range(30)
+    for word in ("bed", "sofa")
 ]
 TEXTS = [
     *CORPUS[:3],
@@ -68,7 +71,9 @@ def test_it_gives_the_ids_that_tokenizers_gives(kind, layout, tmp_path):
     named = {token: bpe.token_to_id(token) for token in ("<s>", "</s>", "<|endoftext|>")}
     size = bpe.get_vocab_size()
     end = size if named["<|endoftext|>"] is None else named["<|endoftext|>"]
-    assert (ours.bos, ours.eos) == ((end, end) if named["<s>"] is None else (named["<s>"], named["</s>"]))
+    assert (ours.bos, ours.eos) == (
+        (end, end) if named["<s>"] is None else (named["<s>"], named["</s>"])
+    )
     assert ours.vocab_size == (size if size > ours.bos else size + 1)
     bpe.encode_special_tokens = True
     ours.save(tmp_path / "saved")
@@ -77,7 +82,9 @@ def test_it_gives_the_ids_that_tokenizers_gives(kind, layout, tmp_path):
         assert [each.encode(text) for text in TEXTS] == [bpe.encode(text).ids for text in TEXTS]
         assert each.encode_batch(TEXTS) == [each.encode(text) for text in TEXTS]
     for text in TEXTS:
-        assert ours.decode(ours.encode(text)) == bpe.decode(bpe.encode(text).ids, skip_special_tokens=False)
+        assert ours.decode(ours.encode(text)) == bpe.decode(
+            bpe.encode(text).ids, skip_special_tokens=False
+        )
     assert ours.encode("a\ud800") == bpe.encode("a\ufffd").ids
     text = "Ne\u0301e cats sleep"
     spans = token_spans(text, ours.encode(text), ours)
@@ -109,7 +116,9 @@ def test_what_stands_beside_the_files_counts(tmp_path):
     bpe.enable_truncation(3)
     bpe.add_tokens(["1234"])  # It is not special, so a text may have it.
     bpe.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "[B]"}, "eos_token": "[A]"}))
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"bos_token": {"content": "[B]"}, "eos_token": "[A]"})
+    )
     ours = load_tokenizer(tmp_path, vocab_size=512)
     assert (ours.bos, ours.eos, ours.vocab_size) == (1, 0, 512)
     bpe.no_truncation()

@@ -9,7 +9,10 @@ from esnlm.diagnosis.diagnose import diagnose
 from esnlm.errors import InputError
 from tests.training.small import DATA, TRAINING, train
 
-MODEL = "model: {reservoir: {state_size: 16, mean_degree: 4, input_connectivity: 0.3}, readout: {rank: 4}}\n"
+MODEL = (
+    "model: {reservoir: {state_size: 16, mean_degree: 4, input_connectivity: 0.3}, readout: {rank:"
+    " 4}}\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,32 +34,49 @@ def result(folder):
 @pytest.mark.nightly
 def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, capsys):
     """The same seed draws the same reservoir, so all figures agree."""
-    side_by_side = diagnose(folder / "trained", folder / "trained.yaml", out=folder / "both")["reservoirs"]
+    side_by_side = diagnose(folder / "trained", folder / "trained.yaml", out=folder / "both")[
+        "reservoirs"
+    ]
     assert [found["name"] for found in side_by_side] == ["trained", "trained.yaml"]
     assert side_by_side[0] | {"name": ""} == side_by_side[1] | {"name": ""}
     out = capsys.readouterr().out
-    assert out.count("The echo state property is undecided by theory") == 2 and out.count("erdos_renyi") == 2
+    assert (
+        out.count("The echo state property is undecided by theory") == 2
+        and out.count("erdos_renyi") == 2
+    )
     assert (folder / "both" / "diagnostics.json").exists()
 
 
 def test_what_is_written_goes_beside_the_run(folder, result):
     pytest.importorskip("matplotlib")
     written = folder / "trained" / "diagnostics"
-    assert sorted(file.name for file in written.iterdir()) == ["contraction.png", "diagnostics.json"]
+    assert sorted(file.name for file in written.iterdir()) == [
+        "contraction.png",
+        "diagnostics.json",
+    ]
     tree = json.loads((written / "diagnostics.json").read_text())
     assert tree["command"] == result["command"]
     (found,) = tree["reservoirs"]
-    assert found["settings"]["spectral_radius"] == 0.99 and found["theory"]["radius"] == pytest.approx(0.99, rel=1e-3)
-    assert len(found["state_contraction"]["distance"]) == 301 and found["state_contraction"]["rate"] < 0
+    assert found["settings"]["spectral_radius"] == 0.99 and found["theory"][
+        "radius"
+    ] == pytest.approx(0.99, rel=1e-3)
+    assert (
+        len(found["state_contraction"]["distance"]) == 301
+        and found["state_contraction"]["rate"] < 0
+    )
     assert 1 <= found["effective_rank"] <= 16 and 0 < found["memory_capacity"]["total"] <= 16
     assert -1 < found["lyapunov_exponent"] < 0
     memory = found["memory_capacity"]
-    assert memory["total"] == pytest.approx(np.mean(memory["totals"])) and len(memory["totals"]) == 3
+    assert (
+        memory["total"] == pytest.approx(np.mean(memory["totals"])) and len(memory["totals"]) == 3
+    )
     assert memory["total"] == pytest.approx(np.sum(memory["by_delay"]))
 
 
 def test_a_configuration_is_written_to_the_run_that_it_names(folder):
-    result = diagnose(config=folder / "other.yaml", overrides=["--model.reservoir.topology.kind", "ring"])
+    result = diagnose(
+        config=folder / "other.yaml", overrides=["--model.reservoir.topology.kind", "ring"]
+    )
     assert result["text"] == "the generated grammar"
     assert result["reservoirs"][0]["verdict"].startswith(
         "The echo state property holds by theory: sigma_max(W) = 0.99 is below 1"
@@ -65,7 +85,10 @@ def test_a_configuration_is_written_to_the_run_that_it_names(folder):
 
 
 def test_a_text_of_one_s_own_and_a_report_that_is_not_replaced_unasked(folder, tmp_path):
-    text = "The cats sleep in the garden.\n\nThe dog that the girls like barks.\n" * 20 + "Dogs bark.\n"
+    text = (
+        "The cats sleep in the garden.\n\nThe dog that the girls like barks.\n" * 20
+        + "Dogs bark.\n"
+    )
     (tmp_path / "text.txt").write_text(text)
     (tmp_path / "diagnostics.json").write_text("another report")
     assert refusal(folder / "trained", data=tmp_path / "text.txt", out=tmp_path).startswith(

@@ -1,4 +1,5 @@
-"""The largest Lyapunov exponent of maps whose exponent is known, and of reservoirs, against a NumPy product of Jacobians."""
+"""The largest Lyapunov exponent of maps whose exponent is known, and of reservoirs, against a NumPy
+product of Jacobians."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +45,9 @@ def test_maps_have_their_known_exponents(step, units, expected, tolerance):
         w_in, none = 1 + 0.1 * np.arange(units)[:, None], np.zeros((units, units))
         rule = {"update_rule": lambda state, drive, leak, f: step(state) + drive}
         reservoir = esnlm.Reservoir.from_matrices(none, w_in, reads_tokens=False, **rule)
-        assert reservoir.lyapunov_exponent(inputs, washout=500) == pytest.approx(expected, abs=tolerance)
+        assert reservoir.lyapunov_exponent(inputs, washout=500) == pytest.approx(
+            expected, abs=tolerance
+        )
     finally:
         functions.UPDATE_RULES.clear()
         functions.UPDATE_RULES.update(before)
@@ -55,7 +58,10 @@ def test_a_reservoir_has_that_of_its_jacobians(radius):
     n, steps, washout = 50, 300, 50
     reservoir = esnlm.Reservoir.draw(n, inputs=1, spectral_radius=radius, leak=0.7, seed=3)
     u = 0.1 * np.random.default_rng(0).normal(size=(steps, 1))
-    w_rec, w_in = (getattr(m, "toarray", lambda m=m: m)().astype(float) for m in (reservoir.w_rec, reservoir.w_in))
+    w_rec, w_in = (
+        getattr(m, "toarray", lambda m=m: m)().astype(float)
+        for m in (reservoir.w_rec, reservoir.w_in)
+    )
     h, v, growth = np.zeros(n), np.random.default_rng(1).normal(size=n), []
     for each in u:
         active = np.tanh(w_rec @ h + w_in @ each)
@@ -64,7 +70,8 @@ def test_a_reservoir_has_that_of_its_jacobians(radius):
         growth.append(np.log(np.linalg.norm(v)))
         v /= np.linalg.norm(v)
     found = reservoir.lyapunov_exponent(u, washout=washout)
-    # The two begin with other directions. Where they still differ after the washout, sizes do by a factor below e^5.
+    # The two begin with other directions. Where they still differ after the washout, sizes do by a
+    # factor below e^5.
     assert found == pytest.approx(np.mean(growth[washout:]), abs=5 / (steps - washout))
     assert (found > 0) == (radius > 1)
 

@@ -21,12 +21,16 @@ def reservoir(**settings):
 
 def by_hand(w_rec, w_in=((1.0,), (1.0,)), leak=1.0):
     w_rec = np.array(w_rec, np.float32)
-    return Reservoir(w_rec, np.array(w_in, np.float32), np.broadcast_to(np.float32(leak), len(w_rec)))
+    return Reservoir(
+        w_rec, np.array(w_in, np.float32), np.broadcast_to(np.float32(leak), len(w_rec))
+    )
 
 
 @pytest.mark.parametrize("size", [200, 900])
 def test_sigma_max_is_the_largest_singular_value(size):
-    w = scipy.sparse.random_array((size, size), density=8 / size, rng=np.random.default_rng(0), format="csr")
+    w = scipy.sparse.random_array(
+        (size, size), density=8 / size, rng=np.random.default_rng(0), format="csr"
+    )
     found = sigma_max(w, seed=0)
     assert found == pytest.approx(np.linalg.svd(w.toarray(), compute_uv=False)[0], rel=1e-6)
     assert found == sigma_max(w, seed=0)
@@ -48,7 +52,9 @@ def test_theory_reports_the_figures_of_the_matrices(settings):
     assert found.sigma_max == pytest.approx(np.linalg.norm(w, 2), rel=1e-6)
     assert found.radius == pytest.approx(np.abs(np.linalg.eigvals(w)).max(), rel=1e-6)
     linearised = np.eye(90) - np.diag(a) + np.diag(a) @ w
-    assert found.linear_radius == pytest.approx(np.abs(np.linalg.eigvals(linearised)).max(), rel=1e-6)
+    assert found.linear_radius == pytest.approx(
+        np.abs(np.linalg.eigvals(linearised)).max(), rel=1e-6
+    )
     assert found.empty_tokens == (np.abs(oracle.dense(frozen.w_in)).sum(0) == 0).sum()
     assert found.verdict == "undecided"  # as at the paper's settings: rho 0.99, sigma_max about 2
 
@@ -85,9 +91,17 @@ ONE = np.ones((2, 2), np.float32)
 @pytest.mark.parametrize(
     "layers, verdict, reason",
     [
-        ([by_hand(HALF), by_hand(0.8 * np.eye(2), ONE)], "holds", "the largest sigma_max(W) of 2 layers = 0.8"),
+        (
+            [by_hand(HALF), by_hand(0.8 * np.eye(2), ONE)],
+            "holds",
+            "the largest sigma_max(W) of 2 layers = 0.8",
+        ),
         ([by_hand(HALF), by_hand(DOUBLE, ONE)], "undecided", "every token has a column in W_in"),
-        ([by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)], "fails", "modulus 2.000, above 1, and input 0 occurs"),
+        (
+            [by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)],
+            "fails",
+            "modulus 2.000, above 1, and input 0 occurs",
+        ),
         ([by_hand(HALF), by_hand(HALF, ONE, [0.0, 1.0])], "fails", "1 of 4 units have leak 0"),
     ],
 )
@@ -98,7 +112,9 @@ def test_every_layer_of_a_stack_must_contract(layers, verdict, reason):
 
 def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
     """Of either update rule, by finite differences at 0 without input."""
-    stack = initialize_reservoir(ReservoirConfig(state_size=40, mean_degree=6.0, layers=2), V, seed=1).reservoir
+    stack = initialize_reservoir(
+        ReservoirConfig(state_size=40, mean_degree=6.0, layers=2), V, seed=1
+    ).reservoir
     (w, _, a), (w2, w_in2, a2) = (oracle.matrices(layer) for layer in stack.layers)
 
     def step(state, membrane):
@@ -113,12 +129,15 @@ def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
 
     for membrane in (False, True):
         jacobian = np.stack([step(1e-6 * unit, membrane) / 1e-6 for unit in np.eye(80)], axis=1)
-        assert decide(stack).linear_radius == pytest.approx(np.abs(np.linalg.eigvals(jacobian)).max(), rel=1e-6)
+        assert decide(stack).linear_radius == pytest.approx(
+            np.abs(np.linalg.eigvals(jacobian)).max(), rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("rule", ["euler_state", "residual_shift"])
 def test_the_linearisation_of_the_rules_without_a_theorem(rule):
-    """By finite differences at 0 without input; the theory does not cover the echo state property."""
+    """By finite differences at 0 without input; the theory does not cover the echo state
+    property."""
     config = ReservoirConfig(
         state_size=40,
         connectivity=0.15,
@@ -128,7 +147,8 @@ def test_the_linearisation_of_the_rules_without_a_theorem(rule):
     layer = initialize_reservoir(config, V, seed=1).reservoir
     w, a = oracle.dense(layer.w_rec), np.asarray(layer.leak, np.float64)
     steps = [
-        oracle.driven_states(w, a, np.zeros((1, 40)), rule, diffusion=0.2, start=1e-6 * unit)[0] for unit in np.eye(40)
+        oracle.driven_states(w, a, np.zeros((1, 40)), rule, diffusion=0.2, start=1e-6 * unit)[0]
+        for unit in np.eye(40)
     ]
     found = decide(layer, decay=config.decay)
     eigenvalues = np.linalg.eigvals(np.stack(steps, axis=1) / 1e-6)
@@ -137,7 +157,8 @@ def test_the_linearisation_of_the_rules_without_a_theorem(rule):
 
 
 def test_a_decay_moves_both_bounds():
-    """h' = (1 - alpha a) h + a tanh(W h): at alpha 0.4 the matrix I / 2 no longer contracts, and 0 is unstable."""
+    """h' = (1 - alpha a) h + a tanh(W h): at alpha 0.4 the matrix I / 2 no longer contracts, and 0
+    is unstable."""
     assert decide(by_hand(HALF, EMPTY, 0.5), decay=0.6).verdict == "holds"
     found = decide(by_hand(HALF, EMPTY, 0.5), decay=0.4)
     assert found.verdict == "fails" and found.linear_radius == pytest.approx(1 - 0.2 + 0.25)

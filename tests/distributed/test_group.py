@@ -1,4 +1,5 @@
-"""How a process finds its place among others, and what it does if it is alone. tests/reliability has several real processes."""
+"""How a process finds its place among others, and what it does if it is alone. tests/reliability
+has several real processes."""
 
 import os
 import subprocess
@@ -65,7 +66,10 @@ def test_the_options_or_a_launcher_say_that_there_are_several_processes(
     [
         ({}, None),
         (STEP, 1),
-        (STEP | {"SLURM_STEP_NUM_TASKS": "1"}, None),  # srun -n 1, and a shell that salloc started with srun
+        (
+            STEP | {"SLURM_STEP_NUM_TASKS": "1"},
+            None,
+        ),  # srun -n 1, and a shell that salloc started with srun
         ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4"}, None),  # salloc, without srun
     ],
 )
@@ -86,13 +90,21 @@ def test_processes_that_do_not_meet_are_refused_in_the_last_line(tmp_path):
     place = ["--coordinator", "127.0.0.1:9", "--processes", "2", "--process", "1"]
     command = [sys.executable, "-m", "esnlm", "train", "--wait", "1", *place]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: --coordinator 127.0.0.1:9: ")
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith(
+        "error: --coordinator 127.0.0.1:9: "
+    )
 
 
 def test_a_process_alone_is_the_first_and_waits_for_nobody():
     assert (group.index(), group.count(), group.writes()) == (0, 1, True)
-    assert group.agree((1, 2)) == (1, 2) and group.any_asked_to_stop(True) and not group.any_asked_to_stop(False)
+    assert (
+        group.agree((1, 2)) == (1, 2)
+        and group.any_asked_to_stop(True)
+        and not group.any_asked_to_stop(False)
+    )
     with group.in_turn(), group.written_by_first() as writes:
         assert writes
     group.meet()

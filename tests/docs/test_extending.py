@@ -1,4 +1,5 @@
-"""The two examples of docs/extending.md do what the page says: their code is taken from it, and really used."""
+"""The two examples of docs/extending.md do what the page says: their code is taken from it, and
+really used."""
 
 import ast
 import importlib
@@ -33,7 +34,9 @@ FILES = {
     if language == "python" and code.startswith("# esnlm/")
 }
 (YAML,) = (code for language, code in BLOCKS if language == "yaml")
-(LINE,) = (code for language, code in BLOCKS if language == "python" and not code.startswith("# esnlm/"))
+(LINE,) = (
+    code for language, code in BLOCKS if language == "python" and not code.startswith("# esnlm/")
+)
 
 REGISTRIES = [(MODELS, "family"), (SOURCES, "kind"), (FITTERS, "kind"), (CONVENTIONS, "name")]
 SENTENCES = list(grammar.sentences(20, seed=1))
@@ -42,7 +45,8 @@ FAMILY = DATA + TRAINING + "model: {family: recent_tokens, code_size: 8, decays:
 
 @pytest.fixture(scope="module", autouse=True)
 def added(tmp_path_factory):
-    """Adds the two files and the line to the package. They lie in a folder of their own; no other test sees them."""
+    """Adds the two files and the line to the package. They lie in a folder of their own; no other
+    test sees them."""
     folder = tmp_path_factory.mktemp("added")
     packages = {file: importlib.import_module(".".join(file.parent.parts)) for file in FILES}
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +54,9 @@ def added(tmp_path_factory):
             (folder / file.parent.name).mkdir()
             (folder / file.parent.name / file.name).write_text(FILES[file])
             patch.setattr(package, "__path__", [*package.__path__, str(folder / file.parent.name)])
-            assert file.stem in {found.name for found in pkgutil.iter_modules(package.__path__)}  # so it is imported
+            assert file.stem in {
+                found.name for found in pkgutil.iter_modules(package.__path__)
+            }  # so it is imported
             importlib.import_module(f"{package.__name__}.{file.stem}")
         for name, path in ast.literal_eval(f"{{{LINE.strip()}}}").items():
             patch.setitem(MODELS, name, pkgutil.resolve_name(path))
@@ -70,9 +76,13 @@ def test_every_place_of_the_table_is_there():
         assert path.exists() or (path.stem == "FILE" and path.parent.is_dir()), name
 
 
-@pytest.mark.parametrize("registry, key", REGISTRIES, ids=["models", "sources", "fitters", "conventions"])
+@pytest.mark.parametrize(
+    "registry, key", REGISTRIES, ids=["models", "sources", "fitters", "conventions"]
+)
 def test_what_a_registry_lists_is_called_so(registry, key):
-    assert {name: getattr(each, key) for name, each in registry.items()} == {name: name for name in registry}
+    assert {name: getattr(each, key) for name, each in registry.items()} == {
+        name: name for name in registry
+    }
 
 
 def test_the_topology_is_the_matrix_that_the_page_describes(tmp_path):
@@ -87,7 +97,9 @@ def test_the_topology_is_the_matrix_that_the_page_describes(tmp_path):
     assert settings.topology.entries(48, 0) == np.count_nonzero(expected)
     expected *= settings.spectral_radius / np.abs(np.linalg.eigvals(expected)).max()
     np.testing.assert_allclose(w_rec, expected, atol=1e-4)
-    with pytest.raises(InputError, match="model.reservoir.topology.jump is 7: it must divide the state size, 48"):
+    with pytest.raises(
+        InputError, match="model.reservoir.topology.jump is 7: it must divide the state size, 48"
+    ):
         config_io.read(tmp_path / "page.yaml", ["--model.reservoir.topology.jump", "7"])
 
 
@@ -117,16 +129,25 @@ def log_prob_by_hand(run, ids):
 def test_the_family_trains_its_readout_and_nothing_else(trained):
     run, before = esnlm.load(trained), esnlm.load(trained, untrained=True)
     assert run.step > 5
-    changed = {name for name, array in run.arrays().items() if not np.array_equal(array, before.arrays()[name])}
+    changed = {
+        name
+        for name, array in run.arrays().items()
+        if not np.array_equal(array, before.arrays()[name])
+    }
     assert changed == {"readout.w", "readout.bias"}
-    assert run.model.counts().trainable == sum(array.size for array in (run.model.readout.w, run.model.readout.bias))
+    assert run.model.counts().trainable == sum(
+        array.size for array in (run.model.readout.w, run.model.readout.bias)
+    )
     assert run.model.counts().total == sum(array.size for array in run.arrays().values())
     assert run.log_probs(SENTENCES).mean() > before.log_probs(SENTENCES).mean() + 5
 
 
 def test_the_family_scores_and_generates_as_its_equations_say(trained):
     run = esnlm.load(trained)
-    ids = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in SENTENCES]
+    ids = [
+        np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
+        for text in SENTENCES
+    ]
     expected = [log_prob_by_hand(run, each) for each in ids]
     np.testing.assert_allclose(run.log_probs(SENTENCES), expected, rtol=1e-5)
     (greedy,) = run.generate(temperature=0, length=6)
@@ -134,7 +155,9 @@ def test_the_family_scores_and_generates_as_its_equations_say(trained):
     while len(chosen) < 7 and run.tokenizer.eos not in chosen[1:]:
         features = features_by_hand(arrays["averages.codes"], run.config.model.decays, chosen)[-1]
         chosen.append(int(np.argmax(arrays["readout.w"] @ features + arrays["readout.bias"])))
-    assert greedy == run.tokenizer.decode([token for token in chosen[1:] if token != run.tokenizer.eos])
+    assert greedy == run.tokenizer.decode(
+        [token for token in chosen[1:] if token != run.tokenizer.eos]
+    )
 
 
 @pytest.mark.nightly

@@ -10,7 +10,9 @@ from esnlm.reservoir.topology import TOPOLOGIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
 FOUND = re.finditer(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-BLOCKS = ["\n" * PAGE[: block.start(1)].count("\n") + block.group(1) for block in FOUND]  # with the page's line numbers
+BLOCKS = [
+    "\n" * PAGE[: block.start(1)].count("\n") + block.group(1) for block in FOUND
+]  # with the page's line numbers
 
 
 @pytest.fixture
@@ -31,7 +33,8 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch, forgets):
     for block in BLOCKS:
         if "sklearn" in block:
             pytest.importorskip(
-                "sklearn", reason="the rest of the page needs scikit-learn: pip install 'esnlm[sklearn]'"
+                "sklearn",
+                reason="the rest of the page needs scikit-learn: pip install 'esnlm[sklearn]'",
             )
         exec(compile(block, "docs/library.md", "exec"), names)
     assert names["network"][-1].reservoir_.state_size == 200

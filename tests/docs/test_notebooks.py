@@ -22,7 +22,8 @@ def read(name: str) -> nbformat.NotebookNode:
 
 @pytest.mark.nightly
 def test_they_run(tmp_path, monkeypatch):
-    """All three in one kernel, which forgets its names between two, so that Python and JAX start once."""
+    """All three in one kernel, which forgets its names between two, so that Python and JAX start
+    once."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parents[1]))
     together = read(ORDER[0])
@@ -32,9 +33,15 @@ def test_they_run(tmp_path, monkeypatch):
         cell.id = f"cell-{number}"
         for text, smaller in SMALLER.items():
             cell.source = cell.source.replace(text, smaller)
-    options = {"timeout": 300, "kernel_name": "python3", "resources": {"metadata": {"path": str(tmp_path)}}}
+    options = {
+        "timeout": 300,
+        "kernel_name": "python3",
+        "resources": {"metadata": {"path": str(tmp_path)}},
+    }
     done = nbclient.NotebookClient(together, **options).execute()  # raises where a cell fails
-    printed = "".join(output.get("text", "") for cell in done.cells for output in cell.get("outputs", []))
+    printed = "".join(
+        output.get("text", "") for cell in done.cells for output in cell.get("outputs", [])
+    )
     assert (
         "ESN 256, rank 64" in printed
         and "new sentences with known nouns" in printed

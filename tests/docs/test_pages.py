@@ -1,4 +1,5 @@
-"""The commands that the pages name are there, with these options and settings. By night those of each page are run, on less text."""
+"""The commands that the pages name are there, with these options and settings. By night those of
+each page are run, on less text."""
 
 import importlib
 import json
@@ -32,7 +33,10 @@ SMALLER = [
     (r"(esnlm study.*?)(?: --plan)?$", r"\1 --plan"),
 ]
 # Settings that make a training on the quickstart's text small.
-QUICKSTART = "--data.sentences 200 --data.validation_sentences 50 --data.pairs 2 --model.reservoir.state_size 32"
+QUICKSTART = (
+    "--data.sentences 200 --data.validation_sentences 50 --data.pairs 2"
+    " --model.reservoir.state_size 32"
+)
 PARADIGMS = {
     "wh_island": "island_effects",
     "npi_present_1": "npi_licensing",
@@ -43,16 +47,25 @@ PARADIGMS = {
 def named(page: Path) -> list[str]:
     """Returns every command of esnlm on a page, in a block or within a line."""
     text = page.read_text()
-    lines = [part for line in re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE) for part in line.split(" && ")]
+    lines = [
+        part
+        for line in re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
+        for part in line.split(" && ")
+    ]
     lines += [
         line.replace("\n", " ")
-        for line in re.findall(r"(?<!`)`((?:esnlm|python -m esnlm|python (?:train|eval_blimp)\.py) [^`]+)`(?!`)", text)
+        for line in re.findall(
+            r"(?<!`)`((?:esnlm|python -m esnlm|python (?:train|eval_blimp)\.py) [^`]+)`(?!`)", text
+        )
     ]
-    return [line for line in lines if words_of(line) and not re.search(r"\.\.\.|\[--|\bCOMMAND\b", line)]
+    return [
+        line for line in lines if words_of(line) and not re.search(r"\.\.\.|\[--|\bCOMMAND\b", line)
+    ]
 
 
 def words_of(line: str) -> list[str] | None:
-    """Returns the command of esnlm in a line and its arguments; None where another program is called."""
+    """Returns the command of esnlm in a line and its arguments; None where another program is
+    called."""
     for start, name in {
         "esnlm ": "",
         "python -m esnlm ": "",
@@ -60,7 +73,10 @@ def words_of(line: str) -> list[str] | None:
         "python eval_blimp.py": "blimp",
     }.items():
         if line.startswith(start):
-            return [*([name] if name else []), *shlex.split(line.removeprefix(start), comments=True)]
+            return [
+                *([name] if name else []),
+                *shlex.split(line.removeprefix(start), comments=True),
+            ]
     return None
 
 
@@ -97,7 +113,10 @@ def make_world(folder: Path) -> Path:
     sentences = list(grammar.sentences(700, seed=1))
     train, dev = "\n".join(sentences[100:]) + "\n", "\n".join(sentences[:100]) + "\n"
     texts = {f"corpus/{part}": dev if part == "dev" else train for part in ("train", "dev", "more")}
-    texts |= {f"babylm_data/babylm_{part}": dev if part == "dev" else train for part in ("10M", "100M", "dev")}
+    texts |= {
+        f"babylm_data/babylm_{part}": dev if part == "dev" else train
+        for part in ("10M", "100M", "dev")
+    }
     for name, text in texts.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "book.txt").write_text(text)
@@ -105,7 +124,10 @@ def make_world(folder: Path) -> Path:
     (folder / "blimp").mkdir()
     for paradigm, phenomenon in PARADIGMS.items():
         pair = {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps."}
-        lines = json.dumps(pair | {"UID": paradigm, "linguistics_term": phenomenon, "field": "syntax"}) + "\n"
+        lines = (
+            json.dumps(pair | {"UID": paradigm, "linguistics_term": phenomenon, "field": "syntax"})
+            + "\n"
+        )
         (folder / "blimp" / f"{paradigm}.jsonl").write_text(3 * lines)
     (folder / "tokenizer").mkdir()
     word_tokenizer(grammar.words()).save(folder / "tokenizer")
@@ -135,7 +157,9 @@ def test_the_commands_of_a_page_run(page, request, tmp_path, monkeypatch):
 def run_commands(page: str) -> None:
     """Runs the commands in the indented blocks of a page."""
     text = NAMES[page].read_text()
-    for lines, file in re.findall(r"((?:^ {4}.*\n)+)\nSave these lines as `(\S+)`", text, re.MULTILINE):
+    for lines, file in re.findall(
+        r"((?:^ {4}.*\n)+)\nSave these lines as `(\S+)`", text, re.MULTILINE
+    ):
         Path(file).write_text(textwrap.dedent(lines).replace("100000", "200"))
     for line in re.findall(r"^ {4}((?:esnlm|printf|python) .*)$", text, re.MULTILINE):
         if not NOT_RUN.search(line):

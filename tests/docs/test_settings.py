@@ -1,4 +1,5 @@
-"""docs/settings.md is what the code says today: `python docs/write_settings.py > docs/settings.md` makes it."""
+"""docs/settings.md is what the code says today: `python docs/write_settings.py > docs/settings.md`
+makes it."""
 
 import runpy
 from pathlib import Path

@@ -23,7 +23,9 @@ def listed(nav: list | dict | str) -> set[str]:
 
 def test_every_page_is_in_the_navigation():
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    notebooks = {f"notebooks/{file.stem}.md" for file in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
+    notebooks = {
+        f"notebooks/{file.stem}.md" for file in (ROOT / "docs" / "notebooks").glob("*.ipynb")
+    }
     assert listed(nav) == {file.name for file in PAGES} | notebooks | {"results/README.md"}
 
 
@@ -39,7 +41,9 @@ def test_links_lead_to_files_that_are_kept():
     files = kept()
     folders = {str(folder) for file in files for folder in Path(file).parents}
     for page in (file for file in files if file.endswith(".md")):
-        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(
+            r"^```.*?^```$|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL
+        )
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
             if not re.match(r"[a-z]+:", target):
                 found = os.path.normpath(Path(page).parent / target)
@@ -50,7 +54,9 @@ def test_files_that_results_and_studies_name_are_kept():
     files = kept()
     name = r"(?<![\w/.-])(?:benchmarks|configs|results)/[\w./-]+\.(?:json|md|py|yaml)\b"
     for file in (
-        file for file in files if file.startswith(("results/", "configs/")) and file.endswith((".md", ".yaml"))
+        file
+        for file in files
+        if file.startswith(("results/", "configs/")) and file.endswith((".md", ".yaml"))
     ):
         for found in re.findall(name, (ROOT / file).read_text()):
             assert found in files or "/NAME." in found, f"{file}: {found}"
@@ -60,9 +66,22 @@ def test_files_that_results_and_studies_name_are_kept():
 def test_the_site_is_built(tmp_path):
     pytest.importorskip("material", reason="needs MkDocs: pip install -e '.[docs]'")
     pytest.importorskip("mkdocstrings", reason="needs mkdocstrings: pip install -e '.[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "Restore a run" in (tmp_path / "states.html").read_text()

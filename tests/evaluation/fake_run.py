@@ -16,8 +16,17 @@ def characters(text):
     return [ord(c) for c in text]
 
 
-def fake_run(directory, token_log_probs_of, unigram=no_unigram, encode=characters, name="fake", step=7, **tokenizer):
-    """A run at `step` in `directory`, where it puts a config.yaml if there is none, with a tokenizer of one id a character unless `encode` is another.
+def fake_run(
+    directory,
+    token_log_probs_of,
+    unigram=no_unigram,
+    encode=characters,
+    name="fake",
+    step=7,
+    **tokenizer,
+):
+    """A run at `step` in `directory`, where it puts a config.yaml if there is none, with a
+    tokenizer of one id a character unless `encode` is another.
 
     Args:
         token_log_probs_of: of a list of ids, one array of (T - 1,) a sentence.
@@ -33,9 +42,12 @@ def fake_run(directory, token_log_probs_of, unigram=no_unigram, encode=character
         step=step,
         directory=directory,
         tokenizer=SimpleNamespace(
-            **{"name": "characters", "sha256": "0" * 64, "vocab_size": 128, "bos": 1, "eos": 2} | tokenizer,
+            **{"name": "characters", "sha256": "0" * 64, "vocab_size": 128, "bos": 1, "eos": 2}
+            | tokenizer,
             encode_batch=lambda texts: [encode(text) for text in texts],
         ),
         token_log_probs_of=lambda sequences, progress=False: token_log_probs_of(sequences),
-        unigram=lambda: SimpleNamespace(token_log_probs_of=lambda sequences: list(map(unigram, sequences))),
+        unigram=lambda: SimpleNamespace(
+            token_log_probs_of=lambda sequences: list(map(unigram, sequences))
+        ),
     )

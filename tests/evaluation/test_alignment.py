@@ -18,13 +18,27 @@ def covered(text, spans):
 
 def test_a_token_has_the_space_before_it():
     text = "The cats  sleep."
-    assert covered(text, token_spans(text, WORDS.encode(text), WORDS)) == ["The", " cats", " ", " sleep", "."]
+    assert covered(text, token_spans(text, WORDS.encode(text), WORDS)) == [
+        "The",
+        " cats",
+        " ",
+        " sleep",
+        ".",
+    ]
 
 
 def test_words_stand_between_white_space():
     text = '  "Don\'t\u3000stop," she\tsaid ...'
     assert covered(text, word_spans(text)) == ["\"Don't", 'stop,"', "she", "said", "..."]
-    assert covered(text, word_spans(text, "separate")) == ['"', "Don't", "stop", ',"', "she", "said", "..."]
+    assert covered(text, word_spans(text, "separate")) == [
+        '"',
+        "Don't",
+        "stop",
+        ',"',
+        "she",
+        "said",
+        "...",
+    ]
     assert word_spans(" \n") == [] == word_spans("", "separate")
 
 
@@ -43,7 +57,8 @@ def test_words_that_share_a_token_are_one():
 
 
 @pytest.mark.parametrize(
-    "token, begins", [(b" a", True), (b"\n", True), (b"a ", False), (b"\xe3\x80\x80", True), (b"\xe3", False)]
+    "token, begins",
+    [(b" a", True), (b"\n", True), (b"a ", False), (b"\xe3\x80\x80", True), (b"\xe3", False)],
 )
 def test_which_tokens_end_the_word_before(token, begins):
     assert begins_word(token) == begins
@@ -57,15 +72,19 @@ def test_any_text_is_covered_in_order(tokenizer, punctuation, text):
     tokens = token_spans(text, ids, tokenizer)
     for (start, end), i in zip(tokens, ids, strict=True):
         assert tokenizer.decode_bytes([i]) in text[start:end].encode() and start < end
-    assert tokens == sorted(tokens) and {c for a, b in tokens for c in range(a, b)} == set(range(len(text)))
+    assert tokens == sorted(tokens) and {c for a, b in tokens for c in range(a, b)} == set(
+        range(len(text))
+    )
     words = word_spans(text, punctuation)
-    assert [c for start, end in words for c in range(start, end)] == [c for c, x in enumerate(text) if not x.isspace()]
+    assert [c for start, end in words for c in range(start, end)] == [
+        c for c, x in enumerate(text) if not x.isspace()
+    ]
     if words:
         joined = join_words(tokens, words)
         found = owners(tokens, joined)
         assert found == sorted(found) and set(found) == set(range(len(joined)))
         for (start, end), word in zip(tokens, found, strict=True):
-            assert text[start:end].isspace() or joined[word][0] <= start + len(text[start:end]) - len(
-                text[start:end].lstrip()
-            )
+            assert text[start:end].isspace() or joined[word][0] <= start + len(
+                text[start:end]
+            ) - len(text[start:end].lstrip())
             assert text[start:end].isspace() or end <= joined[word][1]

@@ -16,11 +16,17 @@ BOS, EOS = 1, 2
 
 
 def says(table):
-    """A model that gives a sentence the log-probability of the table, all of it at the last token."""
+    """A model that gives a sentence the log-probability of the table, all of it at the last
+    token."""
 
     def token_log_probs_of(sequences):
-        sentences = ["".join(chr(i) for i in ids if i not in (BOS, EOS)).strip() for ids in sequences]
-        return [np.append(np.zeros(len(ids) - 2), table[s]) for ids, s in zip(sequences, sentences, strict=True)]
+        sentences = [
+            "".join(chr(i) for i in ids if i not in (BOS, EOS)).strip() for ids in sequences
+        ]
+        return [
+            np.append(np.zeros(len(ids) - 2), table[s])
+            for ids, s in zip(sequences, sentences, strict=True)
+        ]
 
     return token_log_probs_of
 
@@ -55,13 +61,22 @@ def test_each_distinct_sentence_is_scored_once(tmp_path):
         seen.extend(tuple(ids.tolist()) for ids in sequences)
         return [np.full(len(ids) - 1, -1.0) for ids in sequences]
 
-    evaluate(fake_run(tmp_path, model), [pair("x", "aa", "b"), pair("x", "b", "b"), pair("x", "c", "aa")])
+    evaluate(
+        fake_run(tmp_path, model), [pair("x", "aa", "b"), pair("x", "b", "b"), pair("x", "c", "aa")]
+    )
     assert sorted(seen) == [(BOS, 97, 97, EOS), (BOS, 98, EOS), (BOS, 99, EOS)]
 
 
 @pytest.mark.parametrize("scoring, accuracy", [("paper", 50), ("lm-eval", 100), ("babylm", 100)])
-def test_ties_and_identical_pairs_are_apart_and_decided_by_the_convention(tmp_path, scoring, accuracy):
-    pairs = [pair("x", "ab", "ac"), pair("x", "ab", "ad"), pair("x", "ac", "ac"), pair("x", "ab", "ac")]
+def test_ties_and_identical_pairs_are_apart_and_decided_by_the_convention(
+    tmp_path, scoring, accuracy
+):
+    pairs = [
+        pair("x", "ab", "ac"),
+        pair("x", "ab", "ad"),
+        pair("x", "ac", "ac"),
+        pair("x", "ab", "ac"),
+    ]
     model = says({"ab": -1.0, "ac": -2.0, "ad": -1.0} | {"b": -1.0, "c": -2.0, "d": -1.0})
     overall = evaluate(fake_run(tmp_path, model), pairs, scoring).result["overall"]
     assert overall["accuracy"] == accuracy
@@ -71,7 +86,8 @@ def test_ties_and_identical_pairs_are_apart_and_decided_by_the_convention(tmp_pa
 
 
 def test_a_run_is_set_above_a_baseline_pair_by_pair(tmp_path):
-    """Length is right, tied, wrong and right on pairs that the run has right, right, right and wrong."""
+    """Length is right, tied, wrong and right on pairs that the run has right, right, right and
+    wrong."""
     pairs = [
         pair("a", "x", "xy"),
         pair("a", "u", "v", index=1),
@@ -115,8 +131,8 @@ def test_log_probabilities_that_are_not_numbers_are_counted_and_leave_no_accurac
     result = evaluate(fake_run(tmp_path, model), pairs).result
     assert result["status"] == "not defined"
     assert result["warnings"] == [
-        "1 of 4 sentences have a log-probability that is not a number, in 1 of 3 paradigms: these, and all means over "
-        "them, have no accuracy"
+        "1 of 4 sentences have a log-probability that is not a number, in 1 of 3 paradigms: these,"
+        " and all means over them, have no accuracy"
     ]
     assert result["overall"]["accuracy"] is result["paradigms"]["x"]["accuracy"] is None
     assert result["phenomena"]["ellipsis"]["accuracy"] == 100
@@ -125,13 +141,20 @@ def test_log_probabilities_that_are_not_numbers_are_counted_and_leave_no_accurac
 
 @pytest.mark.parametrize("scoring", list(conventions.CONVENTIONS))
 def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
-    pairs = [pair("x", "ab", "ba"), pair("x", "abc", "ab"), pair("y", "cb", "ac"), pair("y", "ab", "ab")]
-    uniform = fake_run(tmp_path, lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences])
+    pairs = [
+        pair("x", "ab", "ba"),
+        pair("x", "abc", "ab"),
+        pair("y", "cb", "ac"),
+        pair("y", "ab", "ab"),
+    ]
+    uniform = fake_run(
+        tmp_path, lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences]
+    )
     result = evaluate(uniform, pairs, scoring).result
     assert result["status"] == "collapsed"
     assert result["warnings"] == [
-        "2 of the 3 pairs of different sentences have equal log-probabilities: the model tells them apart by length "
-        "alone or not at all, so there is no accuracy"
+        "2 of the 3 pairs of different sentences have equal log-probabilities: the model tells them"
+        " apart by length alone or not at all, so there is no accuracy"
     ]
     for entry in (result["overall"], *result["phenomena"].values(), *result["paradigms"].values()):
         assert entry["accuracy"] is entry["interval"] is entry["accuracy_ties_half"] is None
@@ -145,7 +168,12 @@ def choice(good, *bad, uid="sets", index=0):
 
 def test_in_a_set_the_right_sentence_is_above_all_others(tmp_path):
     model = says({"a": -1.0, "b": -2.0, "c": -4.0, "d": -2.0})
-    items = [choice("a", "b", "c"), choice("b", "c", "a"), choice("b", "d", "c"), choice("c", "c", "b")]
+    items = [
+        choice("a", "b", "c"),
+        choice("b", "c", "a"),
+        choice("b", "d", "c"),
+        choice("c", "c", "b"),
+    ]
     found = evaluate(fake_run(tmp_path, model), items)
     assert found.outcome.tolist() == [1, 0, 0.5, 0]
     assert found.log_prob_bad.tolist() == [-2, -1, -2, -2]
@@ -154,30 +182,47 @@ def test_in_a_set_the_right_sentence_is_above_all_others(tmp_path):
     assert found.result["chance"] == pytest.approx(100 / 3)
     # All sentences are equally long, and a coin that is thrown among three is right once in three.
     assert found.result["baselines"]["length"]["overall"]["accuracy"] == pytest.approx(100 / 3)
-    assert found.details[1] == {"sentence_bad": "a", "sentences_bad": ["c", "a"], "log_probs_bad": [-4.0, -1.0]}
+    assert found.details[1] == {
+        "sentence_bad": "a",
+        "sentences_bad": ["c", "a"],
+        "log_probs_bad": [-4.0, -1.0],
+    }
 
 
 @pytest.mark.parametrize("normalize", ["tokens", "bytes"])
 def test_accuracies_by_log_p_of_a_token_and_of_a_byte(tmp_path, normalize):
-    """With log p = log of the length, and one of two tokens or bytes for a letter, all is known by hand."""
+    """With log p = log of the length, and one of two tokens or bytes for a letter, all is known by
+    hand."""
     table = {"ab": -2.0, "abcd": -3.0, "é": -1.4, "xyz": -2.0}
-    pairs = [pair("x", "ab", "abcd"), pair("x", "abcd", "ab", index=1), pair("x", "é", "xyz", index=2)]
+    pairs = [
+        pair("x", "ab", "abcd"),
+        pair("x", "abcd", "ab", index=1),
+        pair("x", "é", "xyz", index=2),
+    ]
     run = fake_run(tmp_path, says(table))
-    with pytest.raises(InputError, match="^normalize is 'words': choose one of none, tokens, bytes"):
+    with pytest.raises(
+        InputError, match="^normalize is 'words': choose one of none, tokens, bytes"
+    ):
         evaluate(run, pairs, normalize="words")
     assert "normalized" not in evaluate(run, pairs).result
-    result = evaluate(run, pairs, "no-eos" if normalize == "tokens" else "paper", normalize=normalize).result
-    # Per token of "no-eos" -1, -0.75, -1.4, -0.67, as one id is one character; per byte -1, -0.75, -0.7, -0.67.
+    result = evaluate(
+        run, pairs, "no-eos" if normalize == "tokens" else "paper", normalize=normalize
+    ).result
+    # Per token of "no-eos" -1, -0.75, -1.4, -0.67, as one id is one character; per byte -1, -0.75,
+    # -0.7, -0.67.
     assert result["overall"]["accuracy"] == pytest.approx(200 / 3)
-    assert result["normalized"]["by"] == normalize and result["normalized"]["overall"]["accuracy"] == pytest.approx(
-        100 / 3
-    )
+    assert result["normalized"]["by"] == normalize and result["normalized"]["overall"][
+        "accuracy"
+    ] == pytest.approx(100 / 3)
     assert f" | per {normalize[:-1]} | " in blimp_text.markdown(result)
 
 
 def test_normalized_accuracies_are_those_of_lm_evaluation_harness(tmp_path):
-    """Its own task on the same log-probabilities: acc, and acc_bytes, which is acc_norm for text in ASCII."""
-    task = pytest.importorskip("lm_eval.api.task", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
+    """Its own task on the same log-probabilities: acc, and acc_bytes, which is acc_norm for text in
+    ASCII."""
+    task = pytest.importorskip(
+        "lm_eval.api.task", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'"
+    )
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdeé日"), rng.integers(1, 12))) for _ in range(400)]
     table = {word: -float(len(word) ** 0.7 * rng.integers(2, 9)) for word in words}
@@ -195,8 +240,16 @@ def test_normalized_accuracies_are_those_of_lm_evaluation_harness(tmp_path):
     by_harness = [process(harness, doc, [(table[word], False) for word in doc]) for doc in docs]
     pairs = [pair("x", *doc, index=i) for i, doc in enumerate(docs)]
     found = evaluate(fake_run(tmp_path, says(table)), pairs, "lm-eval", normalize="bytes").result
-    mean = {name: 100 * np.mean([each[name] for each in by_harness]) for name in ("acc", "acc_bytes")}
+    mean = {
+        name: 100 * np.mean([each[name] for each in by_harness]) for name in ("acc", "acc_bytes")
+    }
     assert found["overall"]["accuracy"] == pytest.approx(mean["acc"])
-    assert found["normalized"]["overall"]["accuracy"] == pytest.approx(mean["acc_bytes"]) != pytest.approx(mean["acc"])
+    assert (
+        found["normalized"]["overall"]["accuracy"]
+        == pytest.approx(mean["acc_bytes"])
+        != pytest.approx(mean["acc"])
+    )
     ascii_only = [i for i, doc in enumerate(docs) if "".join(doc).isascii()]
-    assert ascii_only and all(by_harness[i]["acc_norm"] == by_harness[i]["acc_bytes"] for i in ascii_only)
+    assert ascii_only and all(
+        by_harness[i]["acc_norm"] == by_harness[i]["acc_bytes"] for i in ascii_only
+    )

@@ -20,13 +20,17 @@ from esnlm.trunk.trunk import TrunkConfig
 
 V, EOS = 20, 19
 MODELS = {
-    "esn": EchoStateConfig(reservoir=ReservoirConfig(state_size=30, mean_degree=5), readout=ReadoutConfig(rank=None)),
+    "esn": EchoStateConfig(
+        reservoir=ReservoirConfig(state_size=30, mean_degree=5), readout=ReadoutConfig(rank=None)
+    ),
     "lstm": LstmConfig(width=12),
     "deep readout": DeepReadoutConfig(
         reservoir=ReservoirConfig(state_size=30, mean_degree=5),
         attention=AttentionConfig(heads=1, window=4, width=4),
         readout=TrunkConfig(
-            rank=8, recent_tokens=RecentTokensConfig(count=2, width=6), gated_mlp=GatedMlpConfig(blocks=1, width=12)
+            rank=8,
+            recent_tokens=RecentTokensConfig(count=2, width=6),
+            gated_mlp=GatedMlpConfig(blocks=1, width=12),
         ),
     ),
     "gpt2": GPT2Config(layers=2, heads=2, width=12, positions=40, initializer_range=0.5),
@@ -56,17 +60,29 @@ def whole(name, ids):
     described, built = model(name)
     buffer, rows = stream(name).read([ids])
     readout = built.readout_arrays(built.params)
-    return np.asarray(buffer)[rows[0][-1]] @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
+    return np.asarray(buffer)[rows[0][-1]] @ np.asarray(readout["w"]).T + np.asarray(
+        readout.get("bias", 0.0)
+    )
 
 
 def sample(name, **options):
     count = options.pop("count", 1)
     features, readout = sources(name, count)
-    settings = {"length": 12, "temperature": 1.0, "top_k": None, "seed": 0, "precision": "float32"} | options
-    return generate_each(features, readout, [np.array([EOS, 3, 5], np.int32)] * count, EOS, **settings)
+    settings = {
+        "length": 12,
+        "temperature": 1.0,
+        "top_k": None,
+        "seed": 0,
+        "precision": "float32",
+    } | options
+    return generate_each(
+        features, readout, [np.array([EOS, 3, 5], np.int32)] * count, EOS, **settings
+    )
 
 
-@pytest.mark.parametrize("name", ["esn", "lstm", pytest.param("deep readout", marks=pytest.mark.nightly), "gpt2"])
+@pytest.mark.parametrize(
+    "name", ["esn", "lstm", pytest.param("deep readout", marks=pytest.mark.nightly), "gpt2"]
+)
 def test_at_temperature_zero_each_token_is_the_most_probable(name):
     (ids,) = sample(name, temperature=0, length=3)
     read = [EOS, 3, 5]
@@ -82,7 +98,9 @@ def test_the_first_token_has_the_model_s_distribution():
     logits = whole("esn", np.array([EOS, 3, 5], np.int32)).astype(np.float64)
     expected = np.exp(logits - logits.max())
     expected /= expected.sum()
-    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)).all()  # five standard errors
+    assert (
+        np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)
+    ).all()  # five standard errors
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1e-300])
@@ -101,7 +119,9 @@ def test_the_k_most_probable_keep_their_proportions():
     rng, expected = np.random.default_rng(0), np.array([0, 4, 2, 3]) / 9
     drawn = [choose(np.log([0.1, 0.4, 0.2, 0.3]), 1.0, 3, rng) for _ in range(4000)]
     found = np.bincount(drawn, minlength=4) / 4000
-    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)).all()  # five standard errors
+    assert (
+        np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)
+    ).all()  # five standard errors
 
 
 def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
@@ -113,7 +133,8 @@ def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
 
 @pytest.mark.parametrize("name", ["esn", pytest.param("gpt2", marks=pytest.mark.nightly)])
 def test_how_many_continuations_there_are_changes_none_of_them(name):
-    """Those of a smaller count are the first ones of a larger one, and no two come from the same random numbers."""
+    """Those of a smaller count are the first ones of a larger one, and no two come from the same
+    random numbers."""
     five = sample(name, count=5, temperature=0.8)
     two = sample(name, count=2, temperature=0.8)
     assert all(np.array_equal(a, b) for a, b in zip(two, five, strict=False)) and len(two) == 2

@@ -50,9 +50,12 @@ def figures(found):
 def test_a_model_s_figures_are_the_oracle_s(text):
     reservoir = ReservoirConfig(state_size=30, mean_degree=5)
     described = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank=4))
-    model = described.initialize(TOKENIZER.vocab_size, 0, described.initialize_frozen(TOKENIZER.vocab_size, 0)[0])
+    model = described.initialize(
+        TOKENIZER.vocab_size, 0, described.initialize_frozen(TOKENIZER.vocab_size, 0)[0]
+    )
     frozen, params = model.reservoir, model.params["readout"]
-    # A readout as it is initialized prefers nothing. Of larger A, tokens differ in their log-probabilities by several nats.
+    # A readout as it is initialized prefers nothing. Of larger A, tokens differ in their
+    # log-probabilities by several nats.
     params = params | {"a": 20 * params["a"]}
     weights = oracle.matrices(frozen)
     log_probs = [oracle.token_log_probs(*weights, params, ids) for ids in text]
@@ -63,7 +66,11 @@ def test_a_model_s_figures_are_the_oracle_s(text):
 
     seen = []
     stopped = likelihood.of_model(
-        model.for_device(COMPUTE).stream(COMPUTE), params, text, COMPUTE, lambda *so_far: seen.append(so_far) or True
+        model.for_device(COMPUTE).stream(COMPUTE),
+        params,
+        text,
+        COMPUTE,
+        lambda *so_far: seen.append(so_far) or True,
     )
     assert stopped is None and len(seen) == 1 and 0 < seen[0][1] < found.tokens
 
@@ -75,7 +82,9 @@ def test_the_figures_of_ngrams_do_not_depend_on_the_blocks(text, fit, block, mon
     train = encode_sentences(list(grammar.sentences(60, seed=2)), TOKENIZER)
     model = fit(train, TOKENIZER.vocab_size)
     found = likelihood.of_ngrams(model, text)
-    assert figures(found) == pytest.approx(by_hand([model.token_log_probs(ids) for ids in text]), rel=1e-12)
+    assert figures(found) == pytest.approx(
+        by_hand([model.token_log_probs(ids) for ids in text]), rel=1e-12
+    )
     assert found.nll == pytest.approx(model.nll(text), rel=1e-12)
 
 

@@ -11,7 +11,10 @@ from esnlm.evaluation import minimal_pairs
 
 
 def write(path, *lines):
-    path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines), "utf-8")
+    path.write_text(
+        "".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines),
+        "utf-8",
+    )
     return path
 
 
@@ -33,7 +36,9 @@ def test_a_folder_is_read_in_order_of_paradigms(tmp_path):
 def test_the_digest_does_not_depend_on_how_pairs_are_spread_over_files(tmp_path):
     case, other = GOOD, GOOD | {"UID": "another"}
     one = minimal_pairs.load(write(tmp_path / "one.jsonl", case, other))
-    two = minimal_pairs.load([write(tmp_path / "a.jsonl", case), write(tmp_path / "b.jsonl", other)])
+    two = minimal_pairs.load(
+        [write(tmp_path / "a.jsonl", case), write(tmp_path / "b.jsonl", other)]
+    )
     assert minimal_pairs.digest(one) == minimal_pairs.digest(two)
     assert minimal_pairs.digest(one) != minimal_pairs.digest(one[:1])
 
@@ -89,25 +94,52 @@ def test_several_wrong_sentences_are_a_set(tmp_path):
     write(tmp_path / "b.jsonl", {"sentence_good": "a", "sentence_bad": ["b", "c"]})
     table = minimal_pairs.load(tmp_path / "a.csv", minimal_pairs.Columns("good", ("one", "two")))
     [found] = minimal_pairs.load(tmp_path / "b.jsonl")
-    assert table[0].bad == found.bad == ("b", "c") and minimal_pairs.sentences_of(found) == ("a", "b", "c")
-    [pair] = minimal_pairs.load(write(tmp_path / "c.jsonl", {"sentence_good": "a", "sentence_bad": ["b"]}))
+    assert table[0].bad == found.bad == ("b", "c") and minimal_pairs.sentences_of(found) == (
+        "a",
+        "b",
+        "c",
+    )
+    [pair] = minimal_pairs.load(
+        write(tmp_path / "c.jsonl", {"sentence_good": "a", "sentence_bad": ["b"]})
+    )
     assert pair.bad == "b"
     # A table may fill its columns with one sentence again, which is one to be above all the same.
     (tmp_path / "d.csv").write_text("good,one,two,three\na,b,c,b\na,b,b,b\n")
-    items = minimal_pairs.load(tmp_path / "d.csv", minimal_pairs.Columns("good", ("one", "two", "three")))
+    items = minimal_pairs.load(
+        tmp_path / "d.csv", minimal_pairs.Columns("good", ("one", "two", "three"))
+    )
     assert [item.bad for item in items] == [("b", "c"), "b"]
 
 
 def test_zorro_has_the_ungrammatical_sentence_first(tmp_path):
-    (tmp_path / "island-effects-adjunct_island.txt").write_text("bad one .\ngood one .\nbad two .\ngood two .\n\n \n")
+    (tmp_path / "island-effects-adjunct_island.txt").write_text(
+        "bad one .\ngood one .\nbad two .\ngood two .\n\n \n"
+    )
     assert minimal_pairs.load(tmp_path) == [
-        ("island-effects-adjunct_island", 0, "good one .", "bad one .", "island-effects", "unknown", "0"),
-        ("island-effects-adjunct_island", 1, "good two .", "bad two .", "island-effects", "unknown", "1"),
+        (
+            "island-effects-adjunct_island",
+            0,
+            "good one .",
+            "bad one .",
+            "island-effects",
+            "unknown",
+            "0",
+        ),
+        (
+            "island-effects-adjunct_island",
+            1,
+            "good two .",
+            "bad two .",
+            "island-effects",
+            "unknown",
+            "1",
+        ),
     ]
 
 
 def test_labels_before_tabs_say_which_sentence_is_right(tmp_path):
-    """As in CLAMS and in Marvin and Linzen's files. Read in Zorro's order, each answer would be turned round."""
+    """As in CLAMS and in Marvin and Linzen's files. Read in Zorro's order, each answer would be
+    turned round."""
     (tmp_path / "agreement.txt").write_text(
         "True\tThe cats sleep.\nFalse\tThe cats sleeps.\n0\tHim left.\n1\tHe left.\n"
     )
@@ -120,8 +152,13 @@ def test_labels_before_tabs_say_which_sentence_is_right(tmp_path):
 
 
 def test_a_table_may_have_a_row_for_each_sentence(tmp_path):
-    rows = "item,ok,sentence,phenomenon\n1,1,He left.,case\n2,no,They sleeps.,number\n1,0,Him left.,case\n"
-    (tmp_path / "long.csv").write_text(rows + "2,yes,They sleep.,number\n2,no,They is sleep.,number\n")
+    rows = (
+        "item,ok,sentence,phenomenon\n1,1,He left.,case\n2,no,They sleeps.,number\n1,0,Him"
+        " left.,case\n"
+    )
+    (tmp_path / "long.csv").write_text(
+        rows + "2,yes,They sleep.,number\n2,no,They is sleep.,number\n"
+    )
     columns = minimal_pairs.Columns("sentence", group="phenomenon", label="ok", pair="item")
     assert minimal_pairs.load(tmp_path / "long.csv", columns) == [
         ("case", 0, "He left.", "Him left.", "case", "unknown", "1"),
@@ -139,9 +176,16 @@ def test_a_table_may_have_a_row_for_each_sentence(tmp_path):
 
 @pytest.mark.parametrize("paradigm", ["kind", "Paradigm"])
 def test_items_may_start_again_in_each_paradigm(tmp_path, paradigm):
-    rows = ["case,1,1,He left.", "case,1,0,Him left.", "number,1,1,They sleep.", "number,1,0,They sleeps."]
+    rows = [
+        "case,1,1,He left.",
+        "case,1,0,Him left.",
+        "number,1,1,They sleep.",
+        "number,1,0,They sleeps.",
+    ]
     header = f"{paradigm},item,ok,sentence"
-    columns = minimal_pairs.Columns("sentence", group="kind" if paradigm == "kind" else None, label="ok", pair="item")
+    columns = minimal_pairs.Columns(
+        "sentence", group="kind" if paradigm == "kind" else None, label="ok", pair="item"
+    )
     path = tmp_path / "long.csv"
     path.write_text("\n".join([header, *rows]))
     assert [(pair.uid, pair.good, pair.bad) for pair in minimal_pairs.load(path, columns)] == [
@@ -155,7 +199,8 @@ def test_items_may_start_again_in_each_paradigm(tmp_path, paradigm):
     # Without the column of the paradigm, the message names its option.
     path.write_text("\n".join(["kind,item,ok,sentence", *rows]))
     with pytest.raises(
-        InputError, match="item 1 has 2 good and 2 bad: .* item starts again in each paradigm, give --g"
+        InputError,
+        match="item 1 has 2 good and 2 bad: .* item starts again in each paradigm, give --g",
     ):
         minimal_pairs.load(path, columns._replace(group=None))
 
@@ -165,31 +210,46 @@ def test_the_rows_of_a_pair_are_in_one_phenomenon(tmp_path):
     columns = minimal_pairs.Columns("sentence", label="ok", pair="item")
     for phenomena in (("case", ""), ("", "case")):
         rows = [
-            f"1,{ok},{text}.,{name}" for ok, text, name in zip("10", ("He left", "Him left"), phenomena, strict=True)
+            f"1,{ok},{text}.,{name}"
+            for ok, text, name in zip("10", ("He left", "Him left"), phenomena, strict=True)
         ]
         path.write_text("\n".join(["item,ok,sentence,phenomenon", *rows]))
         [pair] = minimal_pairs.load(path, columns)
         assert (pair.good, pair.bad, pair.phenomenon) == ("He left.", "Him left.", "case")
     # What is left of two pairs is not a pair.
     path.write_text("item,ok,sentence,phenomenon\n1,1,He left.,case\n1,0,They sleeps.,number\n")
-    with pytest.raises(InputError, match="long.csv:2: item 1 is in the phenomena case and number: .* give --group"):
+    with pytest.raises(
+        InputError, match="long.csv:2: item 1 is in the phenomena case and number: .* give --group"
+    ):
         minimal_pairs.load(path, columns)
 
 
-@pytest.mark.parametrize("good, bad", [("1.0", "0.0"), ("Correct", "incorrect"), ("ok", "*"), ("right", "wrong")])
+@pytest.mark.parametrize(
+    "good, bad", [("1.0", "0.0"), ("Correct", "incorrect"), ("ok", "*"), ("right", "wrong")]
+)
 def test_labels_of_other_programs_are_known(tmp_path, good, bad):
-    (tmp_path / "long.csv").write_text(f"item,label,sentence\n1,{bad},Him left.\n1,{good},He left.\n")
-    [pair] = minimal_pairs.load(tmp_path / "long.csv", minimal_pairs.Columns("sentence", label="label", pair="item"))
+    (tmp_path / "long.csv").write_text(
+        f"item,label,sentence\n1,{bad},Him left.\n1,{good},He left.\n"
+    )
+    [pair] = minimal_pairs.load(
+        tmp_path / "long.csv", minimal_pairs.Columns("sentence", label="label", pair="item")
+    )
     assert (pair.good, pair.bad) == ("He left.", "Him left.")
 
 
 def test_names_of_fields_may_have_other_capitals(tmp_path):
-    record = {"Sentence_Good": "He left.", "Sentence_Bad": "Him left.", "uid": "case", "Phenomenon": "binding"}
+    record = {
+        "Sentence_Good": "He left.",
+        "Sentence_Bad": "Him left.",
+        "uid": "case",
+        "Phenomenon": "binding",
+    }
     write(tmp_path / "a.jsonl", record | {"Field": "syntax", "PairID": 7})
     expected = [("case", 0, "He left.", "Him left.", "binding", "syntax", "7")]
     assert minimal_pairs.load(tmp_path / "a.jsonl") == expected
     (tmp_path / "b.csv").write_text(
-        "Sentence_Good,SENTENCE_BAD,Paradigm,Phenomenon,Field,PairID\nHe left.,Him left.,case,binding,syntax,7\n"
+        "Sentence_Good,SENTENCE_BAD,Paradigm,Phenomenon,Field,PairID\nHe left.,Him"
+        " left.,case,binding,syntax,7\n"
     )
     assert minimal_pairs.load(tmp_path / "b.csv") == expected
 
@@ -200,7 +260,9 @@ def test_names_of_fields_may_have_other_capitals(tmp_path):
 )
 def test_the_paradigm_is_preferred_to_uid_in_other_capitals(tmp_path, names, paradigm):
     sentences = {"sentence_good": "He left.", "sentence_bad": "Him left."}
-    path = write(tmp_path / "a.jsonl", sentences | dict(zip(names, ("first", "second"), strict=True)))
+    path = write(
+        tmp_path / "a.jsonl", sentences | dict(zip(names, ("first", "second"), strict=True))
+    )
     assert [pair.uid for pair in minimal_pairs.load(path)] == [paradigm]
 
 
@@ -230,23 +292,38 @@ def test_compressed_files_are_read_as_the_files_in_them(tmp_path):
 
 def test_line_ends_in_quoted_cells_are_read_as_in_json_lines(tmp_path):
     """As in BLiMP's supplement, whose sentences are dialogues."""
-    record = {"sentence_good": "A: Who?\nB: He, I think.", "sentence_bad": "A: Who?\nB: Here, I think.", "UID": "qa"}
+    record = {
+        "sentence_good": "A: Who?\nB: He, I think.",
+        "sentence_bad": "A: Who?\nB: Here, I think.",
+        "UID": "qa",
+    }
     write(tmp_path / "a.jsonl", record)
     header, cells = ",".join(record), ",".join(f'"{cell}"' for cell in record.values())
     (tmp_path / "a.csv").write_text(f"{header}\n{cells}\n")
     assert minimal_pairs.load(tmp_path / "a.csv") == minimal_pairs.load(tmp_path / "a.jsonl")
-    # A quotation mark of the text, which joins rows of a TSV file; `esnlm blimp` has no --no-quotes.
-    (tmp_path / "a.tsv").write_text('sentence_good\tsentence_bad\n"He left.\tHim left.\nI am."\tI is.\n')
-    with pytest.raises(InputError, match="a.tsv:3: a line end or a tab in .* double the inner ones$"):
+    # A quotation mark of the text, which joins rows of a TSV file; `esnlm blimp` has no
+    # --no-quotes.
+    (tmp_path / "a.tsv").write_text(
+        'sentence_good\tsentence_bad\n"He left.\tHim left.\nI am."\tI is.\n'
+    )
+    with pytest.raises(
+        InputError, match="a.tsv:3: a line end or a tab in .* double the inner ones$"
+    ):
         minimal_pairs.load(tmp_path / "a.tsv")
 
 
 def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
     for uid, phenomenon, field in [
         *(("wh_island", "island_effects", "syntax"), ("npi_1", "npi_licensing", "semantics")),
-        *(("npi_2", "npi_licensing", "syntax_semantics"), ("case", "anaphor_agreement", "morphology")),
+        *(
+            ("npi_2", "npi_licensing", "syntax_semantics"),
+            ("case", "anaphor_agreement", "morphology"),
+        ),
     ]:
-        write(tmp_path / f"{uid}.jsonl", GOOD | {"UID": uid, "linguistics_term": phenomenon, "field": field})
+        write(
+            tmp_path / f"{uid}.jsonl",
+            GOOD | {"UID": uid, "linguistics_term": phenomenon, "field": field},
+        )
 
     def uids(*names):
         return [pair.uid for pair in minimal_pairs.load([tmp_path / name for name in names])]
@@ -258,7 +335,9 @@ def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
     # What another folder has of this name is no excuse.
     (tmp_path / "other").mkdir()
     write(tmp_path / "other" / "x.jsonl", GOOD | {"UID": "x"})
-    with pytest.raises(InputError, match="other/npi_licensing: .* no paradigm, phenomenon or field"):
+    with pytest.raises(
+        InputError, match="other/npi_licensing: .* no paradigm, phenomenon or field"
+    ):
         uids("npi_licensing", "other/npi_licensing")
 
 
@@ -273,14 +352,25 @@ def lines(*records):
         ("a.jsonl", lines(GOOD) + "good, bad", ":2: "),
         ("a.jsonl", "[1]\n", ":1: "),
         ("a.jsonl", lines({"sentence_good": "a"}), ":1: field 'sentence_bad'"),
-        ("a.jsonl", lines({"sentence_good": "a", "sentence_bad": ["b", 3]}), ":1: field 'sentence_bad'"),
+        (
+            "a.jsonl",
+            lines({"sentence_good": "a", "sentence_bad": ["b", 3]}),
+            ":1: field 'sentence_bad'",
+        ),
         ("a.jsonl", lines(GOOD | {"sentence_good": " "}), ":1: field 'sentence_good'"),
         ("a.jsonl", lines(GOOD, GOOD | {"sentence_good": "He left. "}), ":2: "),
-        ("a.jsonl", lines({"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}), ":1: "),
+        (
+            "a.jsonl",
+            lines({"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}),
+            ":1: ",
+        ),
         (
             "a.jsonl",
             lines(GOOD, GOOD | {"linguistics_term": "x"}),
-            ":2: the phenomenon is 'x', and 'unknown' earlier for UID 'case': name the column of the paradigm with --g",
+            (
+                ":2: the phenomenon is 'x', and 'unknown' earlier for UID 'case': name the column"
+                " of the paradigm with --g"
+            ),
         ),
         ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good'"),
         ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID'"),

@@ -1,4 +1,5 @@
-"""Sentences under each convention, with a tokenizer of one id a character, against sums written out by hand."""
+"""Sentences under each convention, with a tokenizer of one id a character, against sums written out
+by hand."""
 
 import math
 from types import SimpleNamespace
@@ -10,7 +11,9 @@ from esnlm.errors import InputError
 from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
 
 BOS, EOS = 1, 2
-characters = SimpleNamespace(bos=BOS, eos=EOS, encode_batch=lambda texts: [[ord(c) for c in text] for text in texts])
+characters = SimpleNamespace(
+    bos=BOS, eos=EOS, encode_batch=lambda texts: [[ord(c) for c in text] for text in texts]
+)
 
 SPACE, A, B = ord(" "), ord("a"), ord("b")
 
@@ -33,15 +36,23 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
 
 def test_sentences_of_one_token_are_not_scored_without_bos():
     texts = ["a", "ab", ""]
-    found = [describe_unscored(encode(texts, characters, each), each) for each in ("without-bos", "no-eos", "paper")]
+    found = [
+        describe_unscored(encode(texts, characters, each), each)
+        for each in ("without-bos", "no-eos", "paper")
+    ]
     assert found[0].startswith("2 of 3 ") and found[1].startswith("1 of 3 ") and found[2] is None
 
 
 def test_lines_with_their_ends_are_warned_of():
     """As `readlines` gives them: the line end would be a token of each sentence."""
-    with pytest.warns(UserWarning, match="^line ends after 1 sentence, first after sentence 1, are read as tokens"):
+    with pytest.warns(
+        UserWarning, match="^line ends after 1 sentence, first after sentence 1, are read as tokens"
+    ):
         list_texts(["a", "b\n"])
-    with pytest.warns(UserWarning, match="^line ends after 2 sentences, first after sentence 0, are read as tokens"):
+    with pytest.warns(
+        UserWarning,
+        match="^line ends after 2 sentences, first after sentence 0, are read as tokens",
+    ):
         list_texts(["a\n", "b\n"])
     assert list_texts(["a\nb"]) == ["a\nb"]
 
@@ -49,7 +60,8 @@ def test_lines_with_their_ends_are_warned_of():
 @pytest.mark.parametrize("character", "\ufeff\u200b\u200e\u00ad\ufffd\0\x92\ud83d")
 def test_characters_that_nobody_sees_are_warned_of(character):
     with pytest.warns(
-        UserWarning, match=rf"^invisible .* in 1 sentence, first U\+{ord(character):04X} .* in sentence 1,"
+        UserWarning,
+        match=rf"^invisible .* in 1 sentence, first U\+{ord(character):04X} .* in sentence 1,",
     ):
         list_texts(["a\t\x0c", f"{character}b"])
 

@@ -1,4 +1,5 @@
-"""Surprisals of words and tokens, against the oracle's float64 and against the log-probabilities of sentences."""
+"""Surprisals of words and tokens, against the oracle's float64 and against the log-probabilities of
+sentences."""
 
 import dataclasses
 import math
@@ -45,7 +46,9 @@ def sums(rows, count, name="surprisal_nats"):
 def test_words_have_the_sum_of_their_tokens(run):
     rows = run.surprisal([TEXT], unit="nats")
     the, space, cats, sleep, stop, eos = -log_probs(run, framed(TEXT))
-    np.testing.assert_allclose(column(rows, "surprisal_nats"), [the, space + cats, sleep + stop, eos], rtol=TOLERANCE)
+    np.testing.assert_allclose(
+        column(rows, "surprisal_nats"), [the, space + cats, sleep + stop, eos], rtol=TOLERANCE
+    )
     assert [tuple(row.values())[:5] for row in rows] == [
         (0, 0, "The", 0, 3),
         (0, 1, "cats", 5, 9),
@@ -66,10 +69,26 @@ def test_the_words_of_a_sentence_can_be_given(run, whitespace):
     """A word that was given may have white space in it: it has the sum of its words."""
     options = {"unit": "nats", "whitespace": whitespace}
     given = run.surprisal([["The", "cats sleep.", "run"], ["The", "cat"]], **options)
-    the, cats, sleep, run_, end, *second = run.surprisal(["The cats sleep. run", "The cat"], **options)
-    assert column(given, "word") == ["The", "cats sleep.", "run", "<|endoftext|>", "The", "cat", "<|endoftext|>"]
-    assert given[1]["surprisal_nats"] == pytest.approx(cats["surprisal_nats"] + sleep["surprisal_nats"], rel=1e-12)
-    assert (given[1]["start"], given[1]["end"], given[1]["position"]) == (cats["start"], sleep["end"], 1)
+    the, cats, sleep, run_, end, *second = run.surprisal(
+        ["The cats sleep. run", "The cat"], **options
+    )
+    assert column(given, "word") == [
+        "The",
+        "cats sleep.",
+        "run",
+        "<|endoftext|>",
+        "The",
+        "cat",
+        "<|endoftext|>",
+    ]
+    assert given[1]["surprisal_nats"] == pytest.approx(
+        cats["surprisal_nats"] + sleep["surprisal_nats"], rel=1e-12
+    )
+    assert (given[1]["start"], given[1]["end"], given[1]["position"]) == (
+        cats["start"],
+        sleep["end"],
+        1,
+    )
     assert [given[0], *given[2:]] == [the, run_ | {"position": 2}, end | {"position": 3}, *second]
 
 
@@ -83,7 +102,10 @@ def test_words_in_scripts_without_spaces_are_joined_without(run, capsys, languag
     expected = -run.log_probs(["".join(words), "The cats"])
     np.testing.assert_allclose(sums(rows, 2), expected, rtol=1e-12)
     assert column(rows, "word")[: len(words)] == words
-    told = "1 sentence in a script without spaces: its words are joined without spaces; the separator ' ' adds spaces"
+    told = (
+        "1 sentence in a script without spaces: its words are joined without spaces; the separator"
+        " ' ' adds spaces"
+    )
     assert told in capsys.readouterr().err
     for separator in (" ", "", "_"):
         rows = run.surprisal([words], unit="nats", separator=separator)
@@ -113,7 +135,8 @@ def test_of_words_that_share_a_token_the_first_has_the_surprisal(run):
 
 
 def test_white_space_can_be_paid_for_by_the_word_before(run):
-    """p(word ends) is moved from the first token of the next word, or from EOS, to the word that ends."""
+    """p(word ends) is moved from the first token of the next word, or from EOS, to the word that
+    ends."""
     rows = run.surprisal([TEXT], unit="nats", whitespace="trailing")
     ids = framed(TEXT)
     white = (b" ", b"\n", b"\t", b"\r", b"\x0b", b"\x0c")
@@ -122,12 +145,21 @@ def test_white_space_can_be_paid_for_by_the_word_before(run):
     assert np.array_equal(word_ends(TOKENIZER), ends)
     the, space, cats, sleep, stop, eos = -log_probs(run, ids)
     moved = -np.log(np.exp(log_distributions(run, ids))[:, ends].sum(axis=1))
-    expected = [the + moved[1], space + cats - moved[1] + moved[3], sleep + stop - moved[3] + moved[5], eos - moved[5]]
-    np.testing.assert_allclose(column(rows, "surprisal_nats"), expected, rtol=TOLERANCE, atol=TOLERANCE)
+    expected = [
+        the + moved[1],
+        space + cats - moved[1] + moved[3],
+        sleep + stop - moved[3] + moved[5],
+        eos - moved[5],
+    ]
+    np.testing.assert_allclose(
+        column(rows, "surprisal_nats"), expected, rtol=TOLERANCE, atol=TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("scoring", ["paper", "lm-eval"])
-@pytest.mark.parametrize("options", [{}, {"by": "token"}, {"whitespace": "trailing"}, {"punctuation": "separate"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"by": "token"}, {"whitespace": "trailing"}, {"punctuation": "separate"}]
+)
 def test_rows_sum_to_the_log_probability_of_the_sentence(run, options, scoring):
     rows = run.surprisal(SENTENCES, unit="nats", scoring=scoring, **options)
     expected = -run.log_probs(SENTENCES, scoring)
@@ -143,16 +175,27 @@ def test_a_document_is_read_on_with_its_state(document_run):
     begins = np.flatnonzero(
         (np.array(stream[1:]) == EOS) & (np.array(stream[:-1]) == EOS)
     )  # BOS is given, not predicted
-    np.testing.assert_allclose(column(one, "surprisal_nats"), np.delete(expected, begins), rtol=TOLERANCE)
+    np.testing.assert_allclose(
+        column(one, "surprisal_nats"), np.delete(expected, begins), rtol=TOLERANCE
+    )
     two = run.surprisal(sentences, by="token", context="document", documents=["a", "b", "b"])
-    first, rest = run.surprisal(sentences[:1], by="token"), run.surprisal(sentences[1:], by="token", context="document")
-    np.testing.assert_allclose(column(two, "surprisal_bits"), column([*first, *rest], "surprisal_bits"), rtol=1e-6)
+    first, rest = (
+        run.surprisal(sentences[:1], by="token"),
+        run.surprisal(sentences[1:], by="token", context="document"),
+    )
+    np.testing.assert_allclose(
+        column(two, "surprisal_bits"), column([*first, *rest], "surprisal_bits"), rtol=1e-6
+    )
     assert column(two, "sentence") == [0, 0, 0, 1, 1, 1, *[2] * (len(two) - 6)]
 
 
-@pytest.mark.parametrize("longest", [10, pytest.param(9, marks=pytest.mark.nightly)], ids=["even", "odd"])
+@pytest.mark.parametrize(
+    "longest", [10, pytest.param(9, marks=pytest.mark.nightly)], ids=["even", "odd"]
+)
 def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest):
-    run = small_run.small_run(dataclasses.replace(small_run.GPT2, positions=longest), data=ImportedData())
+    run = small_run.small_run(
+        dataclasses.replace(small_run.GPT2, positions=longest), data=ImportedData()
+    )
     sentences = ["The cats sleep.", "The cat sleep.", "cats that run", "cats that sleep."]
     found = run.surprisal(sentences, unit="nats", by="token", context="document")
     stream = np.array([i for sentence in sentences for i in framed(sentence)], np.int32)
@@ -161,7 +204,9 @@ def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest
     for t in range(1, len(stream)):
         if stream[t] == EOS == stream[t - 1]:
             continue
-        first = step * max(0, -(-(t - longest) // step))  # of the first window in which token t is predicted
+        first = step * max(
+            0, -(-(t - longest) // step)
+        )  # of the first window in which token t is predicted
         assert first == 0 or t - first > longest // 2
         pieces.append(stream[first : t + 1])
     expected = [-each[-1] for each in run.token_log_probs_of(pieces)]
@@ -177,25 +222,32 @@ def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest
 def test_any_text_has_whole_rows(run, sentences):
     for options in ({"by": "word"}, {"by": "token"}):
         rows = run.surprisal(sentences, unit="nats", **options)
-        assert all(0 <= row["start"] <= row["end"] <= len(sentences[row["sentence"]]) for row in rows)
+        assert all(
+            0 <= row["start"] <= row["end"] <= len(sentences[row["sentence"]]) for row in rows
+        )
         assert all(
             sentences[row["sentence"]][row["start"] : row["end"]] == row[options["by"]]
             for row in rows
             if row["start"] < row["end"]
         )
-        expected = np.where([bool(text.strip()) for text in sentences], -run.log_probs(sentences), 0.0)
+        expected = np.where(
+            [bool(text.strip()) for text in sentences], -run.log_probs(sentences), 0.0
+        )
         np.testing.assert_allclose(sums(rows, len(sentences)), expected, rtol=1e-12)
 
 
 def test_a_blank_text_is_no_sentence(document_run):
-    """It has no log-probability and no rows, given as a text or as no words, and leaves the state as it is."""
+    """It has no log-probability and no rows, given as a text or as no words, and leaves the state
+    as it is."""
     run = document_run
     texts = ["The cats", "", "that run", " \u3000\t"]
     np.testing.assert_array_equal(np.isnan(run.log_probs(texts)), [False, True, False, True])
     assert run.log_probs(texts)[[0, 2]].tolist() == run.log_probs(texts[::2]).tolist()
     assert run.likelihood(texts) == run.likelihood(texts[::2])
     for options in ({}, {"eos": False}, {"by": "token"}, {"context": "document"}):
-        expected = [row | {"sentence": 2 * row["sentence"]} for row in run.surprisal(texts[::2], **options)]
+        expected = [
+            row | {"sentence": 2 * row["sentence"]} for row in run.surprisal(texts[::2], **options)
+        ]
         assert run.surprisal(texts, **options) == expected
     given = [["The", "cats"], [], ["that", "run"]]
     assert run.surprisal(given) == run.surprisal(["The cats", "", "that run"])
@@ -204,7 +256,10 @@ def test_a_blank_text_is_no_sentence(document_run):
 @pytest.mark.parametrize(
     "sentences, line",
     [
-        ([["The"], ["The", math.nan]], "sentence 1, word 1 is nan: give a text .*keep_default_na=False"),
+        (
+            [["The"], ["The", math.nan]],
+            "sentence 1, word 1 is nan: give a text .*keep_default_na=False",
+        ),
         ([["The", None]], "sentence 0, word 1 is None: "),
         ([["The", " "]], "sentence 0, word 1 is blank: leave it out"),
         (["The", math.nan], "sentence 1 is nan: give a text"),
@@ -219,9 +274,17 @@ def test_spaces_say_where_words_are_joined(run):
     words = [["The", "cat", "'s", "run", "."], ["The", "cats", ",", "that", "run"]]
     spaces = [[True, False, True, False, True], [True, False, True, True, False]]
     rows = run.surprisal(words, unit="nats", spaces=spaces)
-    np.testing.assert_allclose(sums(rows, 2), -run.log_probs(["The cat's run.", "The cats, that run"]), rtol=1e-12)
+    np.testing.assert_allclose(
+        sums(rows, 2), -run.log_probs(["The cat's run.", "The cats, that run"]), rtol=1e-12
+    )
     assert [row["word"] for row in rows if row["sentence"] == 1] == [*words[1], "<|endoftext|>"]
-    assert [(row["start"], row["end"]) for row in rows[:5]] == [(0, 3), (4, 7), (7, 9), (10, 13), (13, 14)]
+    assert [(row["start"], row["end"]) for row in rows[:5]] == [
+        (0, 3),
+        (4, 7),
+        (7, 9),
+        (10, 13),
+        (13, 14),
+    ]
     assert run.surprisal(words, unit="nats", separator=" ", spaces=spaces) == rows
     with pytest.raises(InputError, match="^sentence 1 has 5 words, but 4 values in spaces"):
         run.surprisal(words, spaces=[spaces[0], spaces[1][:4]])
@@ -230,7 +293,8 @@ def test_spaces_say_where_words_are_joined(run):
 def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
     words = [[".", "The", "cat", "n't", "run", "."], ["The", "cats"]]
     with pytest.warns(
-        UserWarning, match=r"^\"n't\" \(sentence 0, word 3\) and 1 other word scored with a space before"
+        UserWarning,
+        match=r"^\"n't\" \(sentence 0, word 3\) and 1 other word scored with a space before",
     ):
         rows = run.surprisal(words, unit="nats")
     assert run.surprisal(words, unit="nats", separator=" ") == rows
@@ -239,7 +303,9 @@ def test_a_space_before_a_word_that_takes_none_is_warned_of(run):
 
 
 def test_a_context_that_the_model_was_not_trained_on_is_warned_of(run, document_run):
-    with pytest.warns(UserWarning, match="^context is document, but this model was trained on single sentences"):
+    with pytest.warns(
+        UserWarning, match="^context is document, but this model was trained on single sentences"
+    ):
         rows = run.surprisal(["The cats", "that run"], context="document")
     assert rows == document_run.surprisal(["The cats", "that run"], context="document")
 
@@ -248,5 +314,8 @@ def test_a_surprisal_that_is_no_number_is_warned_of(run):
     params = run.model.params["readout"]
     broken = {"readout": params | {"bias": np.full_like(params["bias"], np.nan)}}
     other = type(run)(run.directory, run.config, 0, run.model.with_params(broken), run.tokenizer)
-    with pytest.warns(UserWarning, match="1 of 1 sentences have a log-probability that is not a number: readout.bias"):
+    with pytest.warns(
+        UserWarning,
+        match="1 of 1 sentences have a log-probability that is not a number: readout.bias",
+    ):
         assert math.isnan(other.surprisal(["The cats"])[0]["surprisal_bits"])

@@ -13,7 +13,9 @@ U, TEACHER = RNG.uniform(-1, 1, (40, 2)), RNG.uniform(-0.9, 0.9, (40, 3))
 
 @pytest.fixture
 def network():
-    drawn = Network.draw(25, 2, 3, feedback_scale=0.5, leak=0.6, decay=0.8, tanh_output=True, mean_degree=10)
+    drawn = Network.draw(
+        25, 2, 3, feedback_scale=0.5, leak=0.6, decay=0.8, tanh_output=True, mean_degree=10
+    )
     return drawn.train(U, TEACHER, washout=5, ridge=0.1)
 
 
@@ -34,7 +36,9 @@ def test_it_runs_on_the_teacher_and_then_on_itself(network):
 
 def test_the_readout_solves_the_normal_equations(network):
     z, target = network.states(U, TEACHER)[0][5:], np.arctanh(TEACHER[5:])
-    np.testing.assert_allclose(z.T @ (z @ network.w_out.T - target) + 0.1 * network.w_out.T, 0, atol=1e-11)
+    np.testing.assert_allclose(
+        z.T @ (z @ network.w_out.T - target) + 0.1 * network.w_out.T, 0, atol=1e-11
+    )
 
 
 def test_jaegers_first_example_is_learned():

@@ -1,4 +1,5 @@
-"""The example that scores SyntaxGym's suites: formulas by hand, regions against the oracle's float64."""
+"""The example that scores SyntaxGym's suites: formulas by hand, regions against the oracle's
+float64."""
 
 import json
 import math
@@ -36,7 +37,9 @@ def test_formulas_are_read_as_by_hand(formula, expected):
 
 
 def test_a_formula_that_only_equal_values_make_fail_is_a_tie():
-    assert not holds("(1;%a%) > (1;%b%)", surprisal) and holds("(1;%a%) > (1;%b%)", surprisal, lenient=True)
+    assert not holds("(1;%a%) > (1;%b%)", surprisal) and holds(
+        "(1;%a%) > (1;%b%)", surprisal, lenient=True
+    )
     assert not holds("(1;%a%) > (2;%a%)", surprisal, lenient=True)
     tenths = {"1": 0.1 + 0.2, "2": 0.3}  # which float64 has apart
     assert not holds("(1;%x%) > (2;%x%)", lambda region, _: tenths[region])
@@ -53,19 +56,31 @@ def save(folder, *formulas, **conditions):
     regions = [
         {
             "condition_name": name,
-            "regions": [{"region_number": i, "content": content} for i, content in enumerate(contents, start=1)],
+            "regions": [
+                {"region_number": i, "content": content}
+                for i, content in enumerate(contents, start=1)
+            ],
         }
         for name, contents in conditions.items()
     ]
-    tree = {"meta": {"name": "number", "metric": "sum"}, "predictions": [{"formula": each} for each in formulas]}
-    (folder / "number.json").write_text(json.dumps(tree | {"items": [{"item_number": 4, "conditions": regions}]}))
+    tree = {
+        "meta": {"name": "number", "metric": "sum"},
+        "predictions": [{"formula": each} for each in formulas],
+    }
+    (folder / "number.json").write_text(
+        json.dumps(tree | {"items": [{"item_number": 4, "conditions": regions}]})
+    )
     return folder / "number.json"
 
 
 def test_regions_have_the_sum_of_their_tokens(tmp_path):
     run = small_run.small_run()
-    ids = np.array([TOKENIZER.bos, *TOKENIZER.encode("The cats cat. sleep"), TOKENIZER.eos], np.int32)
-    the, cats, cat, stop, sleep, _ = -log_probs(run, ids) / math.log(2)  # the last one, EOS, is in no region
+    ids = np.array(
+        [TOKENIZER.bos, *TOKENIZER.encode("The cats cat. sleep"), TOKENIZER.eos], np.int32
+    )
+    the, cats, cat, stop, sleep, _ = -log_probs(run, ids) / math.log(
+        2
+    )  # the last one, EOS, is in no region
     sums = {1: the + cats, 2: 0.0, 3: cat + stop, 4: sleep}
     formulas = [
         f"({i};%match%) {sign} {abs(bits + step):.6f}"
@@ -75,7 +90,16 @@ def test_regions_have_the_sum_of_their_tokens(tmp_path):
     assert TOLERANCE * sum(sums.values()) < 5e-3
     file = save(tmp_path, *formulas, match=["The cats", "", "cat.", "sleep"])
     accuracies = [result["accuracy"] for result in syntaxgym.score(run, file)]
-    assert accuracies == [100, 100, 100, 0, 100, 100, 100, 100]  # the empty region has 0, which is not above 0.005
+    assert accuracies == [
+        100,
+        100,
+        100,
+        0,
+        100,
+        100,
+        100,
+        100,
+    ]  # the empty region has 0, which is not above 0.005
     assert {result["items"] for result in syntaxgym.score(run, file)} == {1}
 
 

@@ -1,4 +1,5 @@
-"""The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images, and files that are kept."""
+"""The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images,
+and files that are kept."""
 
 import json
 
@@ -56,8 +57,16 @@ def torch_step(weights, rates, x, y):
     with torch.no_grad():
         moved = [w - 0.1 * rate * w.grad for w, rate in zip(theirs, rates, strict=True)]
         changes = [(a - b).numpy() for a, b in zip(layers(x, moved), before, strict=True)]
-    found = {"h": [layer.detach() for layer in before], "slope": [layer.grad for layer in before], "change": changes}
-    return {f"{name}-{i}": np.asarray(each) for name, arrays in found.items() for i, each in enumerate(arrays)}
+    found = {
+        "h": [layer.detach() for layer in before],
+        "slope": [layer.grad for layer in before],
+        "change": changes,
+    }
+    return {
+        f"{name}-{i}": np.asarray(each)
+        for name, arrays in found.items()
+        for i, each in enumerate(arrays)
+    }
 
 
 def torch_training(weights, rates, x, y, batches):
@@ -77,15 +86,19 @@ def torch_training(weights, rates, x, y, batches):
 @pytest.mark.parametrize("parametrization", ["ntp", "standard", "mup", "spectral", "dynamic"])
 @pytest.mark.parametrize("batch", [3])
 def test_one_step_is_autograd_s(peer, parametrization, batch):
-    """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through again."""
+    """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through
+    again."""
     weights, rates, gains = network.initialize(parametrization, WIDTHS, seed=0)
     rng = np.random.default_rng(1)
-    x, y = rng.normal(size=(batch, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, batch)]
+    x, y = (
+        rng.normal(size=(batch, 12)).astype(np.float32),
+        np.eye(2, dtype=np.float32)[rng.integers(0, 2, batch)],
+    )
     found = network.step(weights, np.float32(0.1 * rates), gains, x, y)
 
     expected = peer(f"bottleneck-step-{parametrization}-{batch}", torch_step, weights, rates, x, y)
-    # Errors of six products of up to 20 terms each, there and back, relative to a layer's size. Where a unit crosses 0, its
-    # change after ReLU has the error of h~ itself.
+    # Errors of six products of up to 20 terms each, there and back, relative to a layer's size.
+    # Where a unit crosses 0, its change after ReLU has the error of h~ itself.
     crossing = 2 * EPSILON * max(np.abs(expected[f"h-{i}"]).max() for i in range(len(weights)))
     for ours, name, beside in zip(found, ("h", "slope", "change"), (0, 0, crossing), strict=True):
         assert len(ours) == len(weights)
@@ -96,9 +109,15 @@ def test_one_step_is_autograd_s(peer, parametrization, batch):
 
 def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(10, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)]
+    x, y = (
+        rng.normal(size=(10, 12)).astype(np.float32),
+        np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)],
+    )
     weights, rates, gains = network.initialize("dynamic", WIDTHS, seed=3)
-    order, kept = np.array([[3, 1, 4, 5], [9, 2, 6, 8], [7, 0, 0, 0]]), np.array([[1.0] * 4, [1.0] * 4, [1.0, 1, 0, 0]])
+    order, kept = (
+        np.array([[3, 1, 4, 5], [9, 2, 6, 8], [7, 0, 0, 0]]),
+        np.array([[1.0] * 4, [1.0] * 4, [1.0, 1, 0, 0]]),
+    )
     shares = np.float32(kept / kept.sum(axis=1, keepdims=True))  # the last batch has two images
     begin = [w.copy() for w in weights], [np.zeros_like(w) for w in weights]
     method = {"rates": np.float32(0.1 * rates), "gains": gains, "momentum": 0.9}
@@ -112,7 +131,8 @@ def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
 
 
 def drawn_by_the_thesis(parametrization, widths, q, noise, biases):
-    """W_l, b_l and g_l of eq. 2.73 to 2.77 ("dynamic") or eq. 3.3 and 3.4 ("spectral"), in float64."""
+    """W_l, b_l and g_l of eq. 2.73 to 2.77 ("dynamic") or eq. 3.3 and 3.4 ("spectral"), in
+    float64."""
     depth, narrowest = len(widths) - 1, min(widths[1:-1])
     weights, shifts, gains = [], [], []
     for layer in range(1, depth + 1):
@@ -139,10 +159,15 @@ def forward_by_the_thesis(weights, shifts, gains, x):
 
 @pytest.mark.parametrize(
     "form, parametrization, q, biases",
-    [("gains", "dynamic", 0.2, True), ("rates", "dynamic", 0.2, False), ("rates", "spectral", 0.5, True)],
+    [
+        ("gains", "dynamic", 0.2, True),
+        ("rates", "dynamic", 0.2, False),
+        ("rates", "spectral", 0.5, True),
+    ],
 )
 def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q, biases):
-    """One step of eq. 2.73 to 2.77 at one rate for all, in float64 NumPy; section 2.5's rates a layer give the same."""
+    """One step of eq. 2.73 to 2.77 at one rate for all, in float64 NumPy; section 2.5's rates a
+    layer give the same."""
     noise, _, _ = network.initialize("standard", WIDTHS, seed=0, biases=biases)
     for w, below, gamma in zip(noise, WIDTHS, [2**0.5] * 5 + [1], strict=False):
         w *= below**0.5 / gamma  # the standard normal numbers themselves
@@ -154,7 +179,10 @@ def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q,
     for w, g, below in zip(weights[:0:-1], gains[:0:-1], h[-2::-1], strict=True):  # eq. 2.35
         slopes.insert(0, g * (w.T @ slopes[0]) * (below > 0))
     inputs = [x.astype(np.float64), *(np.maximum(layer, 0) for layer in h[:-1])]
-    moved = [w - 0.1 * g * np.outer(s, i) for w, g, s, i in zip(weights, gains, slopes, inputs, strict=True)]
+    moved = [
+        w - 0.1 * g * np.outer(s, i)
+        for w, g, s, i in zip(weights, gains, slopes, inputs, strict=True)
+    ]
     raised = [
         None if b is None else b - 0.1 * g * len(i) ** 0.5 * s
         for b, g, s, i in zip(shifts, gains, slopes, inputs, strict=True)
@@ -162,9 +190,13 @@ def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q,
     after = forward_by_the_thesis(moved, raised, gains, x)
 
     drawn = network.initialize(parametrization, WIDTHS, 0, q, form=form, biases=biases)
-    found = network.step(drawn.weights, np.float32(0.1 * drawn.rates), drawn.gains, x[None], y[None])
+    found = network.step(
+        drawn.weights, np.float32(0.1 * drawn.rates), drawn.gains, x[None], y[None]
+    )
     assert (set(drawn.rates), set(drawn.gains))[form == "rates"] == {1}
-    crossing = 2 * EPSILON * max(np.abs(layer).max() for layer in h)  # as in test_one_step_is_autograd_s
+    crossing = (
+        2 * EPSILON * max(np.abs(layer).max() for layer in h)
+    )  # as in test_one_step_is_autograd_s
     changes = [b - a for a, b in zip(h, after, strict=True)]
     for ours, exact, beside in zip(found, (h, slopes, changes), (0, 0, crossing), strict=True):
         for mine, theirs in zip(ours, exact, strict=True):
@@ -172,7 +204,8 @@ def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q,
 
 
 def test_weights_have_gamma_and_sigma():
-    """sqrt 2 before ReLU, 1 at the output; the same numbers under every parametrisation, but for their scale."""
+    """sqrt 2 before ReLU, 1 at the output; the same numbers under every parametrisation, but for
+    their scale."""
     widths = [300, 200, 100, 200, 50]
     ntp, dynamic = (network.initialize(kind, widths, seed=0)[0] for kind in ("ntp", "dynamic"))
     for w, gamma in zip(ntp, (2**0.5,) * 3 + (1,), strict=True):
@@ -184,34 +217,53 @@ def test_weights_have_gamma_and_sigma():
 @pytest.mark.nightly
 @pytest.mark.parametrize("parametrization", ["ntp", "mup", "spectral", "dynamic"])
 def test_the_coordinate_check_of_table_1_1(parametrization):
-    """Widths in proportion, where the table's orders hold for all: over a factor of 8 a slope is within 0.15 of its order.
+    """Widths in proportion, where the table's orders hold for all: over a factor of 8 a slope is
+    within 0.15 of its order.
 
-    A change is told for an error |f - y| of 1, as this scales all layers alike and differs by half from seed to seed. The
-    inputs have fewer values than any layer has units, as Spectral's first layer is another one where they have more.
+    A change is told for an error |f - y| of 1, as this scales all layers alike and differs by half
+    from seed to seed. The inputs have fewer values than any layer has units, as Spectral's first
+    layer is another one where they have more.
     """
     rng = np.random.default_rng(0)
-    data = Images(rng.normal(size=(50, 16)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 50)])
-    case, sizes, found = Case(parametrization, 0.4, 1.0), [50, 100, 200, 400], {"size": [], "change": []}
+    data = Images(
+        rng.normal(size=(50, 16)).astype(np.float32),
+        np.eye(2, dtype=np.float32)[rng.integers(0, 2, 50)],
+    )
+    case, sizes, found = (
+        Case(parametrization, 0.4, 1.0),
+        [50, 100, 200, 400],
+        {"size": [], "change": []},
+    )
     for n in sizes:
         of_seeds = [one_step.measure(case, n, seed, data, 0.1) for seed in range(30)]
         found["size"].append([each["size"] for each in of_seeds])
         found["change"].append([np.array(each["change"]) / each["error"] for each in of_seeds])
     for name, of_sizes in found.items():  # each (widths, seeds, layers)
-        slopes = np.array([one_step.fit_power(sizes, layer).slope for layer in np.moveaxis(np.array(of_sizes), 2, 0)])
-        expected = np.array(one_step.expected_slopes(case, name), float)  # nan where the table has none
+        slopes = np.array(
+            [
+                one_step.fit_power(sizes, layer).slope
+                for layer in np.moveaxis(np.array(of_sizes), 2, 0)
+            ]
+        )
+        expected = np.array(
+            one_step.expected_slopes(case, name), float
+        )  # nan where the table has none
         assert np.nanmax(np.abs(slopes - expected)) < 0.15, (name, slopes.round(2), expected)
 
 
 def test_expected_slopes_where_the_bottleneck_narrows():
     """n_min goes as n^0.2: sqrt(n_min / n) as n^-0.4 in the wide layers."""
     change = {
-        kind: one_step.expected_slopes(Case(kind, 150, 0.2), "change") for kind in ("ntp", "mup", "spectral", "dynamic")
+        kind: one_step.expected_slopes(Case(kind, 150, 0.2), "change")
+        for kind in ("ntp", "mup", "spectral", "dynamic")
     }
     assert change["ntp"] == pytest.approx([-0.5, -0.1, -0.5, -0.1, -0.5, 0])
     assert change["dynamic"] == pytest.approx([-0.4, 0, -0.4, 0, -0.4, 0])
     assert change["spectral"] == [0] * 6
     between = Case("dynamic", 150, 0.2, exponent=0.25)  # n_min^(1/4) n_l^(-1/2)
-    assert one_step.expected_slopes(between, "change") == pytest.approx([-0.45, -0.05, -0.45, -0.05, -0.45, 0])
+    assert one_step.expected_slopes(between, "change") == pytest.approx(
+        [-0.45, -0.05, -0.45, -0.05, -0.45, 0]
+    )
     assert one_step.expected_slopes(between, "alignment") == [0] * 6
     assert change["mup"] == [None] * 6, "it is stated for hidden layers of one width"
 
@@ -229,7 +281,9 @@ def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "alignment.json").write_text(json.dumps(stopped))
     measured, measure = [], one_step.measure
-    monkeypatch.setattr(one_step, "measure", lambda case, n, *rest: measured.append(n) or measure(case, n, *rest))
+    monkeypatch.setattr(
+        one_step, "measure", lambda case, n, *rest: measured.append(n) or measure(case, n, *rest)
+    )
     study.run(SMALL, tmp_path / "part", "a.yaml")
     assert measured == [80, 80]
     assert json.loads((tmp_path / "part" / "alignment.json").read_bytes()) == json.loads(before)
@@ -245,12 +299,18 @@ def test_training_curves_are_written(tmp_path):
     found = json.loads((tmp_path / "training_curves.json").read_bytes())
     assert len(found["cells"]) == 4
     losses = found["cells"]["airplane/automobile, dynamic, seed 1"]
-    assert len(losses["train"]) == len(losses["test"]) == 4 and losses["train"][-1] < losses["train"][0]
+    assert (
+        len(losses["train"]) == len(losses["test"]) == 4
+        and losses["train"][-1] < losses["train"][0]
+    )
 
 
 def test_a_fit_is_least_squares_on_the_means_over_seeds():
     x = np.array([10, 20, 50, 100, 300])
     values = 3 * x[:, None] ** -0.7 * np.exp(np.random.default_rng(0).normal(size=(5, 8)) / 10)
-    found, expected = one_step.fit_power(x, values), scipy.stats.linregress(np.log(x), np.log(values.mean(axis=1)))
+    found, expected = (
+        one_step.fit_power(x, values),
+        scipy.stats.linregress(np.log(x), np.log(values.mean(axis=1))),
+    )
     assert (found.slope, found.constant) == pytest.approx((expected.slope, expected.intercept))
     assert found.low < found.slope < found.high

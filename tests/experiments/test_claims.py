@@ -13,9 +13,22 @@ from experiments.claims import __main__ as page
 from experiments.claims.verdicts import DOES_NOT_HOLD, HOLDS, NOT_RESOLVED, NOT_TESTED, examine
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDIES, CLAIMS, RESULTS = ROOT / "configs" / "studies", ROOT / "experiments" / "claims", ROOT / "results"
-FALLS = {"says": "The NLL falls.", "study": "size", "measure": "val_nll", "falls": {"along": "state_size"}}
-FALLING = ([5.0, 5.1, 4.9], [4.8, 4.9, 4.7], [4.61, 4.70, 4.50])  # by 0.2 at each step, whatever the seed
+STUDIES, CLAIMS, RESULTS = (
+    ROOT / "configs" / "studies",
+    ROOT / "experiments" / "claims",
+    ROOT / "results",
+)
+FALLS = {
+    "says": "The NLL falls.",
+    "study": "size",
+    "measure": "val_nll",
+    "falls": {"along": "state_size"},
+}
+FALLING = (
+    [5.0, 5.1, 4.9],
+    [4.8, 4.9, 4.7],
+    [4.61, 4.70, 4.50],
+)  # by 0.2 at each step, whatever the seed
 AGAINST = FALLING[::-1]
 
 
@@ -33,7 +46,10 @@ def cell(values, name=None, case="", status="finished", **measures):
 
 def sizes(*nll, case=""):
     """Returns a study of 512, 1,024, 2,048, ... units, each with its seeds' losses."""
-    cells = [cell({"model.reservoir.state_size": 512 * 2**i}, case=case, val_nll=its) for i, its in enumerate(nll)]
+    cells = [
+        cell({"model.reservoir.state_size": 512 * 2**i}, case=case, val_nll=its)
+        for i, its in enumerate(nll)
+    ]
     return {"cells": cells}
 
 
@@ -66,12 +82,16 @@ def test_a_difference_is_paired_by_seed():
 def test_a_seed_that_a_cell_has_twice_is_refused():
     study = sizes(*FALLING)
     study["cells"][1]["runs"].append(study["cells"][1]["runs"][0])
-    with pytest.raises(InputError, match="^state_size=1024: two runs have seed 0, which means would count twice"):
+    with pytest.raises(
+        InputError, match="^state_size=1024: two runs have seed 0, which means would count twice"
+    ):
         examine(FALLS, study)
 
 
 def test_cells_are_compared_with_one_of_another_family_and_cases_keep_apart():
-    study = {"cells": [*sizes(*FALLING, case="ESN")["cells"], cell({}, "LSTM", val_nll=[4.0, 4.1, 4.05])]}
+    study = {
+        "cells": [*sizes(*FALLING, case="ESN")["cells"], cell({}, "LSTM", val_nll=[4.0, 4.1, 4.05])]
+    }
     part = {"study": "size", "measure": "val_nll"}
     part["above"] = [{"along": "state_size", "case": "ESN", "from": 1024}, {"cells": ["LSTM"]}]
     found = examine(part, study)
@@ -84,26 +104,35 @@ def test_cells_are_compared_with_one_of_another_family_and_cases_keep_apart():
 def test_the_page_of_the_frontier_is_made_again(tmp_path, monkeypatch, capsys):
     for name in ("rates", "sizes"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "table.json").write_bytes((RESULTS / "frontier" / f"{name}.json").read_bytes())
+        (tmp_path / name / "table.json").write_bytes(
+            (RESULTS / "frontier" / f"{name}.json").read_bytes()
+        )
     out = tmp_path / "page.md"
     words = ["claims", str(tmp_path), "--claims", str(CLAIMS / "frontier.yaml"), "--out", str(out)]
     monkeypatch.setattr(sys, "argv", words)
     page.main()
     assert capsys.readouterr().out == out.read_text()
     made, kept = (
-        text.rpartition("\nMade by")[0] for text in (out.read_text(), (RESULTS / "frontier/claims.md").read_text())
+        text.rpartition("\nMade by")[0]
+        for text in (out.read_text(), (RESULTS / "frontier/claims.md").read_text())
     )
     assert made == kept
 
 
 def parts(name):
-    return [part for claim in yaml.safe_load((CLAIMS / name).read_text())["claims"] for part in claim["parts"]]
+    return [
+        part
+        for claim in yaml.safe_load((CLAIMS / name).read_text())["claims"]
+        for part in claim["parts"]
+    ]
 
 
 def cells_of(part):
     check = next(value for key, value in part.items() if isinstance(value, dict | list))
     return {
-        name for selection in (check if isinstance(check, list) else [check]) for name in selection.get("cells", [])
+        name
+        for selection in (check if isinstance(check, list) else [check])
+        for name in selection.get("cells", [])
     }
 
 
@@ -115,4 +144,6 @@ def test_the_claims_name_cells_of_the_studies(folder):
     for part in parts("frontier.yaml" if folder.name == "frontier" else "papers.yaml"):
         file = folder / f"{PAPERS.get(part.get('study'), part.get('study'))}.yaml"
         if "measure" in part:
-            assert cells_of(part) <= {each.name for each in make_cells(read_study(file), file)}, part["says"]
+            assert cells_of(part) <= {each.name for each in make_cells(read_study(file), file)}, (
+                part["says"]
+            )

@@ -1,4 +1,5 @@
-"""Packed batches hold every token once, and what is read from them is what each sentence gives alone."""
+"""Packed batches hold every token once, and what is read from them is what each sentence gives
+alone."""
 
 import jax
 import numpy as np
@@ -55,6 +56,10 @@ def test_a_sentence_longer_than_a_batch_has_one_of_its_own(monkeypatch):
     monkeypatch.setattr(packed_stream, "TOKENS", 32)
     config = GPT2Config(layers=1, heads=2, width=8, positions=64)
     stream = config.initialize(V, 0, {}).stream(ComputeConfig(batch_slots=16))
-    texts = [np.arange(25, dtype=np.int32), np.arange(3, dtype=np.int32), np.arange(29, dtype=np.int32)]
+    texts = [
+        np.arange(25, dtype=np.int32),
+        np.arange(3, dtype=np.int32),
+        np.arange(29, dtype=np.int32),
+    ]
     _, rows = stream.read(texts)
     assert sorted(np.concatenate(rows)) == list(range(57))

@@ -1,4 +1,5 @@
-"""States of many sentences at once, on every kernel and in both layouts, are those of one sentence at a time."""
+"""States of many sentences at once, on every kernel and in both layouts, are those of one sentence
+at a time."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,21 +33,32 @@ def expected(reservoir, sentence, f=np.tanh):
     return oracle.states(*oracle.matrices(reservoir), sentence, f)
 
 
-@pytest.mark.parametrize("kernel, prefix_tree", [*((kernel, False) for kernel in sparse.KERNELS), ("csr", True)])
+@pytest.mark.parametrize(
+    "kernel, prefix_tree", [*((kernel, False) for kernel in sparse.KERNELS), ("csr", True)]
+)
 def test_states_agree_with_the_oracle(kernel, prefix_tree):
     frozen, texts = reservoir(), sentences(13)
     stream = FeatureStream(frozen.for_device(kernel), slots=16, capacity=8)
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(
+            np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0
+        )
 
 
 @pytest.mark.parametrize("kernel", ["csr", pytest.param("dense", marks=pytest.mark.nightly)])
 def test_few_sentences_take_few_slots(kernel, monkeypatch):
-    """On a CPU a long text alone should not wait for slots without a sentence. The bits are the same where W_rec is sparse."""
+    """On a CPU a long text alone should not wait for slots without a sentence. The bits are the
+    same where W_rec is sparse."""
     frozen, texts = reservoir(), sentences(40)
-    stream, taken, lay_out = FeatureStream(frozen.for_device(kernel), slots=96, capacity=8), [], layout.in_sequence
-    monkeypatch.setattr(layout, "in_sequence", lambda *given: taken.append(given[1]) or lay_out(*given))
+    stream, taken, lay_out = (
+        FeatureStream(frozen.for_device(kernel), slots=96, capacity=8),
+        [],
+        layout.in_sequence,
+    )
+    monkeypatch.setattr(
+        layout, "in_sequence", lambda *given: taken.append(given[1]) or lay_out(*given)
+    )
 
     def states(chosen):
         buffer, rows = stream.read(chosen)
@@ -67,20 +79,31 @@ def test_other_settings_agree_too(settings):
     stream = FeatureStream(frozen.for_device(), slots=4, capacity=8)
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
+        np.testing.assert_allclose(
+            np.asarray(buffer)[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE
+        )
 
 
 @pytest.mark.parametrize("kernel", ["csr"])
-@pytest.mark.parametrize("count, longest", [(13, 40), (1, 40), (5, 1)], ids=["many", "one sentence", "nothing but BOS"])
+@pytest.mark.parametrize(
+    "count, longest", [(13, 40), (1, 40), (5, 1)], ids=["many", "one sentence", "nothing but BOS"]
+)
 def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     frozen, rng = reservoir(), np.random.default_rng(5)
-    texts = [np.append(V - 1, rng.integers(0, V, rng.integers(longest))).astype(np.uint16) for _ in range(count)]
+    texts = [
+        np.append(V - 1, rng.integers(0, V, rng.integers(longest))).astype(np.uint16)
+        for _ in range(count)
+    ]
     stream = FeatureStream(frozen.for_device(kernel), slots=4, capacity=8)
     buffer, rows = stream.read(texts)
-    assert sorted(set(np.concatenate(rows))) == list(range(1 + sum(len(text) - 1 for text in texts)))
+    assert sorted(set(np.concatenate(rows))) == list(
+        range(1 + sum(len(text) - 1 for text in texts))
+    )
     assert {row[0] for row in rows} == {0}
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(
+            np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0
+        )
 
 
 def test_a_buffer_is_used_again_without_a_trace():
@@ -94,17 +117,24 @@ def test_a_buffer_is_used_again_without_a_trace():
     again = stream.run(laid_out, reuse=True)
     assert buffer.is_deleted()
     for text, row in zip(texts, laid_out.rows, strict=True):
-        np.testing.assert_allclose(np.asarray(again)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(
+            np.asarray(again)[row], expected(frozen, text), atol=TOLERANCE, rtol=0
+        )
 
 
 def test_threads_may_share_a_stream():
     frozen = reservoir()
-    stream, groups = FeatureStream(frozen.for_device(), slots=4, capacity=8), [sentences(12, seed) for seed in range(4)]
+    stream, groups = (
+        FeatureStream(frozen.for_device(), slots=4, capacity=8),
+        [sentences(12, seed) for seed in range(4)],
+    )
     with ThreadPoolExecutor(4) as pool:
         read = list(pool.map(stream.read, groups))
     for texts, (buffer, rows) in zip(groups, read, strict=True):
         for text, row in zip(texts, rows, strict=True):
-            np.testing.assert_allclose(np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+            np.testing.assert_allclose(
+                np.asarray(buffer)[row], expected(frozen, text), atol=TOLERANCE, rtol=0
+            )
 
 
 def test_slots_hold_every_token_once_and_waste_little():
@@ -113,7 +143,9 @@ def test_slots_hold_every_token_once_and_waste_little():
     tokens = sum(map(len, texts))
     assert packed.total == tokens
     assert sorted(np.concatenate(packed.rows)) == list(range(tokens))
-    assert packed.steps <= tokens / 8 + 40  # no slot is longer than the mean by more than the longest sentence
+    assert (
+        packed.steps <= tokens / 8 + 40
+    )  # no slot is longer than the mean by more than the longest sentence
 
 
 def test_trees_hold_every_prefix_once():

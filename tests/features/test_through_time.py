@@ -1,4 +1,5 @@
-"""The gradient of a recurrence in its own matrix, as one product, is that of autodiff through the scan."""
+"""The gradient of a recurrence in its own matrix, as one product, is that of autodiff through the
+scan."""
 
 from functools import partial
 
@@ -13,8 +14,9 @@ from esnlm.features.recurrence import scan_sentences
 from esnlm.ops.matmul import matmul
 
 GATES, UNITS, SLOTS, STEPS = 2, 24, 5, 17
-# A sum of UNITS terms, or of SLOTS * STEPS of them in the gradient in W, is off by about the root of so many roundings; a step
-# passes on what it was off by, and no more, for its slopes are well below 1.
+# A sum of UNITS terms, or of SLOTS * STEPS of them in the gradient in W, is off by about the root
+# of so many roundings; a step passes on what it was off by, and no more, for its slopes are well
+# below 1.
 FLOAT32 = STEPS * np.sqrt(UNITS + SLOTS * STEPS) * float(np.finfo(np.float32).eps)
 
 
@@ -30,7 +32,8 @@ def arrays():
     rng = np.random.default_rng(0)
     lengths = np.array([4, 17, 1, 9, 6])  # of the sentences in each slot, again and again
     return {
-        "w": rng.standard_normal((GATES * UNITS, UNITS), np.float32) / np.float32(2 * np.sqrt(UNITS)),
+        "w": rng.standard_normal((GATES * UNITS, UNITS), np.float32)
+        / np.float32(2 * np.sqrt(UNITS)),
         "x": rng.standard_normal((STEPS, GATES * UNITS, SLOTS), np.float32),
         # Slots begin within a sentence, as the pieces of a document do.
         "positions": ((np.arange(STEPS)[:, None] + [3, 8, 0, 4, 2]) % lengths).astype(np.int32),
@@ -38,7 +41,9 @@ def arrays():
     }
 
 
-START = np.random.default_rng(1).integers(-8, 9, (UNITS, SLOTS)).astype(np.float32) / 8  # without rounding in bf16
+START = (
+    np.random.default_rng(1).integers(-8, 9, (UNITS, SLOTS)).astype(np.float32) / 8
+)  # without rounding in bf16
 
 
 def fast(precision, w, x, positions):
@@ -56,7 +61,8 @@ def outputs_and_gradient(of, precision, w, x, positions, dh):
 
 
 def in_float64(w, x, positions, dh, rounded=lambda factor: factor):
-    """Returns the outputs and the gradient in W and x from the equations; `rounded` rounds the factors of products with W."""
+    """Returns the outputs and the gradient in W and x from the equations; `rounded` rounds the
+    factors of products with W."""
     w, x, dh = (array.astype(np.float64) for array in (w, x, dh))
     kept = positions > 0  # (T, B), whether h of the step before is read
     h, last, slopes = np.zeros_like(dh), np.zeros_like(dh), np.zeros_like(x)
@@ -80,7 +86,10 @@ def rounded_to_bf16(x):
 
 def distances(found, expected):
     """The norm of each difference, relative."""
-    return [np.linalg.norm(own - its) / np.linalg.norm(its) for own, its in zip(found, expected, strict=True)]
+    return [
+        np.linalg.norm(own - its) / np.linalg.norm(its)
+        for own, its in zip(found, expected, strict=True)
+    ]
 
 
 def test_the_gradient_is_that_of_the_equations(arrays):
@@ -89,17 +98,23 @@ def test_the_gradient_is_that_of_the_equations(arrays):
 
 
 def test_bf16_rounds_the_factors_of_each_product_on_the_way_back_too(arrays):
-    """One factor may be so near to the middle of two numbers of bf16 that float64 rounds it to the other one."""
+    """One factor may be so near to the middle of two numbers of bf16 that float64 rounds it to the
+    other one."""
     one = 2**-8 / np.sqrt(STEPS * UNITS * SLOTS)
     found = outputs_and_gradient(fast, "bf16", **arrays)
     assert max(distances(found, in_float64(**arrays, rounded=rounded_to_bf16))) <= FLOAT32 + one
-    assert min(distances(found, in_float64(**arrays))) > 2 * (FLOAT32 + one), "bf16 can be told from float32"
+    assert min(distances(found, in_float64(**arrays))) > 2 * (FLOAT32 + one), (
+        "bf16 can be told from float32"
+    )
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_the_gradient_is_that_of_autodiff(arrays, precision):
-    """In bf16, autodiff rounds the gradient in h and in W at each time step, and the gradient that comes in not at all."""
+    """In bf16, autodiff rounds the gradient in h and in W at each time step, and the gradient that
+    comes in not at all."""
     tolerance = {"float32": FLOAT32, "bf16": STEPS * 2**-8}[precision]
-    ours, autodiff = (jax.jit(partial(outputs_and_gradient, of, precision))(**arrays) for of in (fast, plain))
+    ours, autodiff = (
+        jax.jit(partial(outputs_and_gradient, of, precision))(**arrays) for of in (fast, plain)
+    )
     assert np.array_equal(ours[0], autodiff[0])  # the way forward is the same
     assert max(distances(ours, autodiff)) <= tolerance

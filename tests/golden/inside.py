@@ -1,4 +1,5 @@
-"""The only imports of inner modules among the golden tests. When a module moves, change this file and nothing else here."""
+"""The only imports of inner modules among the golden tests. When a module moves, change this file
+and nothing else here."""
 
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from tests import oracle
 
 
 def initial_arrays(folder: Path, model: dict, text: Path) -> dict[str, np.ndarray]:
-    """Returns all weights of a model before training with seed 3: trained ones by name, and each layer's W_rec, W_in and leak.
+    """Returns all weights of a model before training with seed 3: trained ones by name, and each
+    layer's W_rec, W_in and leak.
 
     Args:
         folder: for a configuration file.
         model: the section `model` of a configuration.
-        text: a token store, whose vocabulary the model has and from which counted weights are counted.
+        text: a token store, whose vocabulary the model has and from which counted weights are
+            counted.
     """
     (folder / "model.yaml").write_text(yaml.safe_dump({"model": model}))
     store = open_store(text)
@@ -28,9 +31,13 @@ def initial_arrays(folder: Path, model: dict, text: Path) -> dict[str, np.ndarra
     arrays = {name: np.asarray(array) for name, array in flatten(built.params).items()}
     for i, layer in enumerate(built.reservoir.layers if config.family == "esn" else ()):
         parts = {"w_rec": layer.stored_w_rec, "w_in": layer.stored_w_in, "leak": layer.leak[...]}
-        arrays |= {f"{name}.{i}": oracle.dense(part).astype(np.float32) for name, part in parts.items()}
+        arrays |= {
+            f"{name}.{i}": oracle.dense(part).astype(np.float32) for name, part in parts.items()
+        }
     if config.family != "esn":
-        arrays |= {name: array for name, array in flatten(built.arrays()).items() if name not in arrays}
+        arrays |= {
+            name: array for name, array in flatten(built.arrays()).items() if name not in arrays
+        }
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 

@@ -17,7 +17,14 @@ from esnlm import commands
 # Adjacent entries are singular and plural.
 NOUNS = ["cat", "cats", "dog", "dogs", "girl", "girls", "king", "kings", "teacher", "teachers"]
 VERBS = ["sleeps", "sleep", "sings", "sing", "works", "work", "laughs", "laugh", "waits", "wait"]
-PLACES = ["in the garden", "near the old house", "at school", "by the river", "with a friend", "every day"]
+PLACES = [
+    "in the garden",
+    "near the old house",
+    "at school",
+    "by the river",
+    "with a friend",
+    "every day",
+]
 
 MODELS = {
     "esn": {"reservoir": {"state_size": 24, "mean_degree": 5}, "readout": {"rank": 6}},
@@ -25,7 +32,12 @@ MODELS = {
         "train_input": True,
         "dropout": 0.1,
         "reservoir": {
-            **{"state_size": 16, "connectivity": 0.5, "input_connectivity": 1.0, "activation": "relu"},
+            **{
+                "state_size": 16,
+                "connectivity": 0.5,
+                "input_connectivity": 1.0,
+                "activation": "relu",
+            },
             **{"leak_min": 0.8, "leak_max": 0.8, "spectral_radius": 0.9},
         },
         "readout": {"rank": None},
@@ -41,7 +53,13 @@ MODELS = {
     },
 }
 UPDATES = 60  # of a whole run: two epochs of 120 sentences, four an update
-TRAINING = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "log_every": 1, "checkpoint_every": 10}
+TRAINING = {
+    "epochs": 2,
+    "batch_size": 4,
+    "learning_rate": 0.01,
+    "log_every": 1,
+    "checkpoint_every": 10,
+}
 # Fields that hold a time or a speed, and the hash of a configuration, which covers the run's place.
 MEASURED = ("seconds", "tokens_per_second", "peak_memory_bytes", "config_sha256")
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -58,7 +76,8 @@ def training_of(name: str) -> dict:
 
 
 def pairs(count: int) -> Iterator[tuple[str, str]]:
-    """Yields sentences with and without agreement, by Lehmer's generator: the same with every version of Python."""
+    """Yields sentences with and without agreement, by Lehmer's generator: the same with every
+    version of Python."""
     state = 1
     for _ in range(count):
         chosen = []
@@ -76,7 +95,8 @@ def esnlm(*words: object) -> int:
 
 
 def make_stores(folder: Path) -> Path:
-    """Writes a text of 160 sentences and its token stores train and dev, by a BPE of 330 ids (all updates then have one size)."""
+    """Writes a text of 160 sentences and its token stores train and dev, by a BPE of 330 ids (all
+    updates then have one size)."""
     lines = [good for good, _ in pairs(160)]
     for name, part, tokenizer in (
         ("train", lines[:120], "train:330"),
@@ -84,14 +104,22 @@ def make_stores(folder: Path) -> Path:
     ):
         (folder / f"{name}.txt").write_text("\n".join(part) + "\n")
         how = ("--tokenizer", tokenizer, "--sentences", "line", "--quiet")
-        assert esnlm("prepare", "--input", folder / f"{name}.txt", "--out", folder / name, *how) == 0
+        assert (
+            esnlm("prepare", "--input", folder / f"{name}.txt", "--out", folder / name, *how) == 0
+        )
     return folder
 
 
 def write_config(run: Path, stores: Path, model: dict, **training: object) -> Path:
     """Writes the configuration of `run` beside it."""
     data = {"kind": "store", "train": str(stores / "train"), "validation": str(stores / "dev")}
-    tree = {"run": str(run), "seed": 3, "data": data, "model": model, "training": TRAINING | training}
+    tree = {
+        "run": str(run),
+        "seed": 3,
+        "data": data,
+        "model": model,
+        "training": TRAINING | training,
+    }
     run.with_suffix(".yaml").write_text(yaml.safe_dump(tree))
     return run.with_suffix(".yaml")
 
@@ -113,7 +141,9 @@ def stop_at(file: Path) -> Iterator[None]:
         if not done.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, lambda *_: None)  # of a signal that comes after the end of the training
+    before = signal.signal(
+        signal.SIGTERM, lambda *_: None
+    )  # of a signal that comes after the end of the training
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
@@ -137,7 +167,11 @@ def losses(run: Path) -> list[float]:
 
 
 def summary(run: Path) -> dict:
-    return {key: value for key, value in json.loads((run / "summary.json").read_text()).items() if key not in MEASURED}
+    return {
+        key: value
+        for key, value in json.loads((run / "summary.json").read_text()).items()
+        if key not in MEASURED
+    }
 
 
 def copy(run: Path, to: Path) -> Path:
@@ -155,5 +189,8 @@ def train_quickstart(run: Path) -> Path:
     """Runs the quickstart's command with little text and an eighth of its units."""
     text = ("--data.sentences", 5000, "--data.validation_sentences", 200, "--data.pairs", 20)
     model = ("--model.reservoir.state_size", 128, "--model.readout.rank", 32)
-    assert esnlm("train", "--run", run, *text, *model, "--training.learning_rate", 0.02, "--quiet") == 0
+    assert (
+        esnlm("train", "--run", run, *text, *model, "--training.learning_rate", 0.02, "--quiet")
+        == 0
+    )
     return run

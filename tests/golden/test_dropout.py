@@ -2,7 +2,8 @@
 
 What a seed's masks are is recorded with the losses of ESN+i (test_updates.py).
 
-A text of one sentence again and again, and steps too small to move a weight: only masks make losses differ.
+A text of one sentence again and again, and steps too small to move a weight: only masks make losses
+differ.
 """
 
 import json
@@ -23,7 +24,10 @@ def repeated(stores, tmp_path_factory):
     (folder / "text.txt").write_text(f"{SENTENCE}\n" * COUNT)
     for name in ("train", "dev"):
         how = ("--tokenizer", stores / "train" / "tokenizer", "--sentences", "line", "--quiet")
-        assert small.esnlm("prepare", "--input", folder / "text.txt", "--out", folder / name, *how) == 0
+        assert (
+            small.esnlm("prepare", "--input", folder / "text.txt", "--out", folder / name, *how)
+            == 0
+        )
     return folder
 
 
@@ -33,7 +37,12 @@ def losses(repeated, tmp_path_factory):
 
     def of(*settings, **training):
         run = tmp_path_factory.mktemp("dropout") / "run"
-        training = {"learning_rate": 1e-30, "order": "corpus", "batch_size": 1, "checkpoint_every": 1000} | training
+        training = {
+            "learning_rate": 1e-30,
+            "order": "corpus",
+            "batch_size": 1,
+            "checkpoint_every": 1000,
+        } | training
         assert small.train(run, repeated, MODEL, *settings, **training) == 0
         found = np.array(small.losses(run)).reshape(2, -1)
         val = json.loads((run / "summary.json").read_text())["val_nll"]
@@ -46,10 +55,17 @@ def losses(repeated, tmp_path_factory):
 def test_masks_are_those_of_seed_epoch_and_position(losses):
     first = losses()
     assert first.shape == (2, COUNT)
-    assert len(np.unique(first.round(5))) == 2 * COUNT, "each place in the corpus and each epoch has masks of its own"
-    # Read in another order, four in an update, in other windows and slots, by another kernel, each sentence keeps its masks.
+    assert len(np.unique(first.round(5))) == 2 * COUNT, (
+        "each place in the corpus and each epoch has masks of its own"
+    )
+    # Read in another order, four in an update, in other windows and slots, by another kernel, each
+    # sentence keeps its masks.
     other = {"--compute.window_tokens": 30, "--compute.batch_slots": 3, "--compute.kernel": "bcoo"}
-    found = losses(*(word for setting in other.items() for word in setting), order="shuffled", batch_size=4)
+    found = losses(
+        *(word for setting in other.items() for word in setting), order="shuffled", batch_size=4
+    )
     orders = [np.random.default_rng([3, 4, epoch]).permutation(COUNT) for epoch in range(2)]
-    expected = [first[epoch][order].reshape(-1, 4).mean(axis=1) for epoch, order in enumerate(orders)]
+    expected = [
+        first[epoch][order].reshape(-1, 4).mean(axis=1) for epoch, order in enumerate(orders)
+    ]
     np.testing.assert_allclose(found, expected, rtol=1e-5)

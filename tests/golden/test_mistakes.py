@@ -1,4 +1,5 @@
-"""Guarantee 13: what users get wrong is one line that names the field or the file, and status 2; a stop is 75."""
+"""Guarantee 13: what users get wrong is one line that names the field or the file, and status 2; a
+stop is 75."""
 
 import json
 import os
@@ -31,7 +32,10 @@ def cut(file):
 def flip_all(*names):
     """Flips a bit in the largest file of each folder."""
     for name in names:
-        file = max((file for file in Path(name).rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+        file = max(
+            (file for file in Path(name).rglob("*") if file.is_file()),
+            key=lambda file: file.stat().st_size,
+        )
         small.flip(file)
 
 
@@ -40,9 +44,13 @@ def other_tokenizer():
     assert small.esnlm("prepare", "--input", "dev.txt", "--out", "dev", *how) == 0
 
 
-TRAIN, GENERATE = ("train", "--config", "new.yaml", "--quiet"), ("generate", "--prompt", "The", "--run")
-# What is wrong: the command, what the line names, and what is done before. The folder has train.txt, the stores train/ and
-# dev/, the finished run done/ and new.yaml, a configuration of the run new/.
+TRAIN, GENERATE = (
+    ("train", "--config", "new.yaml", "--quiet"),
+    ("generate", "--prompt", "The", "--run"),
+)
+# What is wrong: the command, what the line names, and what is done before. The folder has
+# train.txt, the stores train/ and dev/, the finished run done/ and new.yaml, a configuration of the
+# run new/.
 MISTAKES = {
     "no such configuration": (("train", "--config", "none.yaml"), "none.yaml"),
     "no such text": (("prepare", "--input", "none.txt", "--out", "out"), "none.txt"),
@@ -50,19 +58,41 @@ MISTAKES = {
     "no such store": ((*TRAIN, "--data.train", "none"), "none"),
     "a setting misspelt in the file": (TRAIN, "sead", lambda: edit("new.yaml", sead=1)),
     "a setting misspelt on the command line": ((*TRAIN, "--training.epoch", "3"), "training.epoch"),
-    "a topology that is not there": ((*TRAIN, "--model.reservoir.topology.kind", "star"), "model.reservoir.topology"),
+    "a topology that is not there": (
+        (*TRAIN, "--model.reservoir.topology.kind", "star"),
+        "model.reservoir.topology",
+    ),
     "a text for a number": ((*TRAIN, "--training.epochs", "three"), "training.epochs"),
     "a number out of range": ((*TRAIN, "--training.batch_size", "0"), "training.batch_size"),
     "a degree above the size": ((*TRAIN, "--model.reservoir.mean_degree", "99"), "mean_degree"),
     "no YAML": (TRAIN, "new.yaml", lambda: Path("new.yaml").write_text("model: {")),
-    "an empty text": (("prepare", "--input", "e.txt", "--out", "out"), "e.txt", lambda: Path("e.txt").touch()),
+    "an empty text": (
+        ("prepare", "--input", "e.txt", "--out", "out"),
+        "e.txt",
+        lambda: Path("e.txt").touch(),
+    ),
     "a text in another encoding": (
-        ("prepare", "--input", "latin.txt", "--out", "out", "--tokenizer", "train/tokenizer", "--sentences", "line"),
+        (
+            "prepare",
+            "--input",
+            "latin.txt",
+            "--out",
+            "out",
+            "--tokenizer",
+            "train/tokenizer",
+            "--sentences",
+            "line",
+        ),
         "latin.txt",
-        lambda: Path("latin.txt").write_bytes("The caf\xe9 is open all day long.\n".encode("latin-1")),
+        lambda: Path("latin.txt").write_bytes(
+            "The caf\xe9 is open all day long.\n".encode("latin-1")
+        ),
     ),
     "a store that is there": (("prepare", "--input", "train.txt", "--out", "train"), "train"),
-    "a tokenizer that is not there": (("prepare", "--input", "train.txt", "--out", "x", "--tokenizer", "gtp2"), "gtp2"),
+    "a tokenizer that is not there": (
+        ("prepare", "--input", "train.txt", "--out", "x", "--tokenizer", "gtp2"),
+        "gtp2",
+    ),
     "a validation text of another tokenizer": (TRAIN, "dev", other_tokenizer),
     "a store cut short": (TRAIN, "tokens.bin", lambda: cut("train/tokens.bin")),
     "a store with a wrong bit": (TRAIN, "train", lambda: flip_all("train")),
@@ -81,9 +111,14 @@ MISTAKES = {
     "a run of another format": (
         (*GENERATE, "done"),
         "format",
-        lambda: Path("done/format.json").write_text(Path("done/format.json").read_text().replace(":", ": 9", 1)),
+        lambda: Path("done/format.json").write_text(
+            Path("done/format.json").read_text().replace(":", ": 9", 1)
+        ),
     ),
-    "another configuration in the same run": ((*TRAIN, "--run", "done", "--training.epochs", "3"), "training.epochs"),
+    "another configuration in the same run": (
+        (*TRAIN, "--run", "done", "--training.epochs", "3"),
+        "training.epochs",
+    ),
 }
 
 
@@ -126,7 +161,9 @@ def test_a_full_disk_is_reported_before_training(original, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path / "here")
     real = os.statvfs("/")
     fields = {key: getattr(real, key) for key in dir(real) if key.startswith("f_")}
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**fields | {"f_bavail": 0, "f_bfree": 0}))
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: SimpleNamespace(**fields | {"f_bavail": 0, "f_bfree": 0})
+    )
     assert small.esnlm(*TRAIN) == 2
     _, err = capsys.readouterr()
     assert err.startswith("error: ") and err.count("\n") == 1 and "free" in err

@@ -1,4 +1,5 @@
-"""Guarantee 8: every row of the papers' tables is a configuration, and has the parameters that its paper prints."""
+"""Guarantee 8: every row of the papers' tables is a configuration, and has the parameters that its
+paper prints."""
 
 from pathlib import Path
 
@@ -9,9 +10,18 @@ from tests.golden import inside
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 V = 50_257
 
-# Ueda et al. 2025a, table 3: millions of trainable and of all parameters, nonzero entries only, rounded.
+# Ueda et al. 2025a, table 3: millions of trainable and of all parameters, nonzero entries only,
+# rounded.
 SCALE = {"gpt2": (124, 124), "lstm": (54, 54)}
-SCALE_ESN = [(26, 28), (27, 29), (28, 30), (30, 32), (34, 36), (43, 45), (59, 63)]  # from 1,024 units, doubling
+SCALE_ESN = [
+    (26, 28),
+    (27, 29),
+    (28, 30),
+    (30, 32),
+    (34, 36),
+    (43, 45),
+    (59, 63),
+]  # from 1,024 units, doubling
 # Ueda et al. 2025b, table 1: the same, of all entries, cut to the million.
 FROZEN = {"gpt2": (124, 124), "lstm": (53, 53)}
 FROZEN_ESN = [(3, 6), (6, 12), (12, 25), (25, 51), (51, 104), (102, 210)]  # from 64 units
@@ -41,5 +51,7 @@ def test_frozen_rnn_table_1(name):
 
 
 def test_every_configuration_can_be_read():
-    for file in {*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}:  # tests/studies reads the others
+    for file in {*CONFIGS.rglob("*.yaml")} - {
+        *(CONFIGS / "studies").rglob("*.yaml")
+    }:  # tests/studies reads the others
         inside.parameter_counts(file, [], V)

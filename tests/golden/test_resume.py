@@ -1,4 +1,5 @@
-"""Guarantees 2, 3 and 9: exact resume, verified checkpoints, and frozen arrays that are saved once."""
+"""Guarantees 2, 3 and 9: exact resume, verified checkpoints, and frozen arrays that are saved
+once."""
 
 import warnings
 
@@ -21,16 +22,22 @@ def assert_same(run, expected):
 
 
 @pytest.mark.parametrize("name", small.MODELS)
-def test_a_run_that_was_stopped_ends_with_the_bits_of_an_undisturbed_one(name, trained, interrupted, stores):
+def test_a_run_that_was_stopped_ends_with_the_bits_of_an_undisturbed_one(
+    name, trained, interrupted, stores
+):
     run = interrupted(name)
     stopped = small.summary(run)
     assert stopped["status"] == "interrupted" and 20 <= stopped["step"] < small.UPDATES
     resumed = small.copy(run, run.with_name("resumed"))
-    frozen = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files(resumed / "frozen")}
+    frozen = {
+        file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files(resumed / "frozen")
+    }
     assert small.train(resumed, stores, small.MODELS[name], **small.training_of(name)) == 0
     assert len(small.losses(resumed)) == small.UPDATES
     assert_same(resumed, trained(name))
-    assert frozen == {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files(resumed / "frozen")}
+    assert frozen == {
+        file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files(resumed / "frozen")
+    }
 
 
 def test_a_finished_run_is_left_alone(trained, stores):
@@ -48,12 +55,17 @@ def truncate(file):
 
 
 def steps(run):
-    return sorted(int(folder.name) for folder in (run / "checkpoints").iterdir() if folder.name.isdigit())
+    return sorted(
+        int(folder.name) for folder in (run / "checkpoints").iterdir() if folder.name.isdigit()
+    )
 
 
 def files(folder):
     """The files of a folder, the largest first."""
-    return sorted((file for file in folder.rglob("*") if file.is_file()), key=lambda file: -file.stat().st_size)
+    return sorted(
+        (file for file in folder.rglob("*") if file.is_file()),
+        key=lambda file: -file.stat().st_size,
+    )
 
 
 def test_no_damaged_file_of_a_checkpoint_is_restored(trained, tmp_path):
@@ -69,7 +81,9 @@ def test_no_damaged_file_of_a_checkpoint_is_restored(trained, tmp_path):
             found = esnlm.load(run)
         assert bool(warned) == (found.step == older)
         passed_over += found.step == older
-        assert found.step == older or all(np.array_equal(good[name], found.arrays()[name]) for name in good)
+        assert found.step == older or all(
+            np.array_equal(good[name], found.arrays()[name]) for name in good
+        )
         file.write_bytes(content)
     assert passed_over >= 4
 
@@ -108,9 +122,12 @@ def test_frozen_arrays_are_not_in_the_optimizer(name, trained):
     changed = {key for key in after if not np.array_equal(before[key], after[key])}
     frozen = set(after) - changed
     assert frozen and all("frozen" in key or "reservoir" in key for key in frozen), frozen
-    # The checkpoint has what is trained and its two moments, and nothing of the size of W_rec or W_in.
+    # The checkpoint has what is trained and its two moments, and nothing of the size of W_rec or
+    # W_in.
     saved = inside.checkpoint_arrays(run / "checkpoints" / str(small.UPDATES))
     numbers = sum(after[key].size for key in changed)
     assert sum(array.size for array in saved.values() if array.ndim) == 3 * numbers
-    assert not any(word in key for key in saved for word in ("frozen", "reservoir", "w_rec", "leak")), sorted(saved)
+    assert not any(
+        word in key for key in saved for word in ("frozen", "reservoir", "w_rec", "leak")
+    ), sorted(saved)
     assert sum(array.size for array in inside.checkpoint_arrays(run / "frozen").values()) > 16 * 4

@@ -6,8 +6,8 @@ from esnlm.evaluation import minimal_pairs
 from tests.golden import small
 
 ARRAYS = ("tokens.bin", "offsets.npy", "words.npy", "bytes.npy")
-# With what a splitter, a tokenizer and the lengths have to decide: abbreviations, quotes, accents, other scripts, empty
-# and long lines, and text that looks like a special token.
+# With what a splitter, a tokenizer and the lengths have to decide: abbreviations, quotes, accents,
+# other scripts, empty and long lines, and text that looks like a special token.
 TEXT = (
     """Dr. Smith went to Washington, D.C. on Jan. 5th. He didn't stay long! "Why not?" asked Mr. Jones.
 The caf\u00e9 served cr\u00e8me br\u00fbl\u00e9e... and na\u00efve guests paid $3.50 (e.g. in cash). \u4e2d\u6587\u4e5f\u884c\u3002
@@ -60,7 +60,9 @@ def grammar_digests(run) -> dict[str, str]:
         for name in ("train", "validation")
         for file, value in digests(run / "stores" / name).items()
     }
-    return found | {"minimal_pairs": minimal_pairs.digest(minimal_pairs.load(run / "minimal_pairs"))}
+    return found | {
+        "minimal_pairs": minimal_pairs.digest(minimal_pairs.load(run / "minimal_pairs"))
+    }
 
 
 def record(stores, quickstart, data) -> dict:

@@ -13,9 +13,21 @@ from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from tests import oracle
 
-TEXT = ["The cats sleep.", "A cat that the dogs saw sleeps in the house.", "the the cat", "Dogs, cats; houses!"]
+TEXT = [
+    "The cats sleep.",
+    "A cat that the dogs saw sleeps in the house.",
+    "the the cat",
+    "Dogs, cats; houses!",
+]
 SENTENCES = [*TEXT, "x", "  déjà vu 中文\n\t"]
-ESN = ["--model.reservoir.state_size", "24", "--model.reservoir.mean_degree", "5", "--model.readout.rank", "6"]
+ESN = [
+    "--model.reservoir.state_size",
+    "24",
+    "--model.reservoir.mean_degree",
+    "5",
+    "--model.readout.rank",
+    "6",
+]
 
 
 @functools.cache
@@ -41,8 +53,8 @@ def write_run(folder, settings, tokenizer, words_of=None):
         folder: where to.
         settings: `--section.key value` words.
         tokenizer: of the run.
-        words_of: the steps of checkpoints that are kept for good, and the words that each has read. Without it there is
-            one checkpoint, of step 0, which is not kept.
+        words_of: the steps of checkpoints that are kept for good, and the words that each has read.
+            Without it there is one checkpoint, of step 0, which is not kept.
     """
     (folder.parent / "small.yaml").write_text("seed: 3\n")
     experiment = config_io.read(
@@ -60,7 +72,9 @@ def write_run(folder, settings, tokenizer, words_of=None):
             params = config.initialize(vocab_size, experiment.seed + step, frozen).params
             if "readout" in params:  # so large that the logits differ
                 params["readout"] = jax.tree.map(lambda array: 4 * array, params["readout"])
-            metadata = {"step": step} | ({"words": words_of[step], "permanent": True} if words_of else {})
+            metadata = {"step": step} | (
+                {"words": words_of[step], "permanent": True} if words_of else {}
+            )
             checkpoint.save(directory.checkpoints / str(step), {"params": params}, metadata)
         config_io.write(experiment, directory.config)
         directory.manifest.add(directory.config, directory.tokenizer)
@@ -68,7 +82,8 @@ def write_run(folder, settings, tokenizer, words_of=None):
 
 
 def logits_of(run, sentences):
-    """Returns the logits after BOS and each token of a sentence, (T, V), as esnlm computes them when it generates."""
+    """Returns the logits after BOS and each token of a sentence, (T, V), as esnlm computes them
+    when it generates."""
     model, found = run.model.for_device(run.config.compute), []
     readout = {"bias": 0} | model.readout_arrays(model.params)
     for sentence in sentences:

@@ -1,4 +1,5 @@
-"""BabyLM's sets and what the pipeline computes, a second time: plain loops over the equations in float64, one text at a time."""
+"""BabyLM's sets and what the pipeline computes, a second time: plain loops over the equations in
+float64, one text at a time."""
 
 import math
 
@@ -29,17 +30,35 @@ def data(tmp_path):
 
 
 def test_each_set_says_what_is_chosen_and_what_of_it_is_scored(data):
-    items = {name: babylm.read(name, data / name) for name in babylm.FOLDERS if (data / name).is_dir()}
+    items = {
+        name: babylm.read(name, data / name) for name in babylm.FOLDERS if (data / name).is_dir()
+    }
     assert [item.uid for item in items["blimp_filtered"]] == ["passive_1", *["wh_island"] * 3]
-    assert items["supplement_filtered"][0].uid == "turn_taking", "a file without fields of BLiMP names the subset"
+    assert items["supplement_filtered"][0].uid == "turn_taking", (
+        "a file without fields of BLiMP names the subset"
+    )
     first = items["ewok_filtered"][0]
-    assert first.sentences == ["the dogs run . dogs run .", "the dogs run . cats run ."], "both after the first context"
+    assert first.sentences == ["the dogs run . dogs run .", "the dogs run . cats run ."], (
+        "both after the first context"
+    )
     assert first.shown == first.completions == [" dogs run .", " cats run ."]
-    assert [item.uid for item in items["entity_tracking"][:3]] == ["ambiref_0_ops", "ambiref_0_ops", "ambiref_1_ops"]
+    assert [item.uid for item in items["entity_tracking"][:3]] == [
+        "ambiref_0_ops",
+        "ambiref_0_ops",
+        "ambiref_1_ops",
+    ]
     assert items["entity_tracking"][0].sentences[0] == "the box has the cat ."
-    assert items["wug_past_tense"][1].sentences == ["a wugged .", "a wug ."] and items["wug_past_tense"][1].ratio == 0.9
+    assert (
+        items["wug_past_tense"][1].sentences == ["a wugged .", "a wug ."]
+        and items["wug_past_tense"][1].ratio == 0.9
+    )
     assert items["wug_adj_nominalization"][0].uid == "wug_adj"
-    assert {item.uid for item in items["comps"]} == {"base", "wugs", "wugs_dist_before", "wugs_dist_in_between"}
+    assert {item.uid for item in items["comps"]} == {
+        "base",
+        "wugs",
+        "wugs_dist_before",
+        "wugs_dist_in_between",
+    }
     assert items["comps"][0].shown == ["a dog sees the cats .", "a box sees the cats ."]
     assert items["comps"][0].completions == ["sees the cats .", "sees the cats ."]
 
@@ -55,14 +74,17 @@ def test_sets_are_found_by_their_folders(data):
 
 
 def completion(run, text, end, bos):
-    """The sum over all tokens but the first that reach into the end of a text, by characters as the pipeline counts them."""
+    """The sum over all tokens but the first that reach into the end of a text, by characters as the
+    pipeline counts them."""
     ids = run.tokenizer.encode(text)
     sequence = [run.tokenizer.bos] * bos + ids
     log_probs, total = log_probs_of(run, sequence) if len(sequence) > 1 else [], 0.0
     for i in range(len(ids)):
         characters = len(run.tokenizer.decode_bytes(ids[: i + 1]).decode(errors="ignore"))
         cut = run.tokenizer.decode_bytes(ids[: i + 1]) != text[:characters].encode()
-        if characters + cut > len(text) - len(end) and i + bos > 0:  # part of a character reaches to its end
+        if (
+            characters + cut > len(text) - len(end) and i + bos > 0
+        ):  # part of a character reaches to its end
             total += log_probs[i + bos - 1]
     return total
 
@@ -79,7 +101,9 @@ def test_a_completion_is_scored_given_the_text_before_it(run, bos):
         ("", ""),
     ]
     found = babylm.completion_log_probs(run, texts, bos)
-    np.testing.assert_allclose(found, [completion(run, *text, bos) for text in texts], rtol=TOLERANCE)
+    np.testing.assert_allclose(
+        found, [completion(run, *text, bos) for text in texts], rtol=TOLERANCE
+    )
 
 
 def test_the_most_probable_sentence_is_chosen_and_the_first_of_equal_ones():
@@ -89,12 +113,23 @@ def test_the_most_probable_sentence_is_chosen_and_the_first_of_equal_ones():
     ]
     predictions, found = babylm.choose("wug_adj", items, np.array([-1.0, -2, -3, -2, -5, -5]))
     entries = predictions["wug"]["predictions"]
-    assert [(entry["id"], entry["pred"]) for entry in entries] == [("wug_0", "A0"), ("wug_1", "B1"), ("wug_2", "A2")]
-    np.testing.assert_allclose([entry["prob"] for entry in entries], [1 / (1 + math.exp(-1)), 1 / (1 + math.e), 0.5])
+    assert [(entry["id"], entry["pred"]) for entry in entries] == [
+        ("wug_0", "A0"),
+        ("wug_1", "B1"),
+        ("wug_2", "A2"),
+    ]
+    np.testing.assert_allclose(
+        [entry["prob"] for entry in entries], [1 / (1 + math.exp(-1)), 1 / (1 + math.e), 0.5]
+    )
     assert found["ties"] == 1 and found["scores"]["spearman"] == pytest.approx(-0.5)
-    assert babylm.choose("wug_adj", items[:1], np.array([-1.0, -2]))[1]["scores"] == {"spearman": None}
+    assert babylm.choose("wug_adj", items[:1], np.array([-1.0, -2]))[1]["scores"] == {
+        "spearman": None
+    }
     predictions, found = babylm.choose("blimp", items, np.array([-1.0, -2, -3, -2, -5, -5]))
-    assert found["subsets"] == {"wug": pytest.approx(200 / 3)} and "prob" not in predictions["wug"]["predictions"][0]
+    assert (
+        found["subsets"] == {"wug": pytest.approx(200 / 3)}
+        and "prob" not in predictions["wug"]["predictions"][0]
+    )
 
 
 def test_the_mean_of_entity_tracking_is_that_of_its_splits():

@@ -1,4 +1,5 @@
-"""esnlm babylm: files where BabyLM's pipeline looks for them, for one checkpoint and for all at its numbers of words."""
+"""esnlm babylm: files where BabyLM's pipeline looks for them, for one checkpoint and for all at its
+numbers of words."""
 
 import json
 import shutil
@@ -34,16 +35,31 @@ def here(tmp_path, monkeypatch):
 
 
 def save_at(run, step, words):
-    """Saves the newest checkpoint once more, as if it had been saved at another step after so many words."""
+    """Saves the newest checkpoint once more, as if it had been saved at another step after so many
+    words."""
     _, arrays, metadata = checkpoint.restore_latest(run / "checkpoints")
-    checkpoint.save(run / "checkpoints" / str(step), arrays, metadata | {"words": words, "permanent": True})
+    checkpoint.save(
+        run / "checkpoints" / str(step), arrays, metadata | {"words": words, "permanent": True}
+    )
 
 
 def test_all_sets_of_the_final_model(here):
-    words = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--model-name", "esn"]
+    words = [
+        "babylm",
+        "--run",
+        "run",
+        "--data",
+        "full_eval",
+        "--out",
+        "results",
+        "--model-name",
+        "esn",
+    ]
     assert commands.main(words) == 0
     causal = here / "results" / "esn" / "main" / "zero_shot" / "causal"
-    written = sorted(file.relative_to(causal).as_posix() for file in causal.rglob("predictions.json"))
+    written = sorted(
+        file.relative_to(causal).as_posix() for file in causal.rglob("predictions.json")
+    )
     assert written == sorted(FILES)
     blimp = json.loads((causal / FILES[0]).read_text())
     assert list(blimp) == ["passive_1", "wh_island"]
@@ -67,13 +83,20 @@ def test_every_checkpoint_at_a_number_of_words(here):
     found = evaluate_babylm("run", "full_eval", sets=["blimp_filtered"], checkpoints=True)
     model = here / "run" / "evaluation" / "babylm" / "run"
     assert sorted(path.name for path in model.iterdir()) == ["chck_1M", "chck_2M"]
-    assert [(its["revision"], its["step"]) for its in found] == [("chck_1M", 1000), ("chck_2M", 2000)]
+    assert [(its["revision"], its["step"]) for its in found] == [
+        ("chck_1M", 1000),
+        ("chck_2M", 2000),
+    ]
 
 
 def test_with_bos_the_first_token_counts(here):
     for bos in (False, True):
-        evaluate_babylm("run", "full_eval", out=f"results-{bos}", sets=["wug_adj_nominalization"], bos=bos)
-    without, with_bos = (file.read_text() for file in sorted(here.glob("results-*/run/main/**/predictions.json")))
+        evaluate_babylm(
+            "run", "full_eval", out=f"results-{bos}", sets=["wug_adj_nominalization"], bos=bos
+        )
+    without, with_bos = (
+        file.read_text() for file in sorted(here.glob("results-*/run/main/**/predictions.json"))
+    )
     assert without != with_bos
 
 
@@ -81,17 +104,35 @@ def test_the_answers_are_those_of_the_scoring_convention(here):
     """As BabyLM's pipeline gives them with an exported run."""
     [found] = evaluate_babylm("run", "full_eval", sets=["blimp_filtered"])
     pairs, run = minimal_pairs.load("full_eval/blimp_filtered"), esnlm.load("run")
-    good, bad = (run.log_probs([getattr(pair, side) for pair in pairs], "babylm") for side in ("good", "bad"))
-    by_subset = [np.mean((good >= bad)[rows]) for rows in minimal_pairs.rows_by_paradigm(pairs).values()]
+    good, bad = (
+        run.log_probs([getattr(pair, side) for pair in pairs], "babylm") for side in ("good", "bad")
+    )
+    by_subset = [
+        np.mean((good >= bad)[rows]) for rows in minimal_pairs.rows_by_paradigm(pairs).values()
+    ]
     assert found["scores"]["accuracy"] == pytest.approx(100 * np.mean(by_subset))
 
 
 def test_nothing_is_written_if_a_file_is_damaged_or_predictions_are_there(here, capsys):
-    ask = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--sets", "blimp_filtered", "comps"]
+    ask = [
+        "babylm",
+        "--run",
+        "run",
+        "--data",
+        "full_eval",
+        "--out",
+        "results",
+        "--sets",
+        "blimp_filtered",
+        "comps",
+    ]
     with open("full_eval/comps/comps_wugs.jsonl", "a") as file:
         file.write("{}\n")
     assert commands.main(ask) == 2 and "comps_wugs.jsonl" in capsys.readouterr().err
     assert not (here / "results").exists()
     assert commands.main(ask[:-1]) == 0
-    assert commands.main(ask[:-1]) == 2 and "blimp_filtered/predictions.json" in capsys.readouterr().err
+    assert (
+        commands.main(ask[:-1]) == 2
+        and "blimp_filtered/predictions.json" in capsys.readouterr().err
+    )
     assert commands.main([*ask[:-1], "--overwrite"]) == 0

@@ -1,4 +1,5 @@
-"""An exported run is a folder that others read: its files, its tokenizer and its card. PyTorch is not needed for any of it."""
+"""An exported run is a folder that others read: its files, its tokenizer and its card. PyTorch is
+not needed for any of it."""
 
 import ast
 import json
@@ -24,7 +25,9 @@ from tests.interchange.small_runs import ESN, SENTENCES, bpe, words, write_run
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")
 safetensors = pytest.importorskip("safetensors", reason="needs safetensors: pip install -e '.[hf]'")
-numpy_of = pytest.importorskip("safetensors.numpy", reason="needs safetensors: pip install -e '.[hf]'")
+numpy_of = pytest.importorskip(
+    "safetensors.numpy", reason="needs safetensors: pip install -e '.[hf]'"
+)
 
 GPT2 = ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"]
 LAYERS = ["--model.reservoir.layers", "2"]
@@ -57,7 +60,10 @@ def test_the_folder_has_its_files_and_no_other(folder):
         assert module == "modeling_esnlm" and name in classes
     assert config["hidden_size"] == 48 and config["vocab_size"] == bpe().vocab_size + 1
     assert config["bos_token_id"] == config["eos_token_id"] == bpe().eos
-    assert json.loads((folder / "generation_config.json").read_text())["pad_token_id"] == bpe().vocab_size
+    assert (
+        json.loads((folder / "generation_config.json").read_text())["pad_token_id"]
+        == bpe().vocab_size
+    )
 
 
 def test_the_weights_are_all_there_and_sparse_ones_sparse(run, folder):
@@ -65,12 +71,22 @@ def test_the_weights_are_all_there_and_sparse_ones_sparse(run, folder):
     for i, layer in enumerate(loaded.model.reservoir.layers):
         prefix = f"model.cell.layers.{i}."
         assert np.array_equal(stored[f"{prefix}leak"], layer.leak[...])
-        starts, columns = stored[f"{prefix}recurrent.row_starts"], stored[f"{prefix}recurrent.columns"]
+        starts, columns = (
+            stored[f"{prefix}recurrent.row_starts"],
+            stored[f"{prefix}recurrent.columns"],
+        )
         dense = np.zeros((24, 24), np.float32)
-        dense[np.repeat(np.arange(24), np.diff(starts)), columns] = stored[f"{prefix}recurrent.values"]
+        dense[np.repeat(np.arange(24), np.diff(starts)), columns] = stored[
+            f"{prefix}recurrent.values"
+        ]
         assert np.array_equal(dense, layer.w_rec.todense())
     dense = np.zeros((bpe().vocab_size, 25), np.float32)  # N is where there is no connection
-    np.put_along_axis(dense, stored["model.cell.layers.0.input.units"], stored["model.cell.layers.0.input.weight"], 1)
+    np.put_along_axis(
+        dense,
+        stored["model.cell.layers.0.input.units"],
+        stored["model.cell.layers.0.input.weight"],
+        1,
+    )
     assert np.array_equal(dense[:, :24].T, loaded.model.reservoir.layers[0].w_in.todense())
     for name, own in (("a.weight", "a"), ("b.weight", "b"), ("a.bias", "bias")):
         assert np.array_equal(stored[f"model.readout.{name}"], loaded.model.params["readout"][own])
@@ -83,7 +99,9 @@ def test_a_gpt2_goes_out_as_transformers_own(tmp_path):
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["GPT2LMHeadModel"] and "auto_map" not in config
     generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
-    assert generation["pad_token_id"] == config["eos_token_id"]  # its table has no row for another token
+    assert (
+        generation["pad_token_id"] == config["eos_token_id"]
+    )  # its table has no row for another token
 
 
 def test_kept_checkpoints_are_named_as_babylm_names_branches(run, tmp_path, capsys):
@@ -97,7 +115,8 @@ def test_kept_checkpoints_are_named_as_babylm_names_branches(run, tmp_path, caps
     export(run, tmp_path / "third", step=3)
     weights = [tmp_path / "third", tmp_path / "all" / "chck_1M", tmp_path / "all" / "main"]
     third, same, last = (
-        numpy_of.load_file(folder / "model.safetensors")["model.readout.a.weight"] for folder in weights
+        numpy_of.load_file(folder / "model.safetensors")["model.readout.a.weight"]
+        for folder in weights
     )
     assert np.array_equal(third, same) and not np.array_equal(third, last)
 
@@ -115,7 +134,9 @@ def test_nothing_is_overwritten_unasked_and_nothing_but_an_export_ever(run, tmp_
     assert commands.main([*arguments, "--overwrite"]) == 0
     assert (out / "model.safetensors").read_bytes() != before
     (out / "notes.txt").write_text("mine")
-    assert commands.main([*arguments, "--overwrite"]) == 2 and "notes.txt" in capsys.readouterr().err
+    assert (
+        commands.main([*arguments, "--overwrite"]) == 2 and "notes.txt" in capsys.readouterr().err
+    )
     assert (out / "notes.txt").exists()
 
 
@@ -124,7 +145,10 @@ def test_nothing_is_overwritten_unasked_and_nothing_but_an_export_ever(run, tmp_
     [
         (["--model.reservoir.update_rule", "euler_state"], "model.reservoir.update_rule"),
         (["--model.family", "jaeger", *ESN[:4], "--model.rank", "6"], "model.family"),
-        (["--model.family", "lstm", "--model.width", "8", "--model.ngrams.orders", "[2]"], "model.ngrams.orders"),
+        (
+            ["--model.family", "lstm", "--model.width", "8", "--model.ngrams.orders", "[2]"],
+            "model.ngrams.orders",
+        ),
     ],
 )
 def test_a_model_that_pytorch_s_side_does_not_have_is_refused(settings, named, tmp_path):
@@ -183,11 +207,30 @@ def pair(request):
         own = load_tokenizer(request.getfixturevalue("data") / "gpt2_bpe")
     else:
         own = {"bpe": bpe, "words": words}[request.param]()
-    return own, tokenizers.Tokenizer.from_str(tokenizer_files(own, pad_is_eos=False)["tokenizer.json"])
+    return own, tokenizers.Tokenizer.from_str(
+        tokenizer_files(own, pad_is_eos=False)["tokenizer.json"]
+    )
 
 
-ODD = ["", " ", "\n\n  x", "a\r\nb ", "\t\t\t", "'s 'll I'VE", "x" * 300, " " * 70, "aaaa", "=" * 33, "12345 6"]
-ODD += ["\u00a0\u2003\u0085a", "中文 한국어 العربية", "e\u0301 \U0001f600\u200d", "the thethe  the.the"]
+ODD = [
+    "",
+    " ",
+    "\n\n  x",
+    "a\r\nb ",
+    "\t\t\t",
+    "'s 'll I'VE",
+    "x" * 300,
+    " " * 70,
+    "aaaa",
+    "=" * 33,
+    "12345 6",
+]
+ODD += [
+    "\u00a0\u2003\u0085a",
+    "中文 한국어 العربية",
+    "e\u0301 \U0001f600\u200d",
+    "the thethe  the.the",
+]
 ODD += ["The cats' sleeps!?", "\x00\x1c\x1d", '( "a" )']
 
 
@@ -201,7 +244,9 @@ def test_odd_texts_have_the_same_ids(pair):
 @settings(max_examples=40, deadline=None)
 def test_any_text_has_the_same_ids_and_comes_back(pair, text):
     own, fast = pair
-    assume("<|pad|>" not in text and "<|endoftext|>" not in text)  # docs/export.md: these are read as tokens
+    assume(
+        "<|pad|>" not in text and "<|endoftext|>" not in text
+    )  # docs/export.md: these are read as tokens
     ids = own.encode(text)
     assert fast.encode(text, add_special_tokens=False).ids == ids
     assert fast.decode(ids) == own.decode(ids)
@@ -213,9 +258,14 @@ def test_bos_is_first_where_special_tokens_are_asked_for(pair):
     assert fast.encode("The cats").ids == [own.bos, *ids]
     assert fast.encode("The cats", " sleep").ids == [own.bos, *ids, *own.encode(" sleep")]
     assert fast.encode("The cats<|endoftext|>").ids == [own.bos, *ids, own.eos]
-    assert fast.get_vocab()["<|pad|>"] == own.vocab_size and fast.get_vocab()["<|endoftext|>"] == own.eos
+    assert (
+        fast.get_vocab()["<|pad|>"] == own.vocab_size
+        and fast.get_vocab()["<|endoftext|>"] == own.eos
+    )
     text, found = "The cats sleep.", fast.encode("The cats sleep.")
-    assert "".join(text[start:end] for start, end in found.offsets) == text and found.offsets[0] == (0, 0)
+    assert "".join(text[start:end] for start, end in found.offsets) == text and found.offsets[
+        0
+    ] == (0, 0)
 
 
 # ---- the card ----
@@ -224,8 +274,9 @@ def test_bos_is_first_where_special_tokens_are_asked_for(pair):
 def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(
-        "run: trained\ndata: {kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}\n"
-        "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}\ntraining: {checkpoint_words: [100]}\n"
+        "run: trained\ndata: {kind: grammar, sentences: 40, validation_sentences: 10, pairs:"
+        " 2}\nmodel: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}\ntraining:"
+        " {checkpoint_words: [100]}\n"
     )
     assert train_run(config_io.read("small.yaml")) == 0
     export("trained", tmp_path / "hf")
@@ -239,7 +290,8 @@ def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch):
     assert summary["data_sha256"]["train"] in card and "kind grammar, sentences 40" in card
     experiment = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
     assert experiment["model"]["reservoir"]["state_size"] == 16 and experiment["seed"] == 0
-    # An earlier checkpoint has its own words, and neither the losses nor the scores of the last one.
+    # An earlier checkpoint has its own words, and neither the losses nor the scores of the last
+    # one.
     export_checkpoints("trained", tmp_path / "all")
     (early,) = (path for path in (tmp_path / "all").iterdir() if path.name != "main")
     card = (early / "README.md").read_text()

@@ -16,7 +16,9 @@ from esnlm.errors import InputError
 from tests.evaluation.small_run import TOLERANCE, log_distributions
 from tests.interchange.small_runs import small_run
 
-lm_eval = pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
+lm_eval = pytest.importorskip(
+    "lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'"
+)
 adapter_module = pytest.importorskip("esnlm.interchange.lm_eval")
 EsnLM = adapter_module.EsnLM
 
@@ -44,7 +46,13 @@ def answer(run, ids, scored):
 
 def test_log_likelihoods_are_those_of_the_continuation_given_its_context(run, adapter):
     tokenizer = run.tokenizer
-    texts = [("", " the cats sleep ."), ("the cats", " sleep ."), ("the cats ", "sleep ."), ("xyz", " q"), ("", " the")]
+    texts = [
+        ("", " the cats sleep ."),
+        ("the cats", " sleep ."),
+        ("the cats ", "sleep ."),
+        ("xyz", " q"),
+        ("", " the"),
+    ]
     ids = [[tokenizer.bos, *tokenizer.encode(" the cats sleep .")]]
     ids += [tokenizer.encode("the cats sleep .")] * 2
     ids += [tokenizer.encode("xyz q"), [tokenizer.bos, *tokenizer.encode(" the")]]
@@ -60,9 +68,14 @@ def test_log_likelihoods_are_those_of_the_continuation_given_its_context(run, ad
 def test_what_greedy_decoding_gives_is_greedy_and_nothing_else(run, adapter):
     bos = [run.tokenizer.bos]
     likeliest = int(log_distributions(run, [*bos, 0])[0].argmax())
-    pairs = [(([""] * 2), bos, [token]) for token in (likeliest, (likeliest + 1) % run.tokenizer.vocab_size)]
+    pairs = [
+        (([""] * 2), bos, [token])
+        for token in (likeliest, (likeliest + 1) % run.tokenizer.vocab_size)
+    ]
     assert [greedy for _, greedy in adapter._loglikelihood_tokens(pairs)] == [True, False]
-    assert adapter._loglikelihood_tokens([(("a", ""), bos, [])]) == [(0.0, True)], "nothing to score"
+    assert adapter._loglikelihood_tokens([(("a", ""), bos, [])]) == [(0.0, True)], (
+        "nothing to score"
+    )
 
 
 def test_a_context_that_is_too_long_loses_its_beginning(run):
@@ -91,10 +104,15 @@ def test_a_rolling_likelihood_scores_each_token_once(run, adapter):
 
 def test_generation_is_greedy_and_ends_where_the_task_says(run, adapter):
     contexts = ["the cats", "the", ""]
-    whole = adapter.generate_until(requests(*((context, {"until": [], "max_gen_toks": 6}) for context in contexts)))
+    whole = adapter.generate_until(
+        requests(*((context, {"until": [], "max_gen_toks": 6}) for context in contexts))
+    )
     for context, text in zip(contexts, whole, strict=True):
         ids, chosen = run.tokenizer.encode(context) or [run.tokenizer.bos], []
-        while len(chosen) < 6 and (token := int(log_distributions(run, [*ids, 0])[-1].argmax())) != run.tokenizer.eos:
+        while (
+            len(chosen) < 6
+            and (token := int(log_distributions(run, [*ids, 0])[-1].argmax())) != run.tokenizer.eos
+        ):
             ids.append(token)
             chosen.append(token)
         assert text == run.tokenizer.decode(chosen)
@@ -123,14 +141,23 @@ def test_a_request_that_samples_has_the_choices_of_its_number(run):
 def test_a_task_that_would_choose_other_tokens_is_refused(adapter, asked, named):
     with pytest.raises(InputError, match=named):
         adapter.generate_until(requests(("the", {"until": ["."], **asked})))
-    greedy = {"do_sample": False, "temperature": 0.7, "top_p": 0.9, "num_beams": 1, "max_new_tokens": 7}
+    greedy = {
+        "do_sample": False,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "num_beams": 1,
+        "max_new_tokens": 7,
+    }
     assert adapter.generation_settings({"until": ["."], **greedy})["max_gen_toks"] == 7
 
 
 def test_a_context_of_white_space_is_an_empty_one(run, adapter):
     """The harness gives it no tokens; without BOS the first token of the answer would be free."""
     expected = adapter.loglikelihood(requests(("", "the cats")))
-    assert adapter._loglikelihood_tokens([((" ", "the cats"), [], run.tokenizer.encode("the cats"))]) == expected
+    assert (
+        adapter._loglikelihood_tokens([((" ", "the cats"), [], run.tokenizer.encode("the cats"))])
+        == expected
+    )
 
 
 def test_a_run_that_has_diverged_has_no_scores(run):
@@ -149,27 +176,38 @@ dataset_path: json
 dataset_kwargs: {{data_files: {{validation: {data}}}}}
 validation_split: validation
 """
-CHOICE = 'output_type: multiple_choice\ndoc_to_text: ""\ndoc_to_target: 0\nmetric_list: [{metric: acc}]\n'
+CHOICE = (
+    'output_type: multiple_choice\ndoc_to_text: ""\ndoc_to_target: 0\nmetric_list: [{metric:'
+    " acc}]\n"
+)
 CHOICE += 'doc_to_choice: "{{[sentence_good, sentence_bad]}}"\n'
-SCORED = "output_type: loglikelihood\ndoc_to_text: question\ndoc_to_target: answer\nmetric_list: [{metric: acc}]\n"
+SCORED = (
+    "output_type: loglikelihood\ndoc_to_text: question\ndoc_to_target: answer\nmetric_list:"
+    " [{metric: acc}]\n"
+)
 GENERATED = "output_type: generate_until\ndoc_to_text: question\ndoc_to_target: answer\n"
 GENERATED += "generation_kwargs: {until: [.], max_gen_toks: 5}\n"
 
 
 @pytest.fixture
 def own_tasks(tmp_path, monkeypatch):
-    """A folder for tasks. The harness's own are left out: their files are thousands, and take many seconds to read."""
+    """A folder for tasks. The harness's own are left out: their files are thousands, and take many
+    seconds to read."""
     from lm_eval import tasks
 
     manager = tasks.TaskManager
-    monkeypatch.setattr(tasks, "TaskManager", lambda **options: manager(include_defaults=False, **options))
+    monkeypatch.setattr(
+        tasks, "TaskManager", lambda **options: manager(include_defaults=False, **options)
+    )
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "tasks"
     folder.mkdir()
 
     def write(name, kind, rows):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (folder / f"{name}.yaml").write_text(TASK.format(name=name, data=tmp_path / f"{name}.jsonl") + kind)
+        (folder / f"{name}.yaml").write_text(
+            TASK.format(name=name, data=tmp_path / f"{name}.jsonl") + kind
+        )
 
     return write
 
@@ -187,8 +225,18 @@ def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks):
     rng, words = np.random.default_rng(0), ["the", "cats", "sleep", "dogs", "see", "."]
     pairs = [[" ".join(rng.choice(words, rng.integers(2, 7))) for _ in range(2)] for _ in range(40)]
     pairs.append([pairs[0][0]] * 2)
-    own_tasks("pairs", CHOICE, [{"sentence_good": good, "sentence_bad": bad} for good, bad in pairs])
-    arguments = ["--model_args", f"run={run.directory}", "--tasks", "pairs", "--output_path", "out", "--log_samples"]
+    own_tasks(
+        "pairs", CHOICE, [{"sentence_good": good, "sentence_bad": bad} for good, bad in pairs]
+    )
+    arguments = [
+        "--model_args",
+        f"run={run.directory}",
+        "--tasks",
+        "pairs",
+        "--output_path",
+        "out",
+        "--log_samples",
+    ]
     assert lm_eval_of(*arguments) == 0
     samples = {sample["doc_id"]: sample for sample in samples_of("pairs")}
     good, bad = (run.log_probs([pair[i] for pair in pairs], "lm-eval") for i in (0, 1))
@@ -202,22 +250,42 @@ def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks):
 
 @pytest.mark.nightly
 def test_chats_few_shots_and_generation_work(run, adapter, own_tasks, capsys):
-    """Of several tasks at once, with nothing to write to, and of a run whose name has the harness's own sign in it."""
+    """Of several tasks at once, with nothing to write to, and of a run whose name has the harness's
+    own sign in it."""
     rows = [{"question": "the cats", "answer": answer} for answer in ("sleep", "see")]
     own_tasks("scored", SCORED + "fewshot_split: validation\n", rows)
     own_tasks("generated", GENERATED, rows)
     shutil.copytree(run.directory, "rank=6")
-    asked = ["--model_args", f"run=rank=6,step={run.step},add_bos_token=True", "--tasks", "scored,generated"]
+    asked = [
+        "--model_args",
+        f"run=rank=6,step={run.step},add_bos_token=True",
+        "--tasks",
+        "scored,generated",
+    ]
     assert lm_eval_of(*asked) == 0
     assert "|scored" in capsys.readouterr().out and not Path("out").exists()
-    asked += ["--output_path", "out", "--log_samples", "--num_fewshot", "1", "--apply_chat_template"]
+    asked += [
+        "--output_path",
+        "out",
+        "--log_samples",
+        "--num_fewshot",
+        "1",
+        "--apply_chat_template",
+    ]
     assert lm_eval_of("run", *asked) == 0
     sample = samples_of("scored")[0]
-    context, answer = sample["arguments"]["gen_args_0"]["arg_0"], sample["arguments"]["gen_args_0"]["arg_1"]
-    assert context.startswith("User:\nthe cats\n\nAssistant:\n") and context.endswith("User:\nthe cats\n\nAssistant:\n")
+    context, answer = (
+        sample["arguments"]["gen_args_0"]["arg_0"],
+        sample["arguments"]["gen_args_0"]["arg_1"],
+    )
+    assert context.startswith("User:\nthe cats\n\nAssistant:\n") and context.endswith(
+        "User:\nthe cats\n\nAssistant:\n"
+    )
     ids = run.tokenizer.encode(context.rstrip())
     whole = [run.tokenizer.bos, *run.tokenizer.encode(context + answer)]
-    ((log_prob, _),) = adapter._loglikelihood_tokens([(("", ""), whole[: len(ids) + 1], whole[len(ids) + 1 :])])
+    ((log_prob, _),) = adapter._loglikelihood_tokens(
+        [(("", ""), whole[: len(ids) + 1], whole[len(ids) + 1 :])]
+    )
     np.testing.assert_allclose(float(sample["filtered_resps"][0][0]), log_prob, rtol=1e-6)
     (results,) = Path("out").glob("*/results_*.json")
     found = json.loads(results.read_text())

@@ -1,4 +1,5 @@
-"""An exported run computes in PyTorch what it computes here, in every way in which transformers uses it."""
+"""An exported run computes in PyTorch what it computes here, in every way in which transformers
+uses it."""
 
 import importlib.util
 import json
@@ -21,31 +22,44 @@ pytestmark = pytest.mark.skipif(
 TOLERANCE = 1e-4
 DENSE = "reservoir.connectivity 0.5"
 DEEP = (
-    "family deep_readout reservoirs 2 reservoir.state_size 12 reservoir.mean_degree 4 diagonal.units 5"
-    " diagonal.token_dependence 0.5 gru.units 6 gru.mean_degree 2 attention.heads 2 attention.window 3 attention.width 4"
-    " readout.rank 6 readout.normalize true readout.recent_tokens.count 2 readout.recent_tokens.width 4"
-    " readout.recent_tokens.decays [0.6,0.9] readout.recent_tokens.window 4 readout.ngrams.orders [2,3]"
-    " readout.ngrams.buckets 50 readout.ngrams.width 3 readout.ngrams.multiplier 3"
-    " readout.gated_mlp.blocks 2 readout.gated_mlp.width 8"
+    "family deep_readout reservoirs 2 reservoir.state_size 12 reservoir.mean_degree 4"
+    " diagonal.units 5 diagonal.token_dependence 0.5 gru.units 6 gru.mean_degree 2 attention.heads"
+    " 2 attention.window 3 attention.width 4 readout.rank 6 readout.normalize true"
+    " readout.recent_tokens.count 2 readout.recent_tokens.width 4 readout.recent_tokens.decays"
+    " [0.6,0.9] readout.recent_tokens.window 4 readout.ngrams.orders [2,3] readout.ngrams.buckets"
+    " 50 readout.ngrams.width 3 readout.ngrams.multiplier 3 readout.gated_mlp.blocks 2"
+    " readout.gated_mlp.width 8"
 )
 # Settings of the section `model`, each with its value behind it.
 SETTINGS = {
     "one layer": "",
-    "full rank, dense, ReLU": f"readout.rank null {DENSE} reservoir.activation relu reservoir.leak_min 0.8",
+    "full rank, dense, ReLU": (
+        f"readout.rank null {DENSE} reservoir.activation relu reservoir.leak_min 0.8"
+    ),
     "two layers": "reservoir.layers 2",
-    "dense embedding, two layers, membrane": f"{DENSE} reservoir.embedding 7 reservoir.layers 2"
-    " reservoir.update_rule leaky_membrane",
-    "continuous time, dense W_in": 'reservoir.continuous {"decay":0.5,"step":0.8,"time_constant":2}'
-    " reservoir.input_connectivity 1",
+    "dense embedding, two layers, membrane": (
+        f"{DENSE} reservoir.embedding 7 reservoir.layers 2 reservoir.update_rule leaky_membrane"
+    ),
+    "continuous time, dense W_in": (
+        'reservoir.continuous {"decay":0.5,"step":0.8,"time_constant":2}'
+        " reservoir.input_connectivity 1"
+    ),
     "ESN+i, half of W_in": "train_input true reservoir.input_connectivity 0.5",
-    "ESN+i, dense, two layers": f"{DENSE} train_input true reservoir.layers 2 reservoir.input_connectivity 1",
+    "ESN+i, dense, two layers": (
+        f"{DENSE} train_input true reservoir.layers 2 reservoir.input_connectivity 1"
+    ),
     "LSTM": "family lstm width 12",
     "tied LSTM": "family lstm width 12 tied true",
     "deep readout": DEEP,
-    "deep readout, tied": f"{DEEP} reservoirs 1 gru.units 0 attention.sharpness 0 readout.recent_tokens.tied true"
-    " readout.recent_tokens.width 6",
-    "deep readout, members of two layers": "family deep_readout reservoirs 2 reservoir.layers 2 reservoir.state_size 12"
-    " reservoir.mean_degree 4 reservoir.embedding 7 reservoir.update_rule leaky_membrane readout.rank 6",
+    "deep readout, tied": (
+        f"{DEEP} reservoirs 1 gru.units 0 attention.sharpness 0 readout.recent_tokens.tied true"
+        " readout.recent_tokens.width 6"
+    ),
+    "deep readout, members of two layers": (
+        "family deep_readout reservoirs 2 reservoir.layers 2 reservoir.state_size 12"
+        " reservoir.mean_degree 4 reservoir.embedding 7 reservoir.update_rule leaky_membrane"
+        " readout.rank 6"
+    ),
     "GPT-2": "family gpt2 layers 2 heads 2 width 8",
 }
 MODELS = {
@@ -65,7 +79,8 @@ def modeling():
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, modeling):
-    """Returns a function from the name of a model to the run, its folder, its model in PyTorch and its tokenizer."""
+    """Returns a function from the name of a model to the run, its folder, its model in PyTorch and
+    its tokenizer."""
     import transformers
 
     made = {}
@@ -98,11 +113,16 @@ def batch_of(fast, side="right", sentences=SENTENCES):
 
 
 # All parts of these are in the others, one by one.
-MIXED = ["full rank, dense, ReLU", "ESN+i, dense, two layers", "deep readout, members of two layers"]
+MIXED = [
+    "full rank, dense, ReLU",
+    "ESN+i, dense, two layers",
+    "deep readout, members of two layers",
+]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in MIXED else []) for name in MODELS]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.nightly] if name in MIXED else []) for name in MODELS],
 )
 def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
     import torch
@@ -117,15 +137,21 @@ def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
             logits = model(**batch).logits
         assert logits.shape == (*batch["input_ids"].shape, model.config.vocab_size)
         tokens = logits[..., : run.tokenizer.vocab_size]
-        if name != "GPT-2":  # the token that pads has a logit too, which adds nothing to the sum of probabilities
+        if (
+            name != "GPT-2"
+        ):  # the token that pads has a logit too, which adds nothing to the sum of probabilities
             assert model.config.vocab_size == len(fast) == run.tokenizer.vocab_size + 1
-            assert torch.equal(torch.log_softmax(logits, -1)[..., :-1], torch.log_softmax(tokens, -1))
+            assert torch.equal(
+                torch.log_softmax(logits, -1)[..., :-1], torch.log_softmax(tokens, -1)
+            )
         for row, mask, own in zip(tokens, batch["attention_mask"].bool(), expected, strict=True):
             assert np.ptp(own) > 0.1
             np.testing.assert_allclose(row[mask].numpy(), own, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["one layer", "ESN+i, half of W_in", "LSTM", "deep readout", "GPT-2"])
+@pytest.mark.parametrize(
+    "name", ["one layer", "ESN+i, half of W_in", "LSTM", "deep readout", "GPT-2"]
+)
 def test_ids_outside_the_vocabulary_raise(name, exported):
     """A negative index of a tensor counts from its end, so -1 would read as the last token."""
     import torch
@@ -140,20 +166,27 @@ def test_ids_outside_the_vocabulary_raise(name, exported):
 def test_generate_is_greedy_as_esnlm_is(name, exported):
     run, _, model, fast = exported(name)
     prompt = fast("The cats", return_tensors="pt")
-    ids = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
-    assert [fast.decode(ids, skip_special_tokens=True)] == run.generate("The cats", temperature=0, length=12)
+    ids = model.generate(**prompt, max_new_tokens=12, do_sample=False)[
+        0, prompt["input_ids"].shape[1] :
+    ]
+    assert [fast.decode(ids, skip_special_tokens=True)] == run.generate(
+        "The cats", temperature=0, length=12
+    )
 
 
 @pytest.mark.parametrize("beams", [1, 2])
 def test_generate_takes_batches_and_beams(beams, exported):
-    """A prompt in a batch is continued as it is alone, with or without a carried state, and beams carry the right ones."""
+    """A prompt in a batch is continued as it is alone, with or without a carried state, and beams
+    carry the right ones."""
     _, _, model, fast = exported("two layers")
     settings = {"max_new_tokens": 5, "do_sample": False, "num_beams": beams}
     alone = []
     for sentence in SENTENCES[1:3]:
         ids = fast(sentence, return_tensors="pt")
         alone.append(model.generate(**ids, **settings)[0, ids["input_ids"].shape[1] :].tolist())
-        found = model.generate(**ids, **settings, use_cache=False)[0, ids["input_ids"].shape[1] :].tolist()
+        found = model.generate(**ids, **settings, use_cache=False)[
+            0, ids["input_ids"].shape[1] :
+        ].tolist()
         assert found == alone[-1]
     for side in ("left", "right"):
         batch = batch_of(fast, side, SENTENCES[1:3])
@@ -169,7 +202,9 @@ def test_a_state_is_carried(exported):
     with torch.no_grad():
         whole = model(ids).logits
         first = model(ids[:, :5])
-        [name] = {"cache", "past_key_values"} & set(first)  # transformers 5.24 has the first, earlier ones the second
+        [name] = {"cache", "past_key_values"} & set(
+            first
+        )  # transformers 5.24 has the first, earlier ones the second
         rest = model(ids[:, 5:], **{name: first[name]}).logits
         assert first[name].get_seq_length() == 5
         assert name not in model(ids, use_cache=False)
@@ -191,7 +226,8 @@ def test_a_mask_of_each_token_is_taken_where_it_is_causal(exported):
     assert torch.equal(model(batch["input_ids"], attention_mask=causal).logits, expected)
     nothing_pads = causal * mask[:, :, None]  # Tokens that pad may see nothing.
     assert torch.equal(
-        model(batch["input_ids"], attention_mask=nothing_pads).logits[mask.bool()], expected[mask.bool()]
+        model(batch["input_ids"], attention_mask=nothing_pads).logits[mask.bool()],
+        expected[mask.bool()],
     )
 
 
@@ -209,7 +245,8 @@ def test_the_states_are_float32_s_where_products_are_cast(name, exported):
 
 @pytest.mark.parametrize("name", ["ESN+i, half of W_in", "deep readout, tied"])
 def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path):
-    """The loss is that of the predictions; its gradient reaches every parameter; all is saved and loaded again."""
+    """The loss is that of the predictions; its gradient reaches every parameter; all is saved and
+    loaded again."""
     import torch
 
     run, folder, loaded, fast = exported(name)
@@ -222,22 +259,35 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     batch = batch_of(fast)
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     loss = model(**batch, labels=labels).loss
-    framed = [np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence)], np.int32) for sentence in SENTENCES]
+    framed = [
+        np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence)], np.int32)
+        for sentence in SENTENCES
+    ]
     expected = -np.concatenate(run.token_log_probs_of(framed)).mean()
     assert abs(loss.item() - expected) < TOLERANCE
-    for side in ("right", "left"):  # What pads is no prediction, and neither is BOS, which may follow it.
+    for side in (
+        "right",
+        "left",
+    ):  # What pads is no prediction, and neither is BOS, which may follow it.
         padded = batch_of(fast, side)
-        padded["input_ids"][padded["attention_mask"] == 0] = fast.eos_token_id  # another token may pad, too
+        padded["input_ids"][padded["attention_mask"] == 0] = (
+            fast.eos_token_id
+        )  # another token may pad, too
         found = model(**padded, labels=padded["input_ids"]).loss.item()
         assert found == pytest.approx(loss.item(), abs=TOLERANCE)
     loss.backward()
-    assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in model.parameters())
+    assert all(
+        parameter.grad is not None and bool(parameter.grad.any())
+        for parameter in model.parameters()
+    )
     before = {key: value.clone() for key, value in model.state_dict().items()}
     torch.optim.AdamW(model.parameters()).step()
     zeros = before.get("model.cell.layers.0.input.weight", torch.ones(1)) == 0
     if "ESN+i" in name:
         assert not bool(model.state_dict()["model.cell.layers.0.input.weight"][zeros].any())
-    assert {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])} == names
+    assert {
+        key for key, value in model.state_dict().items() if not torch.equal(value, before[key])
+    } == names
 
     model.save_pretrained(tmp_path / "again")
     again = type(loaded).from_pretrained(tmp_path / "again").state_dict()
@@ -257,7 +307,9 @@ def test_another_type_is_near(name, exported):
     assert float((logits.double() - expected.double()).abs().max()) < 0.2
 
 
-@pytest.mark.parametrize("name, layers", [("two layers", 3), ("ESN+i, half of W_in", 1), ("deep readout", 1)])
+@pytest.mark.parametrize(
+    "name, layers", [("two layers", 3), ("ESN+i, half of W_in", 1), ("deep readout", 1)]
+)
 def test_the_model_without_logits_gives_the_features(name, layers, exported):
     import torch
 
@@ -265,8 +317,14 @@ def test_the_model_without_logits_gives_the_features(name, layers, exported):
     model = type(loaded).model_class.from_pretrained(folder).eval()
     ids = fast(SENTENCES[0], return_tensors="pt")["input_ids"]
     found = model(ids, output_hidden_states=True)
-    assert found.last_hidden_state.shape[-1] == model.config.hidden_size == run.config.model.feature_size
-    states = run.states([SENTENCES[0]])[0][:-1]  # The export reads EOS as the BOS of another sentence.
+    assert (
+        found.last_hidden_state.shape[-1]
+        == model.config.hidden_size
+        == run.config.model.feature_size
+    )
+    states = run.states([SENTENCES[0]])[0][
+        :-1
+    ]  # The export reads EOS as the BOS of another sentence.
     np.testing.assert_allclose(found.last_hidden_state[0].detach(), states, atol=TOLERANCE, rtol=0)
     assert len(found.hidden_states) == layers
     assert torch.equal(found.hidden_states[-1], found.last_hidden_state)
@@ -304,8 +362,14 @@ def test_it_is_loaded_where_esnlm_is_not_installed(exported, tmp_path):
     arguments = [str(folder), ",".join(map(str, ids)), str(tmp_path / "again")]
     variables = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, cwd=tmp_path, env=variables
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=variables,
     )
     assert done.returncode == 0, done.stderr
     found = np.array(json.loads(done.stdout.splitlines()[-1])[: run.tokenizer.vocab_size])
-    np.testing.assert_allclose(found, logits_of(run, ["The cats sleep."])[0][-1], atol=TOLERANCE, rtol=0)
+    np.testing.assert_allclose(
+        found, logits_of(run, ["The cats sleep."])[0][-1], atol=TOLERANCE, rtol=0
+    )

@@ -1,4 +1,5 @@
-"""A reader finds the old file or folder or the new one, never a part, and nothing unfinished stays for ever."""
+"""A reader finds the old file or folder or the new one, never a part, and nothing unfinished stays
+for ever."""
 
 import os
 import stat
@@ -25,8 +26,12 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
     assert (tmp_path / "file").read_text() == "old" and names(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("name, line", [("none/file", "No such file"), ("folder", "a folder; name a file")])
-def test_a_path_that_no_file_can_have_is_named_and_no_file_of_its_group_is_written(tmp_path, name, line):
+@pytest.mark.parametrize(
+    "name, line", [("none/file", "No such file"), ("folder", "a folder; name a file")]
+)
+def test_a_path_that_no_file_can_have_is_named_and_no_file_of_its_group_is_written(
+    tmp_path, name, line
+):
     (tmp_path / "folder").mkdir()
     write_file(tmp_path / "old", "old")
     with pytest.raises(InputError, match=f"^{tmp_path / name}: {line}"):
@@ -34,7 +39,9 @@ def test_a_path_that_no_file_can_have_is_named_and_no_file_of_its_group_is_writt
     assert (tmp_path / "old").read_text() == "old" and names(tmp_path) == ["folder", "old"]
 
 
-def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk(tmp_path, monkeypatch):
+def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk(
+    tmp_path, monkeypatch
+):
     replaced, replace = [], os.replace
 
     def note(partial, path):
@@ -93,7 +100,10 @@ def test_what_is_left_of_an_unfinished_folder_is_removed_by_the_next_one(tmp_pat
 def test_a_pipe_keeps_its_name(tmp_path):
     """Else /dev/null would be a file from then on."""
     os.mkfifo(tmp_path / "pipe")
-    for act in (lambda: write_file(tmp_path / "pipe", "new"), lambda: require_writable(tmp_path / "pipe")):
+    for act in (
+        lambda: write_file(tmp_path / "pipe", "new"),
+        lambda: require_writable(tmp_path / "pipe"),
+    ):
         with pytest.raises(InputError, match="pipe: a device or a pipe; name a file"):
             act()
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)

@@ -7,7 +7,17 @@ import sys
 import pytest
 
 from esnlm.io import console
-from esnlm.io.console import Level, Progress, detail, escape_unencodable, say, speaking, stage, tell, warn
+from esnlm.io.console import (
+    Level,
+    Progress,
+    detail,
+    escape_unencodable,
+    say,
+    speaking,
+    stage,
+    tell,
+    warn,
+)
 from esnlm.io.screen import Screen
 
 
@@ -53,7 +63,9 @@ def test_the_speed_of_the_whole_work_leaves_out_what_was_done_aside(monkeypatch,
         ("utf-8", '"schläft 中 😀 '.encode() + rb'\udcff"', r"'\udcff'"),
     ],
 )
-def test_standard_output_escapes_what_its_encoding_lacks_as_json_does(encoding, printed, lacked, monkeypatch, capfd):
+def test_standard_output_escapes_what_its_encoding_lacks_as_json_does(
+    encoding, printed, lacked, monkeypatch, capfd
+):
     text = "schläft 中 😀 \udcff"
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding))

@@ -19,7 +19,10 @@ def test_a_seal_notices_any_changed_byte():
     sealed = add_seal({"a": 1, "b": "x"})
     assert remove_seal(sealed) == {"a": 1, "b": "x"}
     for position in range(len(sealed)):
-        assert remove_seal(sealed[:position] + bytes([sealed[position] ^ 1]) + sealed[position + 1 :]) is None
+        assert (
+            remove_seal(sealed[:position] + bytes([sealed[position] ^ 1]) + sealed[position + 1 :])
+            is None
+        )
     assert remove_seal(sealed + b"\n") is None
 
 

@@ -1,4 +1,5 @@
-"""Runs and token stores at URLs: copied into the cache, uploaded, and what happens when a service fails."""
+"""Runs and token stores at URLs: copied into the cache, uploaded, and what happens when a service
+fails."""
 
 import shutil
 
@@ -43,12 +44,17 @@ def run(tmp_path):
 
 
 def there():
-    return {path.removeprefix("/runs/first/") for path in fsspec.filesystem("memory").find("/runs/first")}
+    return {
+        path.removeprefix("/runs/first/")
+        for path in fsspec.filesystem("memory").find("/runs/first")
+    }
 
 
 def test_an_uploaded_run_is_read_back_with_its_newest_checkpoint_only(run):
     Upload(run, URL)(last=True)
-    assert "checkpoints/2/manifest.json" in there() and not any(name.startswith((".", "wandb")) for name in there())
+    assert "checkpoints/2/manifest.json" in there() and not any(
+        name.startswith((".", "wandb")) for name in there()
+    )
     copy = run_copy(URL)
     assert (copy / "metrics.jsonl").read_text() == "metrics.jsonl"
     assert [path.name for path in (copy / "checkpoints").iterdir()] == ["4"]
@@ -67,7 +73,9 @@ def test_a_copy_is_brought_up_to_date_and_keeps_reports_made_here(run):
     upload(last=True)
     assert not any(name.startswith("checkpoints/4") for name in there())
     copy = run_copy(URL)
-    assert (copy / "metrics.jsonl").read_text() == "more lines" and report.read_text() == "made here"
+    assert (
+        copy / "metrics.jsonl"
+    ).read_text() == "more lines" and report.read_text() == "made here"
     assert sealed_folder.find_difference(copy / "checkpoints" / "6") is None
     assert not (copy / "checkpoints" / "4" / "manifest.json").exists()
 
@@ -76,7 +84,9 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(run, capsys):
     Upload(run, URL)(last=True)
     fsspec.filesystem("memory").pipe_file("/runs/first/checkpoints/4/arrays/a", b"weights 5")
     copy = run_copy(URL)
-    assert "checkpoints/4: damaged checkpoint, not used: arrays/a: changed" in capsys.readouterr().err
+    assert (
+        "checkpoints/4: damaged checkpoint, not used: arrays/a: changed" in capsys.readouterr().err
+    )
     assert sealed_folder.find_difference(copy / "checkpoints" / "2") is None
 
 

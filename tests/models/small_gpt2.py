@@ -41,15 +41,20 @@ CONFIG_JSON = {
 
 
 def write_tokenizer(folder):
-    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}), "utf-8")
+    (folder / "vocab.json").write_text(
+        json.dumps({token: i for i, token in enumerate(TOKENS)}), "utf-8"
+    )
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]), "utf-8")
 
 
 def random_weights(prefix="transformer."):
-    """Arrays under the keys of model.safetensors, far enough from 0 and 1 that each of them matters."""
+    """Arrays under the keys of model.safetensors, far enough from 0 and 1 that each of them
+    matters."""
     rng, weights = np.random.default_rng(0), {}
     for name, shape in gpt2.shapes(CONFIG, V).items():
-        array = (rng.normal(0, 0.2, shape) + (".ln_" in "." + name and name.endswith("weight"))).astype(np.float32)
+        array = (
+            rng.normal(0, 0.2, shape) + (".ln_" in "." + name and name.endswith("weight"))
+        ).astype(np.float32)
         if name.startswith("h."):
             weights |= {f"{prefix}h.{i}.{name[2:]}": part for i, part in enumerate(array)}
         else:

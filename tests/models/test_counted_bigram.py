@@ -1,4 +1,5 @@
-"""Logits that are a residual over a counted bigram model: what it adds, where training begins, and how it is kept."""
+"""Logits that are a residual over a counted bigram model: what it adds, where training begins, and
+how it is kept."""
 
 import shutil
 from collections import Counter
@@ -40,25 +41,34 @@ def test_the_table_is_the_counted_model_s():
     counted = CountedBigram(V, **count(TEXT, V))
     table = np.asarray(counted.log_probs())
     expected = witten_bell(TEXT, V)
-    np.testing.assert_allclose(table, expected, rtol=EPSILON)  # It is computed in float64 and rounded once.
+    np.testing.assert_allclose(
+        table, expected, rtol=EPSILON
+    )  # It is computed in float64 and rounded once.
     model = WittenBellModel.fit(TEXT, V, order=2)
     every = [np.array(pair) for pair in np.ndindex(V, V)]
-    np.testing.assert_allclose(table.ravel(), np.concatenate(model.token_log_probs_of(every)), rtol=EPSILON)
+    np.testing.assert_allclose(
+        table.ravel(), np.concatenate(model.token_log_probs_of(every)), rtol=EPSILON
+    )
     assert np.array_equal(counted.for_device().log_probs(), table)
 
 
 def with_one_left_out(text, vocab_size, v, w):
-    """log p_WB( . | v) where one count of the pair v, w is left out, and t and p_1 are as they were, in float64, (V,)."""
+    """log p_WB( . | v) where one count of the pair v, w is left out, and t and p_1 are as they
+    were, in float64, (V,)."""
     pairs = Counter((int(a), int(b)) for ids in text for a, b in zip(ids, ids[1:], strict=False))
     predicted = Counter(int(b) for ids in text for b in ids[1:])
     followers = [c for (first, _), c in pairs.items() if first == v]
     pairs[v, w] -= pairs[v, w] > 0
-    p_1 = np.array([(predicted[x] + 1) / (sum(predicted.values()) + vocab_size) for x in range(vocab_size)])
+    p_1 = np.array(
+        [(predicted[x] + 1) / (sum(predicted.values()) + vocab_size) for x in range(vocab_size)]
+    )
     p = np.array([pairs[v, x] for x in range(vocab_size)]) + len(followers) * p_1
     return np.log(p / p.sum() if followers else p_1)
 
 
-@pytest.mark.parametrize("scale", [1, 200])  # logits of a usual size, and such that the largest one must be subtracted
+@pytest.mark.parametrize(
+    "scale", [1, 200]
+)  # logits of a usual size, and such that the largest one must be subtracted
 def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_out(scale):
     rng = np.random.default_rng(0)
     w, bias, z = (scale * rng.normal(size=shape) for shape in [(V, 5), (V,), (7, 5)])
@@ -75,7 +85,9 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
 
     logits = (z @ w.T + bias)[rows] + left_out  # (P, V)
     log_p = log_softmax(logits)
-    residual = weights[:, None] * (np.exp(log_p) - np.eye(V)[targets])  # (P, V): the gradient in the logits
+    residual = weights[:, None] * (
+        np.exp(log_p) - np.eye(V)[targets]
+    )  # (P, V): the gradient in the logits
     dz = np.zeros_like(z)
     np.add.at(dz, rows, residual @ w)
 
@@ -84,11 +96,17 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
     frozen = {"prior": CountedBigram(V, **count(TEXT, V)).prior()}
 
     def loss(trained, features):
-        return linear.weighted_nll(trained | frozen, features, targets, jnp.float32(weights), "float32", rows)
+        return linear.weighted_nll(
+            trained | frozen, features, targets, jnp.float32(weights), "float32", rows
+        )
 
     found, (gradient, dfeatures) = jax.jit(jax.value_and_grad(loss, (0, 1)))(trained, features)
-    size = np.abs(logits).max() * 100 * EPSILON  # of the error of a logit, and so, relatively, of a probability
-    np.testing.assert_allclose(found, -(weights * log_p[range(9), targets]).sum(), rtol=1e-6, atol=size)
+    size = (
+        np.abs(logits).max() * 100 * EPSILON
+    )  # of the error of a logit, and so, relatively, of a probability
+    np.testing.assert_allclose(
+        found, -(weights * log_p[range(9), targets]).sum(), rtol=1e-6, atol=size
+    )
     np.testing.assert_allclose(gradient["w"], residual.T @ z[rows], atol=size * np.abs(z).max())
     np.testing.assert_allclose(gradient["bias"], residual.sum(0), atol=size)
     np.testing.assert_allclose(np.asarray(dfeatures)[:, :-1], dz, atol=size * np.abs(w).max())
@@ -101,11 +119,14 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
     )
     pairs = pair_log_probs(trained | frozen, features, rows, targets, "float32")
     np.testing.assert_allclose(pairs, log_softmax(whole)[rows, targets], rtol=1e-6, atol=size)
-    np.testing.assert_allclose(logits_of(trained | frozen, features, "float32"), whole, rtol=1e-6, atol=size)
+    np.testing.assert_allclose(
+        logits_of(trained | frozen, features, "float32"), whole, rtol=1e-6, atol=size
+    )
 
 
 def test_a_target_that_was_sure_is_left_out_too():
-    """One token followed another each time, and the readout is as sure of it: nothing becomes 0 or infinite."""
+    """One token followed another each time, and the readout is as sure of it: nothing becomes 0 or
+    infinite."""
     text, size = [np.array([0, 1, 2])], 400  # 1 after 0, once: what is left is p_1, 2 in 402
     frozen = {"prior": CountedBigram(size, **count(text, size)).prior()}
     trained = {"w": jnp.zeros((size, 1)), "bias": jnp.zeros(size).at[1].set(30.0)}
@@ -117,9 +138,13 @@ def test_a_target_that_was_sure_is_left_out_too():
     found, gradient = jax.jit(jax.value_and_grad(loss))(trained)
     p_1 = np.full(size, 1.0)
     p_1[[1, 2]] = 2
-    odds = (np.exp(30.0) * p_1[1]) / (p_1.sum() - p_1[1])  # of the token, that of its only count left out
+    odds = (np.exp(30.0) * p_1[1]) / (
+        p_1.sum() - p_1[1]
+    )  # of the token, that of its only count left out
     np.testing.assert_allclose(found, np.log1p(1 / odds), rtol=1e-2, atol=EPSILON)
-    others = np.delete(p_1 / (p_1.sum() - p_1[1]) / (1 + odds), 1)  # the probabilities of all other tokens
+    others = np.delete(
+        p_1 / (p_1.sum() - p_1[1]) / (1 + odds), 1
+    )  # the probabilities of all other tokens
     np.testing.assert_allclose(np.delete(gradient["bias"], 1), others, rtol=1e-4)
     np.testing.assert_allclose(gradient["bias"][1], -1 / (1 + odds), atol=EPSILON)
     assert not gradient["w"].any(), "the features are 0"
@@ -133,21 +158,31 @@ MODEL = {
     "reservoir": {"state_size": 16, "mean_degree": 4},
     "readout": {"rank": 4, "counted": "bigram", "recent_tokens": {"count": 2, "width": 3}},
 }
-SETTINGS = {"epochs": 2, "batch_size": 24, "log_every": 1, "learning_rate": 0.05}  # one update an epoch
+SETTINGS = {
+    "epochs": 2,
+    "batch_size": 24,
+    "log_every": 1,
+    "learning_rate": 0.05,
+}  # one update an epoch
 
 
 def train(folder, compute):
     losses = []
     experiment = {"run": str(folder), "model": MODEL, "training": SETTINGS, "compute": compute}
     run = esnlm.train(
-        experiment, [lambda _, line: losses.append(line.get("train_nll"))], sentences=SENTENCES, validation=OTHERS
+        experiment,
+        [lambda _, line: losses.append(line.get("train_nll"))],
+        sentences=SENTENCES,
+        validation=OTHERS,
     )
     return run, [loss for loss in losses if loss is not None]  # A line of a validation has none.
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("counted") / "run", {"chunk_tokens": 64})  # An update has several chunks.
+    return train(
+        tmp_path_factory.mktemp("counted") / "run", {"chunk_tokens": 64}
+    )  # An update has several chunks.
 
 
 def oracle(run, ids):
@@ -170,10 +205,16 @@ def test_training_begins_with_the_counted_model(trained):
     assert losses[0] == pytest.approx(-np.mean(each), rel=1e-5)
     assert losses[1] < losses[0]
     begun = esnlm.load(run.directory, untrained=True)
-    encoded = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in OTHERS]
+    encoded = [
+        np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
+        for text in OTHERS
+    ]
     assert begun.likelihood(OTHERS).nll == pytest.approx(bigram.nll(encoded), rel=1e-5)
     assert run.model.params["readout"]["w"].any()
-    assert run.model.counts().entries == run.config.model.expected_counts(run.tokenizer.vocab_size).entries
+    assert (
+        run.model.counts().entries
+        == run.config.model.expected_counts(run.tokenizer.vocab_size).entries
+    )
 
 
 def test_scores_and_generated_text_are_those_of_the_sum(trained):

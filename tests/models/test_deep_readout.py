@@ -1,4 +1,5 @@
-"""A deep readout computes what its equations say, learns by their gradient, and is an ESN where it has nothing more."""
+"""A deep readout computes what its equations say, learns by their gradient, and is an ESN where it
+has nothing more."""
 
 import dataclasses
 
@@ -47,7 +48,8 @@ ALL = DeepReadoutConfig(
 TIED = dataclasses.replace(
     ALL,
     readout=dataclasses.replace(
-        ALL.readout, recent_tokens=dataclasses.replace(ALL.readout.recent_tokens, width=14, tied=True)
+        ALL.readout,
+        recent_tokens=dataclasses.replace(ALL.readout.recent_tokens, width=14, tied=True),
     ),
 )
 # Nothing that decides a reservoir's time step, beside its weights, is as in ALL.
@@ -82,9 +84,14 @@ def expected_h(frozen, sentence, settings=RESERVOIR):
         own = cell.from_arrays(frozen["reservoirs"][member], V)
         w_rec, w_in = (as_scipy(matrix).toarray() for matrix in (own.stored_w_rec, own.stored_w_in))
         leak, drive = np.asarray(own.leak[...], np.float64), w_in.astype(np.float64).T[sentence]
-        # In continuous time (1 - alpha a) x + a d: an oracle of leak alpha a, whose drive d is weaker by alpha.
+        # In continuous time (1 - alpha a) x + a d: an oracle of leak alpha a, whose drive d is
+        # weaker by alpha.
         alpha = 1.0 if settings.continuous is None else settings.continuous.decay
-        found.append(oracle.driven_states(w_rec / alpha, alpha * leak, drive / alpha, settings.update_rule, f))
+        found.append(
+            oracle.driven_states(
+                w_rec / alpha, alpha * leak, drive / alpha, settings.update_rule, f
+            )
+        )
     found.append(deep_oracle.diagonal(deep_oracle.float64(frozen["diagonal"]), sentence))
     gru = frozen["gru"]
 
@@ -93,8 +100,16 @@ def expected_h(frozen, sentence, settings=RESERVOIR):
         matrix[tuple(gru[name]["indices"].T)] = gru[name]["values"]
         return matrix
 
-    parts = np.split(dense("gates", 24, 12), 2), dense("candidate", 12, 12), np.split(dense("input", 36, V), 3)
-    found.append(deep_oracle.gru(*parts[0], parts[1], *parts[2], np.asarray(gru["bias"], np.float64), sentence))
+    parts = (
+        np.split(dense("gates", 24, 12), 2),
+        dense("candidate", 12, 12),
+        np.split(dense("input", 36, V), 3),
+    )
+    found.append(
+        deep_oracle.gru(
+            *parts[0], parts[1], *parts[2], np.asarray(gru["bias"], np.float64), sentence
+        )
+    )
     return np.concatenate(found, axis=1)
 
 
@@ -110,7 +125,9 @@ def expected_z(params, frozen, sentence, config=ALL):
         *(layers["recent_tokens"], sentence, tokens.count, tokens.decays, tokens.window, weights),
         a=params["readout"]["w"] if tokens.tied else None,
     )
-    z = z + deep_oracle.ngrams(layers["ngrams"], sentence, config.ngrams.orders, config.ngrams.multiplier)
+    z = z + deep_oracle.ngrams(
+        layers["ngrams"], sentence, config.ngrams.orders, config.ngrams.multiplier
+    )
     return deep_oracle.gated_mlp(layers["gated_mlp"], z)
 
 
@@ -119,7 +136,9 @@ def ready(model):
     return model.for_device(compute), compute
 
 
-@pytest.fixture(scope="module", params=[ALL, pytest.param(TIED, marks=pytest.mark.nightly)], ids=["", "tied"])
+@pytest.fixture(
+    scope="module", params=[ALL, pytest.param(TIED, marks=pytest.mark.nightly)], ids=["", "tied"]
+)
 def whole(request):
     return model_of(request.param)
 
@@ -135,7 +154,10 @@ def assert_the_stream_gives_what_the_equations_say(model, frozen, prefix_tree):
     buffer, rows = device.stream(compute).read(sentences(), prefix_tree)
     for sentence, own in zip(sentences(), rows, strict=True):
         np.testing.assert_allclose(
-            np.asarray(buffer)[own], expected_z(params, frozen, sentence, model.config), rtol=0, atol=TOLERANCE
+            np.asarray(buffer)[own],
+            expected_z(params, frozen, sentence, model.config),
+            rtol=0,
+            atol=TOLERANCE,
         )
 
 
@@ -153,14 +175,19 @@ def test_a_text_read_token_by_token_gives_the_same(untied):
     read, sentence = ready(model)[0].reader(2, 12), sentences()[2]
     found = np.array([read(np.full(2, token, np.int32))[1] for token in sentence])
     np.testing.assert_allclose(
-        found, expected_z(deep_oracle.float64(model.params), frozen, sentence, model.config), rtol=0, atol=TOLERANCE
+        found,
+        expected_z(deep_oracle.float64(model.params), frozen, sentence, model.config),
+        rtol=0,
+        atol=TOLERANCE,
     )
 
 
 def directions(params, seed):
     """A random direction in all that is trained, with entries of order 1."""
     rng, flat = np.random.default_rng(seed), jax.tree.leaves(params)
-    return jax.tree.unflatten(jax.tree.structure(params), [rng.standard_normal(array.shape) for array in flat])
+    return jax.tree.unflatten(
+        jax.tree.structure(params), [rng.standard_normal(array.shape) for array in flat]
+    )
 
 
 def test_the_gradient_is_that_of_the_equations(whole):
@@ -174,15 +201,24 @@ def test_the_gradient_is_that_of_the_equations(whole):
     buffer, rows = device.stream_ahead(compute).read(text.inputs)
     # Some rows of padding, which weigh nothing, and two chunks.
     packed = batches.pack_targets(text, rows, 32, predictions=text.predictions())
-    settings = {"precision": "float32", "chunk_tokens": 20, "dropout_rate": 0.0, "trunk": device.trunk}
+    settings = {
+        "precision": "float32",
+        "chunk_tokens": 20,
+        "dropout_rate": 0.0,
+        "trunk": device.trunk,
+    }
     settings["placement"] = Placement(None, V, V)
     loss, gradient = jax.jit(
-        lambda params: update.readout_loss_and_gradient(params, buffer, packed, None, {}, **settings)
+        lambda params: update.readout_loss_and_gradient(
+            params, buffer, packed, None, {}, **settings
+        )
     )(model.params)
     params = deep_oracle.float64(model.params)
 
     def expected(params):
-        z = np.concatenate([expected_z(params, frozen, sentence[:-1], model.config) for sentence in sentences()])
+        z = np.concatenate(
+            [expected_z(params, frozen, sentence[:-1], model.config) for sentence in sentences()]
+        )
         return deep_oracle.nll(params["readout"], z, np.concatenate(text.targets))
 
     assert abs(float(loss) - expected(params)) < TOLERANCE
@@ -190,24 +226,31 @@ def test_the_gradient_is_that_of_the_equations(whole):
         step = jax.tree.map(np.zeros_like, directions(params, array))
         jax.tree.leaves(step)[array][...] = jax.tree.leaves(directions(params, array))[array]
         ahead, behind = (
-            expected(jax.tree.map(lambda x, d, sign=sign: x + sign * 1e-5 * d, params, step)) for sign in (1, -1)
+            expected(jax.tree.map(lambda x, d, sign=sign: x + sign * 1e-5 * d, params, step))
+            for sign in (1, -1)
         )
         slope = sum(
             float((np.asarray(g, np.float64) * d).sum())
             for g, d in zip(*map(jax.tree.leaves, (gradient, step)), strict=True)
         )
-        # A difference of float64 numbers over 2e-5 is good to 1e-9 at best; the rest is what float32 sums of a gradient lose.
+        # A difference of float64 numbers over 2e-5 is good to 1e-9 at best; the rest is what
+        # float32 sums of a gradient lose.
         assert abs(slope - (ahead - behind) / 2e-5) < 1e-8 + 100 * TOLERANCE * max(abs(slope), 0.1)
 
 
 def test_inside_a_gradient_the_features_are_the_same(untied):
     model, frozen = untied
     params, device = deep_oracle.float64(model.params), ready(model)[0]
-    batch, rows = pack_batch(sentences(), [np.zeros(len(sentence), np.uint32) for sentence in sentences()])
+    batch, rows = pack_batch(
+        sentences(), [np.zeros(len(sentence), np.uint32) for sentence in sentences()]
+    )
     features = features_of(device, batch)
     for sentence, own in zip(sentences(), rows, strict=True):
         np.testing.assert_allclose(
-            np.asarray(features)[own], expected_z(params, frozen, sentence, model.config), rtol=0, atol=TOLERANCE
+            np.asarray(features)[own],
+            expected_z(params, frozen, sentence, model.config),
+            rtol=0,
+            atol=TOLERANCE,
         )
 
 
@@ -223,8 +266,13 @@ def test_without_sections_it_is_the_sparse_esn():
     same, same_rows = esn_device.stream(esn_compute).read(sentences())
     for own, its in zip(rows, same_rows, strict=True):
         np.testing.assert_array_equal(np.asarray(found)[own], np.asarray(same)[its])
-    h, z = np.asarray(found, np.float64)[rows[2]], device.trunk(model.params, np.asarray(found)[rows[2]])
-    np.testing.assert_allclose(z, h @ np.asarray(model.params["layers"]["b"], np.float64).T, rtol=0, atol=24 * EPS)
+    h, z = (
+        np.asarray(found, np.float64)[rows[2]],
+        device.trunk(model.params, np.asarray(found)[rows[2]]),
+    )
+    np.testing.assert_allclose(
+        z, h @ np.asarray(model.params["layers"]["b"], np.float64).T, rtol=0, atol=24 * EPS
+    )
 
 
 def test_the_counts_are_those_of_the_arrays(whole):
@@ -232,6 +280,8 @@ def test_the_counts_are_those_of_the_arrays(whole):
     trained = sum(array.size for array in jax.tree.leaves(model.params))
     assert model.counts().trainable == trained == model.config.expected_counts(V).trainable
     of_frozen = [
-        np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(frozen) if "indices" not in str(path)
+        np.count_nonzero(array)
+        for path, array in jax.tree.leaves_with_path(frozen)
+        if "indices" not in str(path)
     ]
     assert model.counts().total - trained == sum(of_frozen)

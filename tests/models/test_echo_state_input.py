@@ -1,4 +1,5 @@
-"""The ESN+i: W_in is trained through time and through the frozen W_rec, and nothing else changes."""
+"""The ESN+i: W_in is trained through time and through the frozen W_rec, and nothing else
+changes."""
 
 import dataclasses
 import re
@@ -21,14 +22,24 @@ from tests.models.update_gradient import features_of, loss_and_gradient, packed_
 from tests.training.test_precomputed import open_updates, run_all, start, store
 
 V, N, LONGEST = 40, 48, 16
-# 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
+# 16 steps of sums of some tens of terms: a few hundred roundings, as in
+# tests/features/test_recurrence.py.
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
-DENSE = {"connectivity": 0.5, "input_connectivity": 1.0, "spectral_radius": 0.993, "activation": "relu"}
+DENSE = {
+    "connectivity": 0.5,
+    "input_connectivity": 1.0,
+    "spectral_radius": 0.993,
+    "activation": "relu",
+}
 RESERVOIRS = {
     "dense W_in": DENSE,
     "half of W_in": DENSE | {"input_connectivity": 0.5, "activation": "tanh"},
-    "sparse W_in": {"mean_degree": 6.0, "leak_min": 0.1, "leak_max": 0.9},  # a leak of its own for each unit
+    "sparse W_in": {
+        "mean_degree": 6.0,
+        "leak_min": 0.1,
+        "leak_max": 0.9,
+    },  # a leak of its own for each unit
     "sparse W_in, ReLU": {"mean_degree": 6.0, "activation": "relu"},
     "continuous time": DENSE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
     "membrane": DENSE | {"update_rule": "leaky_membrane", "activation": "tanh"},
@@ -47,7 +58,10 @@ def build(settings, rank=None):
 
 def sentences():
     rng = np.random.default_rng(0)
-    return [rng.integers(0, V - 5, length).astype(np.int32) for length in [2, LONGEST, *rng.integers(2, LONGEST, 10)]]
+    return [
+        rng.integers(0, V - 5, length).astype(np.int32)
+        for length in [2, LONGEST, *rng.integers(2, LONGEST, 10)]
+    ]
 
 
 def torch_says(settings, layers, readout, inputs, targets):
@@ -80,10 +94,14 @@ def torch_says(settings, layers, readout, inputs, targets):
         return torch.cat(found, dim=1)
 
     found = torch.cat([features(sentence) for sentence in inputs])
-    loss = torch.nn.functional.cross_entropy(found @ w.T + bias, torch.tensor(np.concatenate(targets)).long())
+    loss = torch.nn.functional.cross_entropy(
+        found @ w.T + bias, torch.tensor(np.concatenate(targets)).long()
+    )
     loss.backward()
     gradient = {"input": w_in.grad * (w_in != 0), "w": w.grad, "bias": bias.grad}
-    return {"features": found.detach(), "loss": loss.item()} | {name: g.numpy() for name, g in gradient.items()}
+    return {"features": found.detach(), "loss": loss.item()} | {
+        name: g.numpy() for name, g in gradient.items()
+    }
 
 
 KERNELS = [
@@ -119,7 +137,12 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     weights = [oracle.dense(readout.w[...]), oracle.dense(readout.bias[...])]
     recording = "echo-state-input-" + re.sub("[^a-z]+", "-", name.lower())
     expected = peer(
-        recording, partial(torch_says, model.config.reservoir), layers, weights, update.inputs, update.targets
+        recording,
+        partial(torch_says, model.config.reservoir),
+        layers,
+        weights,
+        update.inputs,
+        update.targets,
     )
     found = peer.sample(np.asarray(features)[np.concatenate(rows)])
     np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=TOLERANCE)
@@ -150,11 +173,15 @@ def test_features_ahead_are_those_inside_the_gradient():
             )
 
 
-@pytest.mark.parametrize("name", [pytest.param("half of W_in", marks=pytest.mark.nightly), "sparse W_in"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("half of W_in", marks=pytest.mark.nightly), "sparse W_in"]
+)
 def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_reservoir(name):
     """Bit by bit, after five updates of AdamW, whose decay pulls on every trained number."""
     model, text = build(RESERVOIRS[name], rank=6), store([9, 12, 10, 13, 11] * 4)
-    experiment = Experiment(model=model.config, compute=ComputeConfig(batch_slots=8, window_tokens=4096))
+    experiment = Experiment(
+        model=model.config, compute=ComputeConfig(batch_slots=8, window_tokens=4096)
+    )
     epochs = [batches.plan_epoch(text.lengths, 0, 0, batch_size=4, window_tokens=4096)]
     assert len(epochs[0].updates) == 5
     updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
@@ -164,14 +191,20 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     assert np.isfinite(losses).all()
 
     frozen, still = (
-        {"recurrent": arrays["recurrent"], "leak": arrays["leak"]} for arrays in (before.arrays(), after.arrays())
+        {"recurrent": arrays["recurrent"], "leak": arrays["leak"]}
+        for arrays in (before.arrays(), after.arrays())
     )
     assert jax.tree.all(jax.tree.map(same_bits, frozen, still))
     old, new = (oracle.dense(reservoir.stored_w_in) for reservoir in (before, after))
     assert same_bits(old[old == 0], new[old == 0]) and new[old != 0].all()
-    assert (old[old != 0] != new[old != 0]).mean() > 0.99  # a value of 1e-4 may not feel a decay of 1e-5
+    assert (
+        old[old != 0] != new[old != 0]
+    ).mean() > 0.99  # a value of 1e-4 may not feel a decay of 1e-5
     if name == "sparse W_in":
-        padding, values = np.asarray(before.input.rows[...]) == N, np.asarray(params["reservoir"]["input"]["values"])
+        padding, values = (
+            np.asarray(before.input.rows[...]) == N,
+            np.asarray(params["reservoir"]["input"]["values"]),
+        )
         assert padding.any() and same_bits(values[padding], np.zeros(padding.sum(), np.float32))
         assert same_bits(after.w_in.indices, before.w_in.indices)
     assert model.with_params(params).counts() == model.counts()

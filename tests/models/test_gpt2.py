@@ -1,4 +1,5 @@
-"""GPT-2 against its definition in NumPy, whatever slots its sentences lie in, with dropout and without."""
+"""GPT-2 against its definition in NumPy, whatever slots its sentences lie in, with dropout and
+without."""
 
 from functools import cache, partial
 from operator import itemgetter
@@ -17,8 +18,9 @@ from tests import oracle
 CONFIG = GPT2Config(layers=2, heads=4, width=24, positions=16, dropout=0.2)
 V = 50
 EPSILON = float(np.finfo(np.float32).eps)
-# Relative to the largest feature: 6 products a layer, each of up to 4 * width terms and so off by about sqrt(4 * width)
-# roundings. LayerNorm keeps what passes between them at order 1, so that errors add up and do not grow.
+# Relative to the largest feature: 6 products a layer, each of up to 4 * width terms and so off by
+# about sqrt(4 * width) roundings. LayerNorm keeps what passes between them at order 1, so that
+# errors add up and do not grow.
 TOLERANCE = EPSILON * 6 * CONFIG.layers * np.sqrt(4 * CONFIG.width)
 SENTENCES = [np.random.default_rng([7, n]).integers(0, V, n) for n in (5, 16, 1, 9, 3, 7, 12, 2)]
 
@@ -26,7 +28,9 @@ SENTENCES = [np.random.default_rng([7, n]).integers(0, V, n) for n in (5, 16, 1,
 def random_model(config=CONFIG, vocab_size=V, seed=0):
     """Every array away from 0 and 1, so that each of them matters."""
     rng = np.random.default_rng(seed)
-    arrays = {name: rng.normal(0, 0.2, shape) for name, shape in gpt2.shapes(config, vocab_size).items()}
+    arrays = {
+        name: rng.normal(0, 0.2, shape) for name, shape in gpt2.shapes(config, vocab_size).items()
+    }
     arrays |= {
         name: 1 + array
         for name, array in arrays.items()
@@ -48,13 +52,18 @@ def features(state, tokens, positions, keys=None, precision="float32"):
 
 
 def lay_out(sentences, slots, length):
-    """Sentences in slots, each to the one that is shortest: tokens, positions and corpus_positions (slots, length), and slices."""
+    """Sentences in slots, each to the one that is shortest: tokens, positions and corpus_positions
+    (slots, length), and slices."""
     tokens, positions, corpus_positions = np.zeros((3, slots, length), np.int32)
     filled, where, place = [0] * slots, [], 0
     for sentence in sentences:
         slot, count = int(np.argmin(filled)), len(sentence)
         span = (slot, slice(filled[slot], filled[slot] + count))
-        tokens[span], positions[span], corpus_positions[span] = sentence, range(count), range(place, place + count)
+        tokens[span], positions[span], corpus_positions[span] = (
+            sentence,
+            range(count),
+            range(place, place + count),
+        )
         filled[slot] += count
         place += count
         where.append(span)
@@ -66,7 +75,9 @@ KEYS = jax.random.split(jax.random.key(3), sum(map(len, SENTENCES)))
 
 def features_of(dropped):
     tokens, positions, corpus_positions, where = lay_out(SENTENCES, 8, 16)
-    found = np.asarray(features(STATE, tokens, positions, KEYS[corpus_positions] if dropped else None))
+    found = np.asarray(
+        features(STATE, tokens, positions, KEYS[corpus_positions] if dropped else None)
+    )
     return [found[span] for span in where]
 
 
@@ -75,7 +86,10 @@ def features_of(dropped):
 
 def norm(x, p):
     x = x - x.mean(-1, keepdims=True)
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + CONFIG.layer_norm_epsilon) * p["weight"] + p["bias"]
+    return (
+        x / np.sqrt((x**2).mean(-1, keepdims=True) + CONFIG.layer_norm_epsilon) * p["weight"]
+        + p["bias"]
+    )
 
 
 def affine(x, p):
@@ -102,7 +116,9 @@ def oracle_features(params, sentence, drop=no_dropout):
                 e = np.exp(key[: t + 1, head] @ query[t, head] / np.sqrt(size))
                 weights[h, t, : t + 1] = e / e.sum()
         weights = drop(3 * layer + 1, weights)
-        attended = np.concatenate([weights[h] @ value[:, head] for h, head in enumerate(heads)], axis=1)
+        attended = np.concatenate(
+            [weights[h] @ value[:, head] for h, head in enumerate(heads)], axis=1
+        )
         x = x + drop(3 * layer + 2, affine(attended, p["attn"]["c_proj"]))
         y = affine(norm(x, p["ln_2"]), p["mlp"]["c_fc"])
         y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
@@ -113,7 +129,9 @@ def oracle_features(params, sentence, drop=no_dropout):
 @cache
 def words(site):
     """The two numbers that decide a token's attention mask, (tokens, 2)."""
-    return np.asarray(jax.vmap(lambda key: jax.random.key_data(jax.random.fold_in(key, site)))(KEYS), np.int64)
+    return np.asarray(
+        jax.vmap(lambda key: jax.random.key_data(jax.random.fold_in(key, site)))(KEYS), np.int64
+    )
 
 
 @cache
@@ -134,7 +152,9 @@ def oracle_dropout(span):
             return x * token_masks(site)[span]
         one, two = words(site)[span].T[:, None, :, None]  # (1, T, 1) each
         head, position = np.arange(CONFIG.heads)[:, None, None], np.arange(x.shape[2])
-        bits = scramble(scramble((position * CONFIG.heads + head + one) % 2**32) ^ two)  # (heads, T, T)
+        bits = scramble(
+            scramble((position * CONFIG.heads + head + one) % 2**32) ^ two
+        )  # (heads, T, T)
         return x * (bits >= int(CONFIG.dropout * 2**32)) / (1 - CONFIG.dropout)
 
     return drop
@@ -156,7 +176,9 @@ def oracle_drops(dropped):
     "dropped", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["evaluation", "dropout"]
 )
 def test_features_are_the_definition_s(dropped):
-    for sentence, drop, found in zip(SENTENCES, oracle_drops(dropped), features_of(dropped), strict=True):
+    for sentence, drop, found in zip(
+        SENTENCES, oracle_drops(dropped), features_of(dropped), strict=True
+    ):
         expected = oracle_features(MODEL.params, sentence, drop)
         np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
 
@@ -179,11 +201,14 @@ def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
     slots, length, heads = 4, 64, 4
     keys = jax.random.split(jax.random.key(5), (slots, length))
     positions = np.tile(np.arange(length, dtype=np.int32), (slots, 1))
-    masks = np.stack([gpt2._attention_mask(gpt2._fold_in(keys, site), positions, heads, rate) for site in (1, 4)])
+    masks = np.stack(
+        [gpt2._attention_mask(gpt2._fold_in(keys, site), positions, heads, rate) for site in (1, 4)]
+    )
     assert set(np.unique(masks)) == {0, np.float32(1 / (1 - rate))}
     dropped = (masks == 0) - rate  # (sites, slots, heads, query, key), mean 0
     deviation = np.sqrt(rate * (1 - rate))
-    # Five standard errors, of the mean over any one index and of the correlation of neighbours along each axis.
+    # Five standard errors, of the mean over any one index and of the correlation of neighbours
+    # along each axis.
     for axis in range(5):
         others = tuple(other for other in range(5) if other != axis)
         means = dropped.mean(axis=others)
@@ -193,7 +218,8 @@ def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
 
 
 def test_token_by_token_the_features_are_the_same():
-    """From the cache, slot by slot, up to the last position and not beyond it: as text is generated."""
+    """From the cache, slot by slot, up to the last position and not beyond it: as text is
+    generated."""
     slots = [SENTENCES[1], SENTENCES[6], SENTENCES[3]]
     steps = max(map(len, slots))
     read = MODEL.reader(len(slots), steps)
@@ -211,7 +237,9 @@ def test_token_by_token_the_features_are_the_same():
 
 def mean_nll(state, tokens, positions, targets, scored, keys):
     model = nnx.merge(GRAPH, state)
-    logits = model.hidden_states(tokens, positions, keys) @ model.readout_arrays(model.params)["w"].T
+    logits = (
+        model.hidden_states(tokens, positions, keys) @ model.readout_arrays(model.params)["w"].T
+    )
     nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=2)[..., 0]
     return (nll * scored).sum() / scored.sum()
 
@@ -219,7 +247,9 @@ def mean_nll(state, tokens, positions, targets, scored, keys):
 def oracle_mean_nll(params):
     nll = []
     for sentence, drop in zip(SENTENCES, oracle_drops(True), strict=True):
-        log_probs = oracle.log_softmax(oracle_features(params, sentence, drop) @ params["wte"]["weight"].T)
+        log_probs = oracle.log_softmax(
+            oracle_features(params, sentence, drop) @ params["wte"]["weight"].T
+        )
         nll.extend(-log_probs[np.arange(len(sentence)), (sentence + 1) % V])
     return np.mean(nll)
 
@@ -236,14 +266,18 @@ def test_the_gradient_is_the_slope_of_the_definition_s_loss():
     params = jax.tree.map(lambda array: np.asarray(array, np.float64), MODEL.params)
     assert loss == pytest.approx(oracle_mean_nll(params), rel=TOLERANCE)
 
-    gradient, flat = (traverse_util.flatten_dict(tree, sep=".") for tree in (nnx.to_pure_dict(gradient), params))
+    gradient, flat = (
+        traverse_util.flatten_dict(tree, sep=".") for tree in (nnx.to_pure_dict(gradient), params)
+    )
     rng, step = np.random.default_rng(1), 1e-5
     for name, array in flat.items():
-        # Near the gradient's own direction, where the slope is its norm and not a small difference of large terms.
+        # Near the gradient's own direction, where the slope is its norm and not a small difference
+        # of large terms.
         g = np.asarray(gradient[name], np.float64)
         direction = g / np.linalg.norm(g) + rng.normal(0, 0.5 / np.sqrt(g.size), g.shape)
         up, down = (
-            traverse_util.unflatten_dict(flat | {name: array + sign * step * direction}, sep=".") for sign in (1, -1)
+            traverse_util.unflatten_dict(flat | {name: array + sign * step * direction}, sep=".")
+            for sign in (1, -1)
         )
         slope = (oracle_mean_nll(up) - oracle_mean_nll(down)) / (2 * step)
         # Back through the network there are twice the products, after those forwards.
@@ -254,7 +288,8 @@ def test_the_gradient_is_the_slope_of_the_definition_s_loss():
 
 
 def test_initialisation_is_hugging_face_s():
-    """N(0, 0.02**2), by 1/sqrt(2 * layers) less where a branch ends; no bias; LayerNorm the identity."""
+    """N(0, 0.02**2), by 1/sqrt(2 * layers) less where a branch ends; no bias; LayerNorm the
+    identity."""
     config = GPT2Config(layers=8, heads=2, width=24, positions=100)
     arrays = traverse_util.flatten_dict(config.initialize(300, 0, {}).params, sep=".")
     assert {name: array.shape for name, array in arrays.items()} == gpt2.shapes(config, 300)

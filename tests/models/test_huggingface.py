@@ -1,4 +1,5 @@
-"""A GPT-2 read from a folder computes what transformers computes, or is refused in one line that says why."""
+"""A GPT-2 read from a folder computes what transformers computes, or is refused in one line that
+says why."""
 
 import dataclasses
 import json
@@ -56,8 +57,13 @@ POSITIONS = np.tile(np.arange(39, dtype=np.int32), (4, 1))
 
 def nll(model, keys=None):
     """Logits (4, 39, V), and -log p of each token after the first, (4, 39), nats."""
-    logits = model.hidden_states(SENTENCES[:, :-1], POSITIONS, keys) @ model.readout_arrays(model.params)["w"].T
-    return logits, -jnp.take_along_axis(jax.nn.log_softmax(logits), SENTENCES[:, 1:, None], axis=2)[..., 0]
+    logits = (
+        model.hidden_states(SENTENCES[:, :-1], POSITIONS, keys)
+        @ model.readout_arrays(model.params)["w"].T
+    )
+    return logits, -jnp.take_along_axis(jax.nn.log_softmax(logits), SENTENCES[:, 1:, None], axis=2)[
+        ..., 0
+    ]
 
 
 def transformers_logits(folder, weights, sentences):
@@ -65,7 +71,11 @@ def transformers_logits(folder, weights, sentences):
 
     with torch.no_grad():
         logits = in_transformers(folder)(torch.tensor(sentences[:, :-1])).logits
-        log_probs = torch.log_softmax(logits, -1).gather(2, torch.tensor(sentences[:, 1:, None]))[..., 0].sum(1)
+        log_probs = (
+            torch.log_softmax(logits, -1)
+            .gather(2, torch.tensor(sentences[:, 1:, None]))[..., 0]
+            .sum(1)
+        )
     return {"logits": logits, "log_probs": log_probs}
 
 
@@ -83,10 +93,17 @@ def torch_gradient(folder, weights, sentences):
 
     exact = in_transformers(folder).double()
     logits = exact(torch.tensor(sentences[:, :-1])).logits
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(sentences[:, 1:]).flatten()).backward()
-    of = {name.removeprefix("transformer."): parameter.grad.numpy() for name, parameter in exact.named_parameters()}
+    torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), torch.tensor(sentences[:, 1:]).flatten()
+    ).backward()
+    of = {
+        name.removeprefix("transformer."): parameter.grad.numpy()
+        for name, parameter in exact.named_parameters()
+    }
     return {
-        name: np.stack([of[f"h.{i}.{name[2:]}"] for i in range(CONFIG.layers)]) if name.startswith("h.") else of[name]
+        name: np.stack([of[f"h.{i}.{name[2:]}"] for i in range(CONFIG.layers)])
+        if name.startswith("h.")
+        else of[name]
         for name in gpt2.shapes(CONFIG, V)
     }
 
@@ -98,7 +115,8 @@ def test_gradients_are_torch_s(peer, published, ours):
 
     expected = peer("gpt2-gradient", torch_gradient, published, random_weights(), SENTENCES)
     assert gradient.keys() == expected.keys()
-    # 6 products a layer of up to 4 * width terms, forwards, and twice as many backwards; see test_gpt2.py.
+    # 6 products a layer of up to 4 * width terms, forwards, and twice as many backwards; see
+    # test_gpt2.py.
     tolerance = 3 * EPSILON * 6 * CONFIG.layers * np.sqrt(4 * CONFIG.width)
     for name, array in gradient.items():
         found, wanted = peer.sample(array), expected[name]
@@ -121,7 +139,10 @@ def torch_dropout(folder, weights, sentences):
         targets = torch.tensor(sentences[:, 1:])
         logits = (noisy(torch.tensor(sentences[:, :-1])).logits for _ in range(DRAWS))
         each = np.array(
-            [torch.nn.functional.cross_entropy(one.mT, targets, reduction="none").numpy() for one in logits]
+            [
+                torch.nn.functional.cross_entropy(one.mT, targets, reduction="none").numpy()
+                for one in logits
+            ]
         )
     return {"mean": each.mean(0), "variance": each.var(0)}
 
@@ -132,7 +153,9 @@ def test_dropout_does_what_torch_s_does(peer, published, ours):
     expected = peer("gpt2-dropout", torch_dropout, published, random_weights(), SENTENCES)
     model = gpt2.GPT2(dataclasses.replace(CONFIG, dropout=RATE), ours.params)
     each = jax.jit(lambda key: nll(model, jax.random.split(key, POSITIONS.shape))[1])
-    found = np.array([each(key) for key in jax.random.split(jax.random.key(0), DRAWS)])  # (DRAWS, 4, 39)
+    found = np.array(
+        [each(key) for key in jax.random.split(jax.random.key(0), DRAWS)]
+    )  # (DRAWS, 4, 39)
 
     error = np.sqrt((found.var(0) + expected["variance"]) / DRAWS)
     assert np.median(np.abs(found.mean(0) - nll(ours)[1]) / error) > 5  # dropout matters
@@ -158,7 +181,8 @@ def test_tokens_are_transformers_s(peer, published):
 
 
 def save_with_transformers(folder, head, out):
-    """Saves a model, and its tokenizer as one tokenizer.json; returns the texts, and the keys of the weights."""
+    """Saves a model, and its tokenizer as one tokenizer.json; returns the texts, and the keys of
+    the weights."""
     import transformers
 
     model = in_transformers(folder)
@@ -178,7 +202,9 @@ def test_what_transformers_saves_is_read(peer, published, tmp_path, head):
             (tmp_path / name).write_text(str(said[name]), "utf-8")
         weights = random_weights("transformer." if head else "")
         save(tmp_path, {key: weights[key] for key in said["keys"].tolist()})
-    (config, model, tokenizer), (_, same_model, same) = map(huggingface.read_gpt2, (tmp_path, published))
+    (config, model, tokenizer), (_, same_model, same) = map(
+        huggingface.read_gpt2, (tmp_path, published)
+    )
     assert config == CONFIG and tokenizer.sha256 == same.sha256
     for name, array in arrays_of(model).items():
         np.testing.assert_array_equal(array, arrays_of(same_model)[name])
@@ -195,7 +221,9 @@ def test_a_folder_gives_configuration_model_and_tokenizer(folder):
     arrays, weights = arrays_of(model), random_weights()
     assert {name: array.shape for name, array in arrays.items()} == gpt2.shapes(CONFIG, V)
     np.testing.assert_array_equal(arrays["wte.weight"], weights["transformer.wte.weight"])
-    np.testing.assert_array_equal(arrays["h.mlp.c_fc.weight"][2], weights["transformer.h.2.mlp.c_fc.weight"])
+    np.testing.assert_array_equal(
+        arrays["h.mlp.c_fc.weight"][2], weights["transformer.h.2.mlp.c_fc.weight"]
+    )
 
 
 def test_halves_become_float32(folder):
@@ -236,16 +264,21 @@ def test_weights_that_do_not_fit_are_refused(folder, change, named):
 def as_tokenizer_json(folder):
     """What the folder's vocab.json and merges.txt say, as `tokenizers` saves it."""
     tokenizers = pytest.importorskip("tokenizers")
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+    bpe = tokenizers.Tokenizer(
+        tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    )
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     return json.loads(bpe.to_str())
 
 
 def test_a_vocabulary_in_another_order_has_the_rows_of_its_ids(folder):
-    """Special tokens first, other names of them, and rows behind the last token, as of a vocabulary that was padded."""
+    """Special tokens first, other names of them, and rows behind the last token, as of a vocabulary
+    that was padded."""
     before = huggingface.read_gpt2(folder)
     tokens = ["<s>", "</s>", *(token for token in TOKENS if token != "<|endoftext|>")]
-    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}), "utf-8")
+    (folder / "vocab.json").write_text(
+        json.dumps({token: i for i, token in enumerate(tokens)}), "utf-8"
+    )
     (folder / "config.json").write_text(json.dumps(CONFIG_JSON | {"vocab_size": V + 3}))
     weights = random_weights()
     table = weights["transformer.wte.weight"]
@@ -260,8 +293,13 @@ def test_a_vocabulary_in_another_order_has_the_rows_of_its_ids(folder):
 
 
 def test_rules_of_a_tokenizer_beside_its_merges_are_not_overlooked(folder):
-    """transformers follows tokenizer.json and tokenizer_config.json, though vocab.json and merges.txt are there."""
-    tree, whole, settings = as_tokenizer_json(folder), folder / "tokenizer.json", folder / "tokenizer_config.json"
+    """transformers follows tokenizer.json and tokenizer_config.json, though vocab.json and
+    merges.txt are there."""
+    tree, whole, settings = (
+        as_tokenizer_json(folder),
+        folder / "tokenizer.json",
+        folder / "tokenizer_config.json",
+    )
     whole.write_text(json.dumps(tree))
     settings.write_text(json.dumps({"add_prefix_space": False}))
     assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
@@ -269,5 +307,9 @@ def test_rules_of_a_tokenizer_beside_its_merges_are_not_overlooked(folder):
     assert huggingface.read_gpt2(folder)[2].encode("the cat") == [258, 261]
     settings.unlink()
     a, b = (tree["model"]["vocab"][letter] for letter in "ab")
-    whole.write_text(json.dumps(tree | {"model": tree["model"] | {"vocab": tree["model"]["vocab"] | {"a": b, "b": a}}}))
+    whole.write_text(
+        json.dumps(
+            tree | {"model": tree["model"] | {"vocab": tree["model"]["vocab"] | {"a": b, "b": a}}}
+        )
+    )
     assert huggingface.read_gpt2(folder)[2].encode("a") == [b]

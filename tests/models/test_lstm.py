@@ -1,4 +1,5 @@
-"""The LSTM is torch.nn.LSTM between an embedding and a readout: features, gradient, initialisation and size."""
+"""The LSTM is torch.nn.LSTM between an embedding and a readout: features, gradient, initialisation
+and size."""
 
 import dataclasses
 
@@ -15,8 +16,8 @@ from tests.models.update_gradient import features_of, loss_and_gradient, packed_
 
 CONFIG = LstmConfig(width=16, dropout=0.0)
 V, LONGEST = 40, 24
-# A gate sums 2 H + 2 terms of order 1, which is off by about the root of so many roundings. Slopes of at most 1 and a
-# forget gate below 1 pass on what a step was off by, and no more.
+# A gate sums 2 H + 2 terms of order 1, which is off by about the root of so many roundings. Slopes
+# of at most 1 and a forget gate below 1 pass on what a step was off by, and no more.
 TOLERANCE = LONGEST * np.sqrt(2 * CONFIG.width + 2) * float(np.finfo(np.float32).eps)
 
 # Where torch keeps what we train.
@@ -42,15 +43,22 @@ def params(model):
 
 
 def sentences():
-    """Of 1 to LONGEST tokens, among which are few different ones, so that many share their beginning."""
+    """Of 1 to LONGEST tokens, among which are few different ones, so that many share their
+    beginning."""
     rng = np.random.default_rng(0)
-    return [rng.integers(0, 3, length).astype(np.int32) for length in [1, LONGEST, *rng.integers(1, LONGEST, 12)]]
+    return [
+        rng.integers(0, 3, length).astype(np.int32)
+        for length in [1, LONGEST, *rng.integers(1, LONGEST, 12)]
+    ]
 
 
 def network(width, vocab_size):
     import torch
 
-    parts = {"embedding": torch.nn.Embedding(vocab_size, width), "layer": torch.nn.LSTM(width, width)}
+    parts = {
+        "embedding": torch.nn.Embedding(vocab_size, width),
+        "layer": torch.nn.LSTM(width, width),
+    }
     return torch.nn.ModuleDict(parts | {"readout": torch.nn.Linear(width, vocab_size)}).double()
 
 
@@ -60,7 +68,10 @@ def network_of(params):
 
     found = network(CONFIG.width, V)
     found.load_state_dict(
-        {IN_TORCH[name]: torch.tensor(np.asarray(array)).double() for name, array in flatten(params).items()}
+        {
+            IN_TORCH[name]: torch.tensor(np.asarray(array)).double()
+            for name, array in flatten(params).items()
+        }
     )
     return found
 
@@ -73,7 +84,9 @@ def features_in_torch(network, sentence):
 
 def torch_features(params, texts):
     theirs = network_of(params)
-    return {"features": np.concatenate([features_in_torch(theirs, text).detach() for text in texts])}
+    return {
+        "features": np.concatenate([features_in_torch(theirs, text).detach() for text in texts])
+    }
 
 
 def torch_loss_and_gradient(params, inputs, targets):
@@ -81,7 +94,9 @@ def torch_loss_and_gradient(params, inputs, targets):
 
     theirs = network_of(params)
     features = torch.cat([features_in_torch(theirs, text) for text in inputs])
-    loss = torch.nn.functional.cross_entropy(theirs["readout"](features), torch.tensor(np.concatenate(targets)).long())
+    loss = torch.nn.functional.cross_entropy(
+        theirs["readout"](features), torch.tensor(np.concatenate(targets)).long()
+    )
     loss.backward()
     gradient = {name: parameter.grad.numpy() for name, parameter in theirs.named_parameters()}
     return {"loss": loss.item()} | gradient
@@ -122,7 +137,8 @@ def test_loss_and_gradient_are_torch_s(peer, model, params):
 
 
 def test_initialisation_is_pytorch_s():
-    """Embedding ~ N(0, 1); everything else uniform between -1/sqrt H and 1/sqrt H; five standard errors each."""
+    """Embedding ~ N(0, 1); everything else uniform between -1/sqrt H and 1/sqrt H; five standard
+    errors each."""
     width = 64
     arrays = flatten(LstmConfig(width=width).initialize(300, 0, {}).params)
     embedding = np.asarray(arrays.pop("embedding"))
@@ -134,7 +150,9 @@ def test_initialisation_is_pytorch_s():
         assert array.dtype == np.float32 and np.abs(array).max() <= np.float32(bound)
         assert abs(array.mean()) < 5 * bound / np.sqrt(3 * array.size)
         # The square of a uniform number has mean bound**2 / 3 and variance 4 bound**4 / 45.
-        assert (array**2).mean() == pytest.approx(bound**2 / 3, abs=5 * bound**2 * np.sqrt(4 / 45 / array.size))
+        assert (array**2).mean() == pytest.approx(
+            bound**2 / 3, abs=5 * bound**2 * np.sqrt(4 / 45 / array.size)
+        )
 
 
 # ---- tied to the readout ----
@@ -157,9 +175,13 @@ def test_a_tied_embedding_is_the_readout():
     assert sum(array.size for array in flatten(tied.params).values()) == tied.counts().trainable
     assert tied.counts().trainable == CONFIG.expected_counts(V).trainable - V * CONFIG.width
     compute = ComputeConfig(batch_slots=16, window_tokens=64)
-    (found, rows), (same, same_rows) = (model.stream(compute).read(sentences()) for model in (tied, untied_copy(tied)))
+    (found, rows), (same, same_rows) = (
+        model.stream(compute).read(sentences()) for model in (tied, untied_copy(tied))
+    )
     for own, its in zip(rows, same_rows, strict=True):
-        np.testing.assert_allclose(np.asarray(found)[own], np.asarray(same)[its], atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(
+            np.asarray(found)[own], np.asarray(same)[its], atol=TOLERANCE, rtol=0
+        )
 
 
 def test_the_gradient_of_a_tied_embedding_is_that_of_both():
@@ -202,7 +224,10 @@ def test_the_gradient_with_ngrams_is_the_slope_of_the_loss_in_float64(with_ngram
     def loss_in_float64(params):
         nll = []
         for text, target in zip(update.inputs, update.targets, strict=True):
-            logits = features_in_float64(params, text) @ params["readout"]["w"].T + params["readout"]["bias"]
+            logits = (
+                features_in_float64(params, text) @ params["readout"]["w"].T
+                + params["readout"]["bias"]
+            )
             nll += list(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(target)), target])
         return np.mean(nll)
 
@@ -210,8 +235,11 @@ def test_the_gradient_with_ngrams_is_the_slope_of_the_loss_in_float64(with_ngram
     assert loss == pytest.approx(loss_in_float64(params), rel=TOLERANCE_OF_NGRAMS)
     rng, step = np.random.default_rng(0), 1e-5
     for path, slope in flatten(gradient).items():
-        # Along the gradient itself the slope is the gradient's length, and a central difference is off by about step**2.
-        direction = np.asarray(slope, np.float64) / np.linalg.norm(slope) + 0.1 * rng.standard_normal(slope.shape)
+        # Along the gradient itself the slope is the gradient's length, and a central difference is
+        # off by about step**2.
+        direction = np.asarray(slope, np.float64) / np.linalg.norm(
+            slope
+        ) + 0.1 * rng.standard_normal(slope.shape)
         ends = [deep_oracle.float64(with_ngrams.params) for _ in range(2)]
         for end, sign in zip(ends, (1, -1), strict=True):
             *sections, name = path.split(".")
@@ -221,12 +249,19 @@ def test_the_gradient_with_ngrams_is_the_slope_of_the_loss_in_float64(with_ngram
             place[name] = place[name] + sign * step * direction
         difference = (loss_in_float64(ends[0]) - loss_in_float64(ends[1])) / (2 * step)
         allowed = 3 * TOLERANCE_OF_NGRAMS * np.linalg.norm(slope) * np.linalg.norm(direction)
-        assert (np.asarray(slope, np.float64) * direction).sum() == pytest.approx(difference, abs=allowed), path
+        assert (np.asarray(slope, np.float64) * direction).sum() == pytest.approx(
+            difference, abs=allowed
+        ), path
 
 
 def test_an_lstm_with_ngrams_has_what_is_counted_and_begins_as_without(model, with_ngrams):
-    assert sum(array.size for array in flatten(with_ngrams.params).values()) == with_ngrams.counts().trainable
-    assert with_ngrams.counts().trainable == model.counts().trainable + NGRAMS.parameters(CONFIG.width)
+    assert (
+        sum(array.size for array in flatten(with_ngrams.params).values())
+        == with_ngrams.counts().trainable
+    )
+    assert with_ngrams.counts().trainable == model.counts().trainable + NGRAMS.parameters(
+        CONFIG.width
+    )
     for name, array in flatten(model.params).items():
         np.testing.assert_array_equal(flatten(with_ngrams.params)[name], array)
 

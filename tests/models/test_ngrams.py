@@ -11,17 +11,22 @@ from esnlm.models import ngrams
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 
 V, EOS = 7, 6  # token 5 never occurs; BOS is EOS, as in GPT-2
-FITS = {1: UnigramModel.fit} | {order: partial(WittenBellModel.fit, order=order) for order in (2, 3, 5)}
+FITS = {1: UnigramModel.fit} | {
+    order: partial(WittenBellModel.fit, order=order) for order in (2, 3, 5)
+}
 
 
 @pytest.fixture
 def corpus():
     rng = np.random.default_rng(0)
-    return [np.array([EOS, *rng.integers(0, 5, rng.integers(0, 8)), EOS], np.uint16) for _ in range(40)]
+    return [
+        np.array([EOS, *rng.integers(0, 5, rng.integers(0, 8)), EOS], np.uint16) for _ in range(40)
+    ]
 
 
 def plain(corpus, order, before, word):
-    """Returns p(word | before) by Witten and Bell's method C, from the definition: nothing is numbered, all is counted anew."""
+    """Returns p(word | before) by Witten and Bell's method C, from the definition: nothing is
+    numbered, all is counted anew."""
     if order == 1:
         predicted = [w for sentence in corpus for w in sentence[1:].tolist()]
         return (predicted.count(word) + 1) / (len(predicted) + V)
@@ -46,7 +51,10 @@ def test_probabilities_are_those_of_the_definition(corpus, order):
     for sentence in corpus[25:]:  # with sequences that never occurred, and the token 5
         strange = np.array([*sentence[:-1], 5, *sentence[1:]])
         for ids in (sentence, strange):
-            expected = [math.log(plain(corpus[:25], order, ids[:t].tolist(), ids[t])) for t in range(1, len(ids))]
+            expected = [
+                math.log(plain(corpus[:25], order, ids[:t].tolist(), ids[t]))
+                for t in range(1, len(ids))
+            ]
             np.testing.assert_allclose(model.token_log_probs(ids), expected, rtol=1e-12)
 
 
@@ -71,12 +79,17 @@ def test_each_token_after_bos_is_predicted(corpus, order):
 def test_no_context_reaches_back_over_a_beginning(corpus, order):
     model = FITS[order](corpus, V)
     alone = [model.token_log_probs(sentence) for sentence in corpus]
-    for together in (model.token_log_probs_of(corpus), model.token_log_probs_of([*corpus, np.array([EOS])])):
+    for together in (
+        model.token_log_probs_of(corpus),
+        model.token_log_probs_of([*corpus, np.array([EOS])]),
+    ):
         for one, other in zip(alone, together, strict=False):
             np.testing.assert_array_equal(one, other)
     # A sentence counted beside others has no sequence that spans two of them.
     apart = FITS[order]([np.array([EOS, 1, EOS]), np.array([EOS, 2, EOS])], V)
-    assert [level.counts.sum() for level in getattr(apart, "levels", ())] == [4, 2, 0, 0][: order - 1]
+    assert [level.counts.sum() for level in getattr(apart, "levels", ())] == [4, 2, 0, 0][
+        : order - 1
+    ]
 
 
 @pytest.mark.parametrize("order", FITS)
@@ -92,7 +105,9 @@ def test_a_corpus_read_in_blocks_gives_the_same_model(corpus, order, monkeypatch
     monkeypatch.setattr(ngrams, "BLOCK_TOKENS", 10)
     blocks = FITS[order]((sentence for sentence in corpus), V)
     for sentence in corpus:
-        np.testing.assert_array_equal(blocks.token_log_probs(sentence), whole.token_log_probs(sentence))
+        np.testing.assert_array_equal(
+            blocks.token_log_probs(sentence), whole.token_log_probs(sentence)
+        )
     assert blocks.nll(corpus) == pytest.approx(whole.nll(corpus), rel=1e-13)
 
 
@@ -101,17 +116,23 @@ def test_a_lower_order_is_the_model_that_is_counted_for_it(corpus, order):
     lower, counted = FITS[5](corpus, V).lower(order), FITS[order](corpus, V)
     assert lower.order == order
     for sentence in corpus:
-        np.testing.assert_array_equal(lower.token_log_probs(sentence), counted.token_log_probs(sentence))
+        np.testing.assert_array_equal(
+            lower.token_log_probs(sentence), counted.token_log_probs(sentence)
+        )
 
 
 def test_only_what_occurs_is_kept_and_numbers_do_not_overflow():
     vocab_size = 100_000  # the code of a pair passes 2^31
-    model = WittenBellModel.fit([np.array([99_999, 99_998, 99_999], np.uint32)], vocab_size, order=5)
+    model = WittenBellModel.fit(
+        [np.array([99_999, 99_998, 99_999], np.uint32)], vocab_size, order=5
+    )
     assert [len(level.codes) for level in model.levels] == [2, 1, 0, 0] and model.order == 5
     p1 = 2 / (2 + vocab_size)
     p2 = (1 + p1) / 2
     expected = [math.log(p2), math.log((1 + p2) / 2)]
-    np.testing.assert_allclose(model.token_log_probs(np.array([99_999, 99_998, 99_999])), expected, rtol=1e-13)
+    np.testing.assert_allclose(
+        model.token_log_probs(np.array([99_999, 99_998, 99_999])), expected, rtol=1e-13
+    )
 
 
 def test_an_id_outside_the_vocabulary_and_a_text_of_nothing_are_refused(corpus):

@@ -12,16 +12,26 @@ from esnlm.training import batches, end_to_end
 def packed_update(texts):
     """An update of sentences, their packed batch, the rows of each, and the packed targets."""
     inputs = [text[:-1] for text in texts]
-    update = batches.Sentences(inputs, [text[1:] for text in texts], corpus_positions=inputs)  # these matter to dropout
+    update = batches.Sentences(
+        inputs, [text[1:] for text in texts], corpus_positions=inputs
+    )  # these matter to dropout
     batch, rows = pack_batch(inputs, inputs)
     count = update.predictions()
-    return update, batch, rows, batches.pack_targets(update, rows, batches.bucket_size(count), count)
+    return (
+        update,
+        batch,
+        rows,
+        batches.pack_targets(update, rows, batches.bucket_size(count), count),
+    )
 
 
 def loss_and_gradient(model, batch, packed, key=None):
-    """The loss in nats, and a tree of gradients like model.params; the model is one for a device."""
+    """The loss in nats, and a tree of gradients like model.params; the model is one for a
+    device."""
     graphdef, _, frozen = nnx.split(model, nnx.Param, ...)
-    return jax.jit(partial(end_to_end.loss_and_gradient, graphdef))(frozen, model.params, batch, packed, key)[:2]
+    return jax.jit(partial(end_to_end.loss_and_gradient, graphdef))(
+        frozen, model.params, batch, packed, key
+    )[:2]
 
 
 @jax.jit

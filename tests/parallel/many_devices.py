@@ -1,9 +1,12 @@
-"""Trains small runs on one device and on eight simulated ones, in a process of its own, and prints how far they are apart.
+"""Trains small runs on one device and on eight simulated ones, in a process of its own, and prints
+how far they are apart.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.parallel.many_devices FOLDER UPDATES NAME ...       of FAMILIES
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.parallel.many_devices FOLDER
+    UPDATES NAME ...       of FAMILIES
 
-Prints a line of JSON for each name: the losses of all updates on one device and on the mesh, the largest differences of what the two
-runs save and of what they score, and what the compiled update gathers.
+Prints a line of JSON for each name: the losses of all updates on one device and on the mesh, the
+largest differences of what the two runs save and of what they score, and what the compiled update
+gathers.
 """
 
 import dataclasses
@@ -39,28 +42,41 @@ FAMILIES = {
     "lstm": ("{family: lstm, width: 20}", GRADIENT),
     "gpt2": ("{family: gpt2, layers: 2, heads: 2, width: 16, positions: 64}", GRADIENT),
     "deep readout": (
-        "{family: deep_readout, reservoir: {state_size: 32, mean_degree: 6}, attention: {heads: 2, window: 4, width: 8},"
-        " readout: {rank: 16, gated_mlp: {blocks: 1, width: 24}, recent_tokens: {count: 3, width: 8}}}",
+        (
+            "{family: deep_readout, reservoir: {state_size: 32, mean_degree: 6}, attention: {heads:"
+            " 2, window: 4, width: 8}, readout: {rank: 16, gated_mlp: {blocks: 1, width: 24},"
+            " recent_tokens: {count: 3, width: 8}}}"
+        ),
         GRADIENT,
     ),
     "ridge": (f"{{{ESN % 48}, readout: {{rank: 8}}}}", "{kind: ridge, regularizations: [1.0e-3]}"),
 }
-ONE, MANY, OTHER = {"data": 1, "vocabulary": 1}, {"data": 2, "vocabulary": 4}, {"data": 1, "vocabulary": 8}
+ONE, MANY, OTHER = (
+    {"data": 1, "vocabulary": 1},
+    {"data": 2, "vocabulary": 4},
+    {"data": 1, "vocabulary": 8},
+)
 
 
 def train(folder: Path, name: str, updates: int, mesh: dict[str, int], run: Path) -> None:
     """Trains the run of a name on a mesh."""
     model, training = FAMILIES[name]
     file = folder / "experiment.yaml"
-    data = f"{{kind: grammar, sentences: {SENTENCES * updates}, validation_sentences: 20, pairs: 2}}"
-    # Windows of 1,000 tokens make a run of 20 updates take two; chunks of 64 make two of most updates.
+    data = (
+        f"{{kind: grammar, sentences: {SENTENCES * updates}, validation_sentences: 20, pairs: 2}}"
+    )
+    # Windows of 1,000 tokens make a run of 20 updates take two; chunks of 64 make two of most
+    # updates.
     compute = f"{{window_tokens: 1000, batch_slots: 4, chunk_tokens: 64, mesh: {json.dumps(mesh)}}}"
-    file.write_text(f"run: {run}\ndata: {data}\nmodel: {model}\ntraining: {training}\ncompute: {compute}\n")
+    file.write_text(
+        f"run: {run}\ndata: {data}\nmodel: {model}\ntraining: {training}\ncompute: {compute}\n"
+    )
     assert train_run(config_io.read(file)) == 0
 
 
 def note_gathered() -> set[int]:
-    """Returns a set that collects, from now on, the sizes of arrays that compiled updates on a mesh gather."""
+    """Returns a set that collects, from now on, the sizes of arrays that compiled updates on a mesh
+    gather."""
     gathered, make = set(), Updates.__init__
 
     def init(self: Updates, **settings: object) -> None:
@@ -88,10 +104,18 @@ def note_gathered() -> set[int]:
 def scores(run: Path, mesh: dict[str, int]) -> list[np.ndarray]:
     """Everything that is scored on a mesh, of the validation text's first sentences."""
     loaded = esnlm.load(run)
-    compute = dataclasses.replace(loaded.config.compute, mesh=mesh, batch_slots=2, window_tokens=300)
+    compute = dataclasses.replace(
+        loaded.config.compute, mesh=mesh, batch_slots=2, window_tokens=300
+    )
     loaded = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, compute=compute))
-    sentences = [loaded.tokenizer.decode(ids[1:-1]) for ids in list(open_store(run / "stores/validation"))[:8]]
-    ids = [np.array([loaded.tokenizer.bos, *loaded.tokenizer.encode(sentence)]) for sentence in sentences]
+    sentences = [
+        loaded.tokenizer.decode(ids[1:-1])
+        for ids in list(open_store(run / "stores/validation"))[:8]
+    ]
+    ids = [
+        np.array([loaded.tokenizer.bos, *loaded.tokenizer.encode(sentence)])
+        for sentence in sentences
+    ]
     group = np.arange(loaded.tokenizer.vocab_size) % 3 == 0
     return [
         np.concatenate(loaded.token_log_probs(sentences)),
@@ -103,11 +127,19 @@ def scores(run: Path, mesh: dict[str, int]) -> list[np.ndarray]:
 
 
 def largest_difference(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
-    return max(float(np.abs(np.asarray(a, np.float64) - b).max()) for a, b in zip(ours, theirs, strict=True))
+    return max(
+        float(np.abs(np.asarray(a, np.float64) - b).max())
+        for a, b in zip(ours, theirs, strict=True)
+    )
 
 
 def saved(run: Path) -> list[np.ndarray]:
-    return [array for _, array in sorted(flatten(checkpoint.restore_latest(run / "checkpoints", print)[1]).items())]
+    return [
+        array
+        for _, array in sorted(
+            flatten(checkpoint.restore_latest(run / "checkpoints", print)[1]).items()
+        )
+    ]
 
 
 def losses(run: Path) -> list[float]:

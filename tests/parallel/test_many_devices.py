@@ -17,10 +17,16 @@ LOSS, SCORE = 1e-5, 2e-5
 
 
 def on_eight_devices(program, *arguments):
-    """What a program of the tests prints, in a process of its own: how many devices there are is decided once."""
+    """What a program of the tests prints, in a process of its own: how many devices there are is
+    decided once."""
     command = [sys.executable, "-m", program, *map(str, arguments)]
     flags = f"{os.environ.get('XLA_FLAGS', '')} {EIGHT}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PJRT_NPROC": "16"}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": flags,
+        "PJRT_NPROC": "16",
+    }
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
@@ -39,7 +45,8 @@ def test_runs_on_eight_devices_are_those_on_one(tmp_path, name, updates):
     if name != "ridge":
         assert len(one) == updates + 1, "the loss of every update, and the validation's"
         assert one[-1] < one[0], "something was learned"
-        # Sums in another order; AdamW divides by the size of a gradient, also of one that is nearly 0.
+        # Sums in another order; AdamW divides by the size of a gradient, also of one that is nearly
+        # 0.
         assert found["saved"] < updates * 1e-3 * 1e-2, "a hundredth of the steps"
         assert found["gathered"] < found["largest"]
 
@@ -47,8 +54,16 @@ def test_runs_on_eight_devices_are_those_on_one(tmp_path, name, updates):
 @pytest.mark.nightly
 def test_more_devices_than_cores_finish(tmp_path):
     """Some hundred updates: the launches of more than 32 programs wait for those before."""
-    command = [sys.executable, "train.py", f"--run={tmp_path / 'run'}", "--data.sentences=10000", "--training.epochs=1"]
-    environment = {name: value for name, value in os.environ.items() if name not in ("PJRT_NPROC", "NPROC")}
+    command = [
+        sys.executable,
+        "train.py",
+        f"--run={tmp_path / 'run'}",
+        "--data.sentences=10000",
+        "--training.epochs=1",
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PJRT_NPROC", "NPROC")
+    }
     environment |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -42,7 +42,9 @@ def test_devices_that_are_not_there_or_are_left_out_by_several_processes_are_ref
     with pytest.raises(InputError, match="^compute.mesh: data 3 x vocabulary 4"):
         mesh.make_mesh({"data": 3, "vocabulary": 4}, EIGHT)
     with pytest.raises(InputError, match="^compute.mesh: .* 2 processes"):
-        mesh.make_mesh({"data": 2, "vocabulary": 2}, [Device(i, process_index=i // 4) for i in range(8)])
+        mesh.make_mesh(
+            {"data": 2, "vocabulary": 2}, [Device(i, process_index=i // 4) for i in range(8)]
+        )
 
 
 def test_a_tree_comes_back_as_it_was():
@@ -53,10 +55,13 @@ def test_a_tree_comes_back_as_it_was():
 
 
 def test_devices_of_a_cpu_need_two_threads_each(monkeypatch):
-    """Else the launch of a program may take the thread of the last device in a collective operation, for good."""
+    """Else the launch of a program may take the thread of the last device in a collective
+    operation, for good."""
     cpu = [Device(i, platform="cpu") for i in range(4)]
     monkeypatch.setenv("PJRT_NPROC", "7")
-    with pytest.raises(InputError, match="^4 CPU devices need 8 threads of XLA, which has 7: set PJRT_NPROC=8 "):
+    with pytest.raises(
+        InputError, match="^4 CPU devices need 8 threads of XLA, which has 7: set PJRT_NPROC=8 "
+    ):
         mesh.make_mesh(None, cpu)
     monkeypatch.setenv("PJRT_NPROC", "8")
     assert mesh.make_mesh(None, cpu) is not None

@@ -1,4 +1,5 @@
-"""Rows added to the readout on a device: they change nothing that is computed, and no file knows of them."""
+"""Rows added to the readout on a device: they change nothing that is computed, and no file knows of
+them."""
 
 from functools import partial
 
@@ -36,7 +37,9 @@ def problem(rank=5):
 def loss_and_gradient(params, *data):
     def loss(params):
         readout = params["readout"]
-        return linear.weighted_nll(PADDED.masked(readout) if len(readout["bias"]) > V else readout, *data, "float32")
+        return linear.weighted_nll(
+            PADDED.masked(readout) if len(readout["bias"]) > V else readout, *data, "float32"
+        )
 
     return jax.value_and_grad(loss)(params)
 
@@ -77,8 +80,15 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
     padded = PADDED.place(params)
     expected, found = loss_and_gradient(params, *data), loss_and_gradient(padded, *data)
     same(expected, (found[0], PADDED.fetch(found[1])))
-    assert all(not np.any(np.asarray(found[1]["readout"][name])[V:]) for name in params["readout"] if name != "b")
-    ours, theirs = (np.concatenate([np.ravel(part) for part in jax.tree.leaves(each[1])]) for each in (found, expected))
+    assert all(
+        not np.any(np.asarray(found[1]["readout"][name])[V:])
+        for name in params["readout"]
+        if name != "b"
+    )
+    ours, theirs = (
+        np.concatenate([np.ravel(part) for part in jax.tree.leaves(each[1])])
+        for each in (found, expected)
+    )
     assert np.linalg.norm(ours) == pytest.approx(np.linalg.norm(theirs), rel=20 * EPSILON)
     features, targets, _ = data
 
@@ -100,7 +110,8 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
     ],
 )
 def test_updates_are_those_without_padding(config):
-    """With a decay of 50 and a tiny epsilon, a padded row that the optimizer moved would become a token, or no number."""
+    """With a decay of 50 and a tiny epsilon, a padded row that the optimizer moved would become a
+    token, or no number."""
     params, *data = problem()
     optimizer, rates = update.make_optimizer(TrainingConfig(**config)), jnp.full(40, 0.01)
 
@@ -108,7 +119,9 @@ def test_updates_are_those_without_padding(config):
     def forty_updates(optimizer, params, state):
         def one(_, carry):
             params, state = carry
-            steps, state = optimizer.update(loss_and_gradient(params, *data)[1], state, params, rates=rates)
+            steps, state = optimizer.update(
+                loss_and_gradient(params, *data)[1], state, params, rates=rates
+            )
             return optax.apply_updates(params, steps), state
 
         return jax.lax.fori_loop(0, 40, one, (params, state))
@@ -123,10 +136,15 @@ def test_updates_are_those_without_padding(config):
 
 FAMILIES = {
     "esn": "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}",
-    "esn_i": "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: null}, train_input: true}",
+    "esn_i": (
+        "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: null}, train_input:"
+        " true}"
+    ),
     "lstm": "model: {family: lstm, width: 8}",
-    "tied deep_readout": "model: {family: deep_readout, reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 8,"
-    " recent_tokens: {count: 2, width: 8, tied: true}}}",
+    "tied deep_readout": (
+        "model: {family: deep_readout, reservoir: {state_size: 16, mean_degree: 4}, readout: {rank:"
+        " 8, recent_tokens: {count: 2, width: 8, tied: true}}}"
+    ),
 }
 SETTINGS = ["--training.epochs", "1", "--training.on_nonfinite", "skip", "--training.ema", "0.9"]
 
@@ -134,7 +152,8 @@ SETTINGS = ["--training.epochs", "1", "--training.on_nonfinite", "skip", "--trai
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", FAMILIES)
 def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeypatch):
-    """A run that is padded in every other process ends where one does that never is, with arrays of the same shapes."""
+    """A run that is padded in every other process ends where one does that never is, with arrays of
+    the same shapes."""
     text = small.DATA + small.TRAINING + FAMILIES[model]
     plain = small.train(tmp_path, "plain", *SETTINGS, text=text)
     padded = []
@@ -144,9 +163,17 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
         return rows_on("gpu" if padded[-1] else "cpu", vocab_size, vocabulary)
 
     monkeypatch.setattr(devices, "rows_on", every_other)
-    small.train_with_stops(small.read(tmp_path, "mixed", *SETTINGS, text=text), monkeypatch, every=5)
+    small.train_with_stops(
+        small.read(tmp_path, "mixed", *SETTINGS, text=text), monkeypatch, every=5
+    )
     assert len(set(padded)) == 2
     for averaged in (True, False):
-        same(*(esnlm.load(tmp_path / name, averaged=averaged).arrays() for name in ("plain", "mixed")), 1e-4)
+        same(
+            *(
+                esnlm.load(tmp_path / name, averaged=averaged).arrays()
+                for name in ("plain", "mixed")
+            ),
+            1e-4,
+        )
     losses = [small.summary_of(run)["val_nll"] for run in (plain, tmp_path / "mixed")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -1,13 +1,16 @@
-"""What PyTorch and transformers compute: always by recordings, and nightly by themselves where they are installed.
+"""What PyTorch and transformers compute: always by recordings, and nightly by themselves where they
+are installed.
 
-A test asks its fixture `peer` (tests/conftest.py) for what another library makes of the test's inputs:
+A test asks its fixture `peer` (tests/conftest.py) for what another library makes of the test's
+inputs:
 
     expected = peer("lstm-features", torch_features, params, sentences)
     np.testing.assert_allclose(peer.sample(found), expected["features"], atol=TOLERANCE)
 
-`live`, which is nightly, calls the function. It is skipped where the extra `peers` is not installed. `recorded` reads what
-the function returned when the recordings were made, in recorded/NAME.npz: all of a small array, and a sample of a large
-one. A recording also has a summary of the inputs, so that changed inputs are told from a wrong result.
+`live`, which is nightly, calls the function. It is skipped where the extra `peers` is not
+installed. `recorded` reads what the function returned when the recordings were made, in
+recorded/NAME.npz: all of a small array, and a sample of a large one. A recording also has a summary
+of the inputs, so that changed inputs are told from a wrong result.
 
 `python -m tests.peers.record` makes all recordings anew.
 """
@@ -35,7 +38,9 @@ def sample(array: Any) -> np.ndarray:
     array = np.asarray(array)
     if array.size <= LARGEST_SAMPLE:
         return array
-    return array.ravel()[np.sort(np.random.default_rng(0).choice(array.size, LARGEST_SAMPLE, replace=False))]
+    return array.ravel()[
+        np.sort(np.random.default_rng(0).choice(array.size, LARGEST_SAMPLE, replace=False))
+    ]
 
 
 class Peer:
@@ -44,7 +49,9 @@ class Peer:
     def __init__(self, live: bool):
         self.live = live
 
-    def __call__(self, name: str, compute: Callable[..., Mapping[str, Any]], *inputs: Any) -> dict[str, np.ndarray]:
+    def __call__(
+        self, name: str, compute: Callable[..., Mapping[str, Any]], *inputs: Any
+    ) -> dict[str, np.ndarray]:
         """Returns what `compute(*inputs)` does, a dict of arrays.
 
         Args:
@@ -58,12 +65,16 @@ class Peer:
             with np.load(file) as stored:
                 said = dict(stored)
             changed = f"the inputs are not those that {file.name} was made from; {AGAIN}"
-            np.testing.assert_allclose(summary, said.pop("inputs"), rtol=1e-4, atol=1e-6, err_msg=changed)
+            np.testing.assert_allclose(
+                summary, said.pop("inputs"), rtol=1e-4, atol=1e-6, err_msg=changed
+            )
             return said
         said = {key: np.asarray(value) for key, value in compute(*inputs).items()}
         if recording:
             RECORDED.mkdir(exist_ok=True)
-            np.savez_compressed(file, inputs=summary, **{key: sample(value) for key, value in said.items()})
+            np.savez_compressed(
+                file, inputs=summary, **{key: sample(value) for key, value in said.items()}
+            )
         return said
 
     def sample(self, array: Any) -> np.ndarray:
@@ -74,5 +85,7 @@ class Peer:
 def _summary(inputs: Any) -> np.ndarray:
     """Returns the mean and the root mean square of each array and number among the inputs."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(inputs)]
-    numbers = [leaf.astype(np.float64) for leaf in leaves if leaf.dtype.kind in "biuf" and leaf.size]
+    numbers = [
+        leaf.astype(np.float64) for leaf in leaves if leaf.dtype.kind in "biuf" and leaf.size
+    ]
     return np.array([[leaf.mean(), np.sqrt((leaf**2).mean())] for leaf in numbers]).reshape(-1, 2)

@@ -1,4 +1,5 @@
-"""The echo state network in plain PyTorch: sparse products, padded batches masked by length, AdamW."""
+"""The echo state network in plain PyTorch: sparse products, padded batches masked by length,
+AdamW."""
 
 import numpy as np
 import torch
@@ -22,19 +23,29 @@ class InTorch:
 
     @staticmethod
     def sparse(indices, values, shape):
-        indices, values = torch.tensor(np.asarray(indices).T), torch.tensor(np.asarray(values, np.float64))
+        indices, values = (
+            torch.tensor(np.asarray(indices).T),
+            torch.tensor(np.asarray(values, np.float64)),
+        )
         return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True).coalesce()
 
     @staticmethod
     def linear(weight, bias=None):
-        layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
-        layer.load_state_dict({"weight": torch.tensor(weight)} | ({} if bias is None else {"bias": torch.tensor(bias)}))
+        layer = torch.nn.Linear(
+            weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64
+        )
+        layer.load_state_dict(
+            {"weight": torch.tensor(weight)}
+            | ({} if bias is None else {"bias": torch.tensor(bias)})
+        )
         return layer
 
     def states(self, tokens):
         """(B, T, N), of padded tokens (B, T)."""
         h, found = torch.zeros(len(self.leak), len(tokens), dtype=torch.float64), []
-        for u in torch.nn.functional.one_hot(tokens.T, self.w_in.shape[1]).double():  # (B, V), a step
+        for u in torch.nn.functional.one_hot(
+            tokens.T, self.w_in.shape[1]
+        ).double():  # (B, V), a step
             drive = torch.sparse.mm(self.w_rec, h) + torch.sparse.mm(self.w_in, u.T)
             h = (1 - self.leak) * h + self.leak * torch.tanh(drive)
             found.append(h.T)

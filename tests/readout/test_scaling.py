@@ -1,4 +1,5 @@
-"""Scaling of the low-rank readout: what the thesis gives, and that layers change by the orders of its table 1.1."""
+"""Scaling of the low-rank readout: what the thesis gives, and that layers change by the orders of
+its table 1.1."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,8 @@ def test_the_readout_s_standard_deviations_and_rates():
 
 @pytest.mark.parametrize("q", [0.0, 0.3, 0.5])
 def test_dynamic_is_what_g_gives(q):
-    """Section 2.5: a layer g_l W_l of deviation sigma_l is one of deviation g_l sigma_l that learns at g_l^2."""
+    """Section 2.5: a layer g_l W_l of deviation sigma_l is one of deviation g_l sigma_l that learns
+    at g_l^2."""
     below, least = np.array(WIDTHS[:-1]), 20
     g, sigma = least**q / np.sqrt(below), least**-q  # (2.74), (2.77)
     g[-1] = 1 / np.sqrt(below[-1])  # (2.73)
@@ -49,7 +51,10 @@ def test_dynamic_is_what_g_gives(q):
 
 def test_spectral_is_what_g_gives():
     below, above = np.array(WIDTHS[:-1]), np.array(WIDTHS[1:])
-    g, sigma = np.sqrt(above / below), np.where(below <= above, above**-0.5, below**-0.5)  # (3.3), (3.4)
+    g, sigma = (
+        np.sqrt(above / below),
+        np.where(below <= above, above**-0.5, below**-0.5),
+    )  # (3.3), (3.4)
     found = sigmas_and_rates("spectral", WIDTHS)
     np.testing.assert_allclose(found[1], g**2)
     np.testing.assert_allclose(found[0], g * sigma)
@@ -57,7 +62,9 @@ def test_spectral_is_what_g_gives():
 
 def test_mup_is_dynamic_in_the_readout_and_at_equal_widths():
     for widths in ((N, R, V), (50, 50, 50, 50, 3)):
-        np.testing.assert_allclose(sigmas_and_rates("mup", widths), sigmas_and_rates("dynamic", widths))
+        np.testing.assert_allclose(
+            sigmas_and_rates("mup", widths), sigmas_and_rates("dynamic", widths)
+        )
 
 
 @pytest.mark.parametrize("scaling", ["ntp", "spectral", "dynamic"])
@@ -66,44 +73,68 @@ def test_a_scaled_readout_is_drawn_normal(scaling):
     for name, sigma in readout_sigmas(scaling, N, R, V).items():
         values = np.asarray(getattr(readout, name))
         assert values.dtype == np.float32
-        assert values.std() == pytest.approx(sigma, rel=5 / np.sqrt(2 * values.size))  # five standard errors
+        assert values.std() == pytest.approx(
+            sigma, rel=5 / np.sqrt(2 * values.size)
+        )  # five standard errors
         assert abs(values.mean()) < 5 * sigma / np.sqrt(values.size)
         assert np.abs(values).max() > 2.5 * sigma  # no uniform has this
 
 
 def test_without_scaling_nothing_changes():
     """Bit by bit the draw of A, b_out and B, in this order, uniform as nn.Linear has it."""
-    readout, rng = linear.initialize(ReadoutConfig(R, "none"), N, V, seed=7), generator(7, Stream.READOUT)
+    readout, rng = (
+        linear.initialize(ReadoutConfig(R, "none"), N, V, seed=7),
+        generator(7, Stream.READOUT),
+    )
     for name, fan_in, shape in (("a", R, (V, R)), ("bias", R, V), ("b", N, (R, N))):
         bound = np.float32(1 / np.sqrt(fan_in))
-        np.testing.assert_array_equal(getattr(readout, name)[...], rng.uniform(-bound, bound, shape).astype(np.float32))
+        np.testing.assert_array_equal(
+            getattr(readout, name)[...], rng.uniform(-bound, bound, shape).astype(np.float32)
+        )
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("scaling, of_z", [("ntp", -0.5), ("spectral", 0.0), ("dynamic", 0.0)])
 def test_changes_go_with_width_as_in_table_1_1(optimizer, scaling, of_z):
-    """One step on one token, of N = 4 r states of order 1 and V = 10: |delta z| as of_z, the logits' change as r^0.
+    """One step on one token, of N = 4 r states of order 1 and V = 10: |delta z| as of_z, the
+    logits' change as r^0.
 
-    Sums over r units are off by about r^-1/2 of themselves, 18 % at r = 32: in the mean of ten seeds and over a factor of
-    8, 0.03 in a slope. Three of these.
+    Sums over r units are off by about r^-1/2 of themselves, 18 % at r = 32: in the mean of ten
+    seeds and over a factor of 8, 0.03 in a slope. Three of these.
     """
-    method, rates = make_optimizer(TrainingConfig(optimizer=optimizer, weight_decay=0.0), scaling), jnp.full(1, 0.1)
-    step = jax.jit(lambda gradient, params: method.update(gradient, method.init(params), params, rates=rates)[0])
+    method, rates = (
+        make_optimizer(TrainingConfig(optimizer=optimizer, weight_decay=0.0), scaling),
+        jnp.full(1, 0.1),
+    )
+    step = jax.jit(
+        lambda gradient, params: method.update(gradient, method.init(params), params, rates=rates)[
+            0
+        ]
+    )
     ranks = (32, 256)
-    changes = [np.mean([_changes(step, scaling, rank, seed) for seed in range(10)], axis=0) for rank in ranks]
+    changes = [
+        np.mean([_changes(step, scaling, rank, seed) for seed in range(10)], axis=0)
+        for rank in ranks
+    ]
     slopes = np.polyfit(np.log(ranks), np.log(changes), 1)[0]
     assert slopes == pytest.approx([of_z, 0.0], abs=0.09)
 
 
 def _changes(step, scaling, rank, seed):
-    """Mean |delta z| and |delta o| of a step on a state h and the target of the same number as the seed."""
+    """Mean |delta z| and |delta o| of a step on a state h and the target of the same number as the
+    seed."""
     h = np.random.default_rng(seed).uniform(-1, 1, (1, 4 * rank))
     readout = linear.initialize(ReadoutConfig(rank, scaling), 4 * rank, 10, seed)
     before = {name: np.asarray(getattr(readout, name), np.float64) for name in ("a", "b", "bias")}
     _, gradient = oracle.mean_nll_and_gradient(before, h, [seed])
-    moves = step(*({"readout": {name: np.float32(part[name]) for name in before}} for part in (gradient, before)))[
-        "readout"
-    ]
+    moves = step(
+        *(
+            {"readout": {name: np.float32(part[name]) for name in before}}
+            for part in (gradient, before)
+        )
+    )["readout"]
     after = {name: before[name] + np.asarray(moves[name], np.float64) for name in before}
     z, moved = (h @ part["b"].T for part in (before, after))
-    return np.abs(moved - z).mean(), np.abs(oracle.logits(after, h) - oracle.logits(before, h)).mean()
+    return np.abs(moved - z).mean(), np.abs(
+        oracle.logits(after, h) - oracle.logits(before, h)
+    ).mean()

@@ -1,4 +1,5 @@
-"""From linear scores to log-probabilities: the stated rule, its fit, and that it stays a readout."""
+"""From linear scores to log-probabilities: the stated rule, its fit, and that it stays a
+readout."""
 
 import numpy as np
 import pytest
@@ -49,13 +50,16 @@ def test_the_saved_readout_gives_the_rule_s_probabilities():
 def test_beta_and_gamma_are_the_best_for_held_out_text():
     """As good as a simplex search finds, to a hundredth of what the rule gains over the unigram."""
     record = calibration.fit_rule(scores(), HELD_OUT, LOG_P, Rule("calibrated"))
-    best = optimize.minimize(lambda x: nll(np.exp(x[0]), x[1]), [0.0, 0.7], method="Nelder-Mead").fun
+    best = optimize.minimize(
+        lambda x: nll(np.exp(x[0]), x[1]), [0.0, 0.7], method="Nelder-Mead"
+    ).fun
     assert record.nll <= best + 1e-4
     assert record.nll < nll(0.0, 0.0) - 0.3
 
 
 def test_held_out_text_that_is_all_right_makes_no_log_probability_absurd():
-    """Two classes of which the scores name the right one for each held-out row: the NLL falls as long as beta grows."""
+    """Two classes of which the scores name the right one for each held-out row: the NLL falls as
+    long as beta grows."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2000, 4)).astype(np.float32)
     y = (x[:, 0] + 0.1 * rng.standard_normal(len(x)) > 0).astype(int)
@@ -75,16 +79,20 @@ def test_held_out_text_that_is_all_right_makes_no_log_probability_absurd():
 
 
 def test_at_one_and_one_it_is_linear_discriminant_analysis():
-    """With the total covariance: the difference of two tokens' logits is that of two Gaussian densities and their priors."""
+    """With the total covariance: the difference of two tokens' logits is that of two Gaussian
+    densities and their priors."""
     w, intercept = least_squares(FEATURES, TARGETS, np.zeros(N + 1))
     h = FEATURES.astype(np.float64)
     p = COUNTS[: V - 1] / TOKENS  # the token that never occurs has no density
-    exact = Scores(*(part[:-1] for part in linear_scores(w, intercept, np.eye(V)[TARGETS].T @ h, COUNTS)))
+    exact = Scores(
+        *(part[:-1] for part in linear_scores(w, intercept, np.eye(V)[TARGETS].T @ h, COUNTS))
+    )
     readout = Rule("calibrated", beta=1.0, gamma=1.0).readout(exact, np.log(p))
     covariance = np.cov(h.T, bias=True)
     joint = np.stack(
         [
-            stats.multivariate_normal(h[v == TARGETS].mean(0), covariance).logpdf(h[:5]) + np.log(p[v])
+            stats.multivariate_normal(h[v == TARGETS].mean(0), covariance).logpdf(h[:5])
+            + np.log(p[v])
             for v in range(V - 1)
         ],
         1,
@@ -98,6 +106,6 @@ def test_scores_that_are_not_finite_go_through():
     broken = scores()._replace(w=np.full((V, N), np.nan, np.float32))
     readout, record = calibration.calibrate("calibrated", broken, HELD_OUT, LOG_P)
     assert np.isnan(readout["w"]).all() and np.isnan(record["held_out"])
-    assert np.isnan(calibration.fit_rule(broken, HELD_OUT, LOG_P, Rule("calibrated", nll=5.0)).nll), (
-        "not that of what was fitted before"
-    )
+    assert np.isnan(
+        calibration.fit_rule(broken, HELD_OUT, LOG_P, Rule("calibrated", nll=5.0)).nll
+    ), "not that of what was fitted before"

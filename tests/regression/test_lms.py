@@ -13,17 +13,24 @@ FORTY = [range(s, s + 1) for s in range(40)]
 
 @pytest.mark.parametrize(
     "slots, windows",
-    [(1, [range(40)]), (4, FORTY), pytest.param(50, [range(0, 25), range(25, 40)], marks=pytest.mark.nightly)],
+    [
+        (1, [range(40)]),
+        (4, FORTY),
+        pytest.param(50, [range(0, 25), range(25, 40)], marks=pytest.mark.nightly),
+    ],
     ids=["one slot, one window", "four, forty", "fifty, two"],
 )
 def test_the_weights_are_those_of_the_delta_rule(slots, windows):
-    """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a slot is free first."""
+    """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a slot is
+    free first."""
     features, targets = problem()
     lengths = np.random.default_rng(2).integers(3, 12, 40)
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     features, targets = features[: bounds[-1]], targets[: bounds[-1]]
     config = LeastMeanSquares(batch_size=slots, learning_rate=0.001)
-    place = np.random.default_rng(3).permutation(len(targets))  # where in the buffer each token's features lie
+    place = np.random.default_rng(3).permutation(
+        len(targets)
+    )  # where in the buffer each token's features lie
     buffer = np.empty_like(features)
     buffer[place] = features
     sums, updates = config.start(N, V), 0
@@ -43,14 +50,18 @@ def test_the_weights_are_those_of_the_delta_rule(slots, windows):
                 slot[k] = list(range(bounds[s], bounds[s + 1]))
         now = [queue.pop(0) for queue in slot if queue]
         errors = [np.eye(V)[targets[t]] - w @ features[t] - c for t in now]
-        w = w + 0.001 / slots * sum(np.outer(e, features[t]) for e, t in zip(errors, now, strict=True))
+        w = w + 0.001 / slots * sum(
+            np.outer(e, features[t]) for e, t in zip(errors, now, strict=True)
+        )
         c = c + 0.001 / slots * sum(errors)
         steps += 1
     assert updates == steps
     # Some hundred updates in float32, each with a few roundings.
     np.testing.assert_allclose(sums["w"], w, atol=1e-5 * np.abs(w).max())
     np.testing.assert_allclose(sums["bias"], c, atol=1e-5 * np.abs(c).max())
-    np.testing.assert_allclose(sums["cross"], np.eye(V)[targets].T @ features.astype(np.float64), rtol=1e-12)
+    np.testing.assert_allclose(
+        sums["cross"], np.eye(V)[targets].T @ features.astype(np.float64), rtol=1e-12
+    )
     np.testing.assert_array_equal(sums["counts"], np.bincount(targets, minlength=V))
 
 

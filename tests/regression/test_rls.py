@@ -1,4 +1,5 @@
-"""Recursive least squares: in blocks of any size, and with forgetting, what one weighted least-squares solution gives."""
+"""Recursive least squares: in blocks of any size, and with forgetting, what one weighted
+least-squares solution gives."""
 
 import numpy as np
 import pytest
@@ -26,7 +27,11 @@ def test_it_is_the_weighted_least_squares_solution(forgetting, block, smallest, 
     features, targets = problem()
     delta = 0.1
     found = rls.solution(
-        taken_in(RecursiveLeastSquares(block=block, forgetting=forgetting, delta=delta), features, targets)
+        taken_in(
+            RecursiveLeastSquares(block=block, forgetting=forgetting, delta=delta),
+            features,
+            targets,
+        )
     )
     weights = forgetting ** np.arange(TOKENS - 1, -1, -1.0)
     expected = least_squares(features, targets, [delta * forgetting**TOKENS] * (N + 1), weights)
@@ -38,4 +43,8 @@ def test_it_is_the_weighted_least_squares_solution(forgetting, block, smallest, 
 def test_float64_that_does_not_suffice_is_refused():
     features, targets = problem()
     with pytest.raises(InputError, match="training.delta"):
-        taken_in(RecursiveLeastSquares(delta=1e-300, block=4), np.repeat(features[:, :1], N, axis=1), targets)
+        taken_in(
+            RecursiveLeastSquares(delta=1e-300, block=4),
+            np.repeat(features[:, :1], N, axis=1),
+            targets,
+        )

@@ -78,7 +78,8 @@ def test_features_that_are_equal_up_to_rounding_have_no_weight(value):
 
 
 def test_penalties_that_rounding_would_lose_are_no_candidates():
-    """The second of two equal columns makes the Gram matrix singular; noise of the target asks for a large penalty."""
+    """The second of two equal columns makes the Gram matrix singular; noise of the target asks for
+    a large penalty."""
     h = np.repeat(RNG.normal(size=(40, 1)), 2, axis=1)
     sums = RidgeSums(1, np.random.default_rng(0))
     sums.add(h, h[:, :1], begins=True)
@@ -97,7 +98,9 @@ def test_without_a_fold_to_hold_out_the_largest_penalty_is_chosen(rows, seed):
         sums.add(H[row : row + 1], Y[row : row + 1], begins=True)
     assert sums.choose((1e-3, 1.0, 1e-6)) == 1.0
     w, intercept = sums.solve(1e9)
-    np.testing.assert_allclose(H[:rows] @ w.T + intercept, np.tile(Y[:rows].mean(axis=0), (rows, 1)), rtol=1e-6)
+    np.testing.assert_allclose(
+        H[:rows] @ w.T + intercept, np.tile(Y[:rows].mean(axis=0), (rows, 1)), rtol=1e-6
+    )
     assert sums.held_out_moments(1.0).count == rows
 
 

@@ -26,7 +26,8 @@ model: {reservoir: {state_size: 32, mean_degree: 6}, readout: {rank: 8}}
 training: {batch_size: 8, log_every: 1, checkpoint_every: 4, epochs: 1}
 """
 ENDLESS = ["--training.epochs", "10000", "--training.checkpoint_every", "4"]
-# Sums of a few hundred float32 numbers in another order; AdamW divides gradients by their size, see test_many_devices.py.
+# Sums of a few hundred float32 numbers in another order; AdamW divides gradients by their size, see
+# test_many_devices.py.
 LOSS, ARRAYS = 2e-5, 1e-4
 
 
@@ -38,15 +39,31 @@ class Processes:
             address = f"127.0.0.1:{server.getsockname()[1]}"
         self.folder, self.count = folder, count
         (folder / "small.yaml").write_text(text)
-        program = ["eval_blimp.py"] if "--data" in arguments else ["train.py", "--config", "small.yaml"]
+        program = (
+            ["eval_blimp.py"] if "--data" in arguments else ["train.py", "--config", "small.yaml"]
+        )
         environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
         self.all = []
         for process in range(count):
             command = [sys.executable, ROOT / program[0], *program[1:], "--run", "run", *arguments]
-            command += ["--coordinator", address, "--processes", str(count), "--process", str(process), "--wait", "60"]
+            command += [
+                "--coordinator",
+                address,
+                "--processes",
+                str(count),
+                "--process",
+                str(process),
+                "--wait",
+                "60",
+            ]
             command += each[process] if each else []
-            with open(folder / f"{process}.out", "w") as out, open(folder / f"{process}.err", "w") as err:
-                self.all.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err))
+            with (
+                open(folder / f"{process}.out", "w") as out,
+                open(folder / f"{process}.err", "w") as err,
+            ):
+                self.all.append(
+                    subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)
+                )
 
     def statuses(self, within):
         """How all end, within so many seconds."""
@@ -60,7 +77,9 @@ class Processes:
     def wait_for_checkpoint(self, step):
         deadline = time.monotonic() + 300
         while not (self.folder / "run" / "checkpoints" / str(step)).exists():
-            assert time.monotonic() < deadline and all(process.poll() is None for process in self.all), self.said(0)
+            assert time.monotonic() < deadline and all(
+                process.poll() is None for process in self.all
+            ), self.said(0)
             time.sleep(0.1)
 
     def said(self, process):
@@ -73,13 +92,18 @@ class Processes:
 def alone(folder, *arguments, text=SMALL):
     folder.mkdir(exist_ok=True)
     (folder / "small.yaml").write_text(text)
-    assert train_run(config_io.read(folder / "small.yaml", ["--run", str(folder / "run"), *arguments])) == 0
+    assert (
+        train_run(config_io.read(folder / "small.yaml", ["--run", str(folder / "run"), *arguments]))
+        == 0
+    )
     return folder / "run"
 
 
 def changed(section, value):
     """The small configuration with another section."""
-    return "\n".join(f"{section}: {value}" if line.startswith(section) else line for line in SMALL.splitlines())
+    return "\n".join(
+        f"{section}: {value}" if line.startswith(section) else line for line in SMALL.splitlines()
+    )
 
 
 def nlls(run):
@@ -90,8 +114,14 @@ def nlls(run):
 
 def assert_same(run, other):
     np.testing.assert_allclose(nlls(run), nlls(other), rtol=0, atol=LOSS)
-    (_, one, its), (_, two, their) = (checkpoint.restore_latest(each / "checkpoints") for each in (run, other))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=ARRAYS), one["params"], two["params"])
+    (_, one, its), (_, two, their) = (
+        checkpoint.restore_latest(each / "checkpoints") for each in (run, other)
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=ARRAYS),
+        one["params"],
+        two["params"],
+    )
     assert its["step"] == their["step"] and jax.tree.structure(one) == jax.tree.structure(two)
 
 
@@ -113,7 +143,9 @@ def test_two_processes_make_the_run_of_one(tmp_path):
 def test_two_processes_with_every_kind_of_model(tmp_path, model):
     text = {
         "esn_i": SMALL.replace("model: {", "model: {train_input: true, "),
-        "gpt2": changed("model", "{family: gpt2, layers: 1, heads: 2, width: 16, positions: 64, dropout: 0}"),
+        "gpt2": changed(
+            "model", "{family: gpt2, layers: 1, heads: 2, width: 16, positions: 64, dropout: 0}"
+        ),
         "ridge": changed("training", "{kind: ridge}"),
     }[model]
     (tmp_path / "two").mkdir()
@@ -136,7 +168,8 @@ def test_two_processes_score_as_one_does(tmp_path):
 
 @pytest.mark.nightly
 def test_a_run_goes_on_with_two_and_one(tmp_path):
-    """Two are stopped by SIGTERM or Ctrl-C to one of them, two go on and are stopped, and one comes to the end."""
+    """Two are stopped by SIGTERM or Ctrl-C to one of them, two go on and are stopped, and one comes
+    to the end."""
     epochs = ["--training.epochs", "60"]
     for asked, number, step in ((1, signal.SIGTERM, 4), (0, signal.SIGINT, 16)):
         processes = Processes(tmp_path, 2, *epochs)
@@ -144,8 +177,15 @@ def test_a_run_goes_on_with_two_and_one(tmp_path):
         processes.all[asked].send_signal(number)
         assert processes.statuses(within=60) == [75, 75], processes.said(0) + processes.said(1)
         assert processes.last_line(0).startswith("stopped at update ")
-        assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
-    assert train_run(config_io.read(tmp_path / "small.yaml", ["--run", str(tmp_path / "run"), *epochs])) == 0
+        assert (
+            json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+        )
+    assert (
+        train_run(
+            config_io.read(tmp_path / "small.yaml", ["--run", str(tmp_path / "run"), *epochs])
+        )
+        == 0
+    )
     assert_same(tmp_path / "run", alone(tmp_path / "one", *epochs))
 
 
@@ -190,6 +230,8 @@ def test_one_that_is_asked_to_stop_before_the_training_ends_all(tmp_path, asked)
 def test_another_configuration_in_one_process_is_refused_and_nothing_is_written(tmp_path):
     processes = Processes(tmp_path, 2, each=[[], ["--seed", "7"]])
     assert processes.statuses(within=60) == [2, 2]
-    line = "error: process 1 differs from process 0 (seed 7, there 0): give all processes the same\n"
+    line = (
+        "error: process 1 differs from process 0 (seed 7, there 0): give all processes the same\n"
+    )
     assert [processes.said(process) for process in (0, 1)] == [line, line]
     assert not (tmp_path / "run").exists()

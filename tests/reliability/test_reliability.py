@@ -1,4 +1,5 @@
-"""A training that is killed anywhere, and a run of which any file is damaged: nothing is lost, and nothing wrong is used."""
+"""A training that is killed anywhere, and a run of which any file is damaged: nothing is lost, and
+nothing wrong is used."""
 
 import random
 import shutil
@@ -34,7 +35,9 @@ def test_a_training_that_is_killed_again_and_again_ends_with_the_bits_of_an_undi
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(config), "--quiet"]
     while status != 0:
         before = saved(run)
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         while saved(run) <= before and process.poll() is None:
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.1))
@@ -55,17 +58,28 @@ def results(run):
     """What a run says of itself and of text, bit for bit."""
     loaded = esnlm.load(run)
     arrays = {name: array.tobytes() for name, array in loaded.arrays().items()}
-    return arrays, loaded.step, loaded.log_probs(["The cat sleeps."]).tolist(), small.metrics(run), small.summary(run)
+    return (
+        arrays,
+        loaded.step,
+        loaded.log_probs(["The cat sleeps."]).tolist(),
+        small.metrics(run),
+        small.summary(run),
+    )
 
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("damage", [flip, halve, Path.unlink])
-def test_damage_to_any_file_of_a_run_is_named_or_changes_nothing(damage, trained, stores, tmp_path, capsys):
-    """The file, or of a checkpoint and of frozen arrays the folder. One that is not needed may be passed over in silence."""
+def test_damage_to_any_file_of_a_run_is_named_or_changes_nothing(
+    damage, trained, stores, tmp_path, capsys
+):
+    """The file, or of a checkpoint and of frozen arrays the folder. One that is not needed may be
+    passed over in silence."""
     original, run = trained("esn"), tmp_path / "esn"
     expected = results(original)
-    for file in sorted(file for file in original.rglob("*") if file.is_file() and file.stat().st_size):
+    for file in sorted(
+        file for file in original.rglob("*") if file.is_file() and file.stat().st_size
+    ):
         small.copy(original, run)
         parts = file.relative_to(original).parts
         damage(run / file.relative_to(original))
@@ -75,10 +89,14 @@ def test_damage_to_any_file_of_a_run_is_named_or_changes_nothing(damage, trained
         if not (named := parts[0] in said):
             assert status == 0, f"{file}: {said}"
             try:
-                assert results(run) == expected, f"{file}: nothing is said, and the results are others"
+                assert results(run) == expected, (
+                    f"{file}: nothing is said, and the results are others"
+                )
             except esnlm.InputError as error:
                 named = parts[0] in str(error)
                 assert named, f"{file}: {error}"
         else:
-            assert status in (0, 2) and (status == 0 or said.count("error: ") == 1), f"{file}: {said}"
+            assert status in (0, 2) and (status == 0 or said.count("error: ") == 1), (
+                f"{file}: {said}"
+            )
         shutil.rmtree(run)

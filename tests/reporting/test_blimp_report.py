@@ -17,7 +17,11 @@ WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
 
 def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
     """An evaluation of one paradigm in which pair i has the two log-probabilities results[i]."""
-    score = {f"{side}{i}": value for i, both in enumerate(results) for side, value in zip("gb", both, strict=True)}
+    score = {
+        f"{side}{i}": value
+        for i, both in enumerate(results)
+        for side, value in zip("gb", both, strict=True)
+    }
     number = {sentence: i for i, sentence in enumerate(score)}
 
     def token_log_probs_of(sequences):
@@ -25,7 +29,10 @@ def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
 
     tokenizer = {"sha256": "1" * 64, "vocab_size": len(score) + 2, "bos": 0, "eos": 1}
     run = fake_run(folder, token_log_probs_of, encode=lambda text: [number[text] + 2], **tokenizer)
-    pairs = [minimal_pairs.Pair(uid, i, f"g{i}", f"b{i}", phenomenon, "syntax", str(i)) for i in range(len(results))]
+    pairs = [
+        minimal_pairs.Pair(uid, i, f"g{i}", f"b{i}", phenomenon, "syntax", str(i))
+        for i in range(len(results))
+    ]
     return evaluate(run, pairs)
 
 
@@ -39,12 +46,25 @@ def test_a_report_is_three_files(tmp_path):
     assert (result["format_version"], result["run"], result["step"]) == (1, "fake", 7)
     assert result["scoring"]["name"] == "paper" and "BOS" in result["scoring"]["description"]
     pairs = (tmp_path / "out" / "a.b.pairs.jsonl").read_bytes()
-    assert result["pairs_file"] == {"name": "a.b.pairs.jsonl", "sha256": hashlib.sha256(pairs).hexdigest()}
+    assert result["pairs_file"] == {
+        "name": "a.b.pairs.jsonl",
+        "sha256": hashlib.sha256(pairs).hexdigest(),
+    }
     lines = [json.loads(line) for line in pairs.splitlines()]
-    first = {"UID": "my_paradigm", "index": 0, "pairID": "0", "sentence_good": "g0", "sentence_bad": "b0"}
+    first = {
+        "UID": "my_paradigm",
+        "index": 0,
+        "pairID": "0",
+        "sentence_good": "g0",
+        "sentence_bad": "b0",
+    }
     first |= {"log_prob_good": -1.0, "log_prob_bad": -2.0, "tokens_good": 3, "tokens_bad": 3}
     assert lines[0] == first | {"right": True, "tie": False}
-    assert [(line["right"], line["tie"]) for line in lines[1:]] == [(False, False), (False, True), (True, False)]
+    assert [(line["right"], line["tie"]) for line in lines[1:]] == [
+        (False, False),
+        (False, True),
+        (True, False),
+    ]
 
 
 def test_numbers_that_json_has_no_word_for_are_null(tmp_path):

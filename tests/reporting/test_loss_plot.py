@@ -11,13 +11,20 @@ from esnlm.reporting.loss_plot import plot_losses, read_curves
 
 @pytest.fixture
 def make_logged(make_run):
-    """Makes a finished run with two lines of training losses, after 1,000 and 4,000 tokens, and one of validation."""
+    """Makes a finished run with two lines of training losses, after 1,000 and 4,000 tokens, and one
+    of validation."""
 
     def make(name, tokens_per_second=1000.0):
         folder = make_run(name)
         lines = []
         for step, tokens, loss in ((1, 60_000, 8.0), (2, 240_000, 6.0)):
-            line = {"step": step, "epoch": 1, "tokens": tokens, "words": tokens // 2, "train_nll": loss}
+            line = {
+                "step": step,
+                "epoch": 1,
+                "tokens": tokens,
+                "words": tokens // 2,
+                "train_nll": loss,
+            }
             lines.append(line | {"tokens_per_second": tokens_per_second})
         lines.append({"step": 2, "epoch": 1, "val_nll": 5.5})
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -59,10 +66,16 @@ def test_a_readout_that_was_solved_for_has_one_loss(make_run):
 
 
 def test_a_line_for_each_run_over_words_and_over_minutes(make_logged, figure, tmp_path):
-    runs = [make_logged("fast", tokens_per_second=2000.0), make_logged("slow", tokens_per_second=500.0)]
+    runs = [
+        make_logged("fast", tokens_per_second=2000.0),
+        make_logged("slow", tokens_per_second=500.0),
+    ]
     assert plot_losses(runs, tmp_path / "losses.pdf") == f"written: {tmp_path / 'losses.pdf'}"
     words, minutes = figure[0].axes
-    assert (words.get_xlabel(), minutes.get_xlabel()) == ("million words read", "minutes of training")
+    assert (words.get_xlabel(), minutes.get_xlabel()) == (
+        "million words read",
+        "minutes of training",
+    )
     ends = [line.get_xdata()[-1] for line in minutes.lines if line.get_linestyle() == "-"]
     np.testing.assert_allclose(ends, [2.0, 8.0])
     assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["fast", "slow"]
@@ -75,6 +88,9 @@ def test_a_run_that_is_still_training_is_drawn_as_far_as_it_is(make_logged, figu
         metrics.write('{"step": 3, "tok')  # half of a line, as a reader may find it
     plot_losses([going, done], tmp_path / "losses.png")
     words, minutes = figure[0].axes
-    assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["going, not finished", "done"]
+    assert [text.get_text() for text in figure[0].legends[0].get_texts()] == [
+        "going, not finished",
+        "done",
+    ]
     np.testing.assert_allclose(words.lines[0].get_xdata(), [0.03, 0.12])
     np.testing.assert_allclose(minutes.lines[0].get_xdata(), [2.0, 8.0])

@@ -40,11 +40,19 @@ def test_seeds_are_pooled_however_they_were_logged_and_saved(make_run):
 
 def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     parents = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
-    on = [make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[0]))) for i in (0, 1)]
-    assert f"more-seed1 continues {parents[0]}: its words are counted since then" in run_table.report(on)
+    on = [
+        make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[0]))) for i in (0, 1)
+    ]
+    assert (
+        f"more-seed1 continues {parents[0]}: its words are counted since then"
+        in run_table.report(on)
+    )
     early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
     assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
 
 
 def test_one_seed_counts_once(make_run):
-    assert names_of_groups(make_run("a"), make_run("b"), make_run("c", seed=1)) == ["a (2 seeds)", "b"]
+    assert names_of_groups(make_run("a"), make_run("b"), make_run("c", seed=1)) == [
+        "a (2 seeds)",
+        "b",
+    ]

@@ -11,7 +11,12 @@ from tests.training.small import read, train
 def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_path, rendered):
     """As where a run was stopped, scored on BLiMP, and went on."""
     run = train(tmp_path, "run")
-    pair = {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps.", "UID": "agreement", "pairID": "0"}
+    pair = {
+        "sentence_good": "The cats sleep.",
+        "sentence_bad": "The cats sleeps.",
+        "UID": "agreement",
+        "pairID": "0",
+    }
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
     evaluate_run(run, [tmp_path / "pairs.jsonl"], overwrite=True)
     kept = (run / "evaluation" / "blimp-paper.json").read_bytes()

@@ -1,4 +1,5 @@
-"""Update rules, embeddings and stacks: states on every kernel and in every layout are those of one step at a time in NumPy."""
+"""Update rules, embeddings and stacks: states on every kernel and in every layout are those of one
+step at a time in NumPy."""
 
 from functools import cache
 
@@ -22,7 +23,8 @@ from tests import oracle
 from tests.features.test_recurrence import sentences
 
 V, N = 23, 60
-# Over 40 steps float32 stays within a few hundred roundings of float64, as in tests/features/test_recurrence.py.
+# Over 40 steps float32 stays within a few hundred roundings of float64, as in
+# tests/features/test_recurrence.py.
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
 COMPUTE = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)
@@ -31,7 +33,8 @@ RESERVOIRS = {
     "membrane": MEMBRANE,
     "membrane of ReLU": MEMBRANE | {"activation": "relu", "spectral_radius": 0.7},
     "membrane in continuous time": MEMBRANE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
-    "Fujimaki 2026": MEMBRANE | {"embedding": 9, "input_connectivity": 1.0, "leak_min": 0.3, "leak_max": 0.3},
+    "Fujimaki 2026": MEMBRANE
+    | {"embedding": 9, "input_connectivity": 1.0, "leak_min": 0.3, "leak_max": 0.3},
     "two dense layers": {"layers": 2, "connectivity": 0.5},
     "two rings": {"layers": 2, "topology": Ring()},
     "two scale-free layers of ReLU": {
@@ -40,7 +43,8 @@ RESERVOIRS = {
         "activation": "relu",
         "spectral_radius": 0.7,
     },
-    "three layers with an embedding": MEMBRANE | {"embedding": 9, "layers": 3, "topology": FixedInDegree(degree=6)},
+    "three layers with an embedding": MEMBRANE
+    | {"embedding": 9, "layers": 3, "topology": FixedInDegree(degree=6)},
 }
 RESERVOIRS |= {
     "Euler state network": {"update_rule": "euler_state", "topology": Antisymmetric(mean_degree=6)}
@@ -69,15 +73,25 @@ def build(name):
 
 def expected(name, sentence, keep=1.0):
     layers, config = frozen(name).layers, settings(name)
-    embedding = np.eye(V) if layers[0].embedding is None else oracle.dense(layers[0].embedding[...]).T
+    embedding = (
+        np.eye(V) if layers[0].embedding is None else oracle.dense(layers[0].embedding[...]).T
+    )
     weights = [
-        (oracle.dense(layer.stored_w_rec), oracle.dense(layer.stored_w_in), oracle.dense(layer.leak[...]))
+        (
+            oracle.dense(layer.stored_w_rec),
+            oracle.dense(layer.stored_w_in),
+            oracle.dense(layer.leak[...]),
+        )
         for layer in layers
     ]
     f = np.tanh if config.activation == "tanh" else lambda x: np.maximum(x, 0)
     if config.update_rule == "euler_state":
-        return oracle.stacked_states(weights, embedding[sentence], config.update_rule, f, keep, config.diffusion)
-    if config.decay != 1:  # (1 - alpha a) x + a (.): an oracle of leak alpha a, whose input is weaker by alpha
+        return oracle.stacked_states(
+            weights, embedding[sentence], config.update_rule, f, keep, config.diffusion
+        )
+    if (
+        config.decay != 1
+    ):  # (1 - alpha a) x + a (.): an oracle of leak alpha a, whose input is weaker by alpha
         (w_rec, w_in, leak), alpha = weights[0], config.decay
         weights = [(w_rec / alpha, w_in / alpha, alpha * leak)]
     return oracle.stacked_states(weights, embedding[sentence], config.update_rule, f, keep)
@@ -96,16 +110,23 @@ def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     assert buffer.shape[1] == settings(name).layers * N
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(np.asarray(buffer)[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
+        np.testing.assert_allclose(
+            np.asarray(buffer)[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE
+        )
 
 
 @pytest.mark.parametrize("name", ["membrane", "three layers with an embedding"])
 def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
-    """The mask falls on W_in d of the first layer, before anything is added, and on nothing else."""
+    """The mask falls on W_in d of the first layer, before anything is added, and on nothing
+    else."""
     texts = sentences(11)
     batch, rows = pack_batch(texts, texts)
-    keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*batch.tokens.shape, N)).astype(np.float32)
-    _, found = jax.jit(recurrence.unroll)(ready(name), batch.tokens, batch.positions, keep)  # (T, B, F)
+    keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*batch.tokens.shape, N)).astype(
+        np.float32
+    )
+    _, found = jax.jit(recurrence.unroll)(
+        ready(name), batch.tokens, batch.positions, keep
+    )  # (T, B, F)
     for text, row in zip(texts, rows, strict=True):
         states = found.reshape(-1, found.shape[-1])[row]
         np.testing.assert_allclose(
@@ -120,16 +141,21 @@ def test_states_step_by_step_are_the_same(name):
     advance = model.for_device(COMPUTE).reader(3, len(text))
     found = [np.asarray(advance(np.full(3, token, np.int32))) for token in text]
     for slot in range(3):
-        np.testing.assert_allclose([step[slot] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
+        np.testing.assert_allclose(
+            [step[slot] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE
+        )
 
 
 def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
-    """Three units in a row, leak 1: the token reaches all of them at once, and nothing is left of it a step later."""
+    """Three units in a row, leak 1: the token reaches all of them at once, and nothing is left of
+    it a step later."""
     one, none = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
     layers = [Reservoir(none, np.array([[1.0, 0.0]], np.float32), np.ones(1, np.float32))]
     layers += [Reservoir(none, one, np.ones(1, np.float32)) for _ in range(2)]
     stack = Stack(layers).for_device()
     states = stack.step(stack.initial_state(1), np.array([0]))
     r1 = np.tanh(1)
-    np.testing.assert_allclose(stack.output(states).ravel(), [r1, np.tanh(r1), np.tanh(np.tanh(r1))], rtol=1e-6)
+    np.testing.assert_allclose(
+        stack.output(states).ravel(), [r1, np.tanh(r1), np.tanh(np.tanh(r1))], rtol=1e-6
+    )
     assert not stack.output(stack.step(states, np.array([1]))).any()

@@ -23,7 +23,9 @@ COUNTED = {"state_size": N, "mean_degree": 6.0, "input_weights": "counted"}
 def store(sentences):
     offsets = np.cumsum([0, *map(len, sentences)])
     one = np.ones(len(sentences))
-    return TokenStore(Path(), {}, np.concatenate(sentences).astype(np.uint16), offsets, one, one, one)
+    return TokenStore(
+        Path(), {}, np.concatenate(sentences).astype(np.uint16), offsets, one, one, one
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,9 @@ def columns_by_hand(text, projection, reached, scale):
         if not summed[:, token].any():
             found[:, token] = projection[:, token]
             continue
-        strongest = [unit for unit in np.argsort(-np.abs(summed[:, token]))[:reached] if summed[unit, token]]
+        strongest = [
+            unit for unit in np.argsort(-np.abs(summed[:, token]))[:reached] if summed[unit, token]
+        ]
         kept = summed[strongest, token]
         found[strongest, token] = kept / np.sqrt(np.mean(kept**2)) * scale
     return found
@@ -71,12 +75,17 @@ def test_counts_and_information_are_those_of_loops(text, monkeypatch, chunk):
     counts = counted_input.cooccurrences(text, V)
     by_hand = counts_by_hand(text)
     assert np.array_equal(counts.toarray(), by_hand) and by_hand[9].sum() < by_hand[10].sum()
-    np.testing.assert_allclose(counted_input.ppmi(counts).toarray(), ppmi_by_hand(by_hand), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        counted_input.ppmi(counts).toarray(), ppmi_by_hand(by_hand), rtol=1e-12, atol=1e-12
+    )
 
 
-@pytest.mark.parametrize("share, reached", [(0.1, 6), (0.5, 30), (None, 60)], ids=["sparse", "half", "dense"])
+@pytest.mark.parametrize(
+    "share, reached", [(0.1, 6), (0.5, 30), (None, 60)], ids=["sparse", "half", "dense"]
+)
 def test_w_in_is_that_of_loops(text, monkeypatch, share, reached):
-    """The random W_in of the same seed is the projection, and all else that is frozen is as without a text."""
+    """The random W_in of the same seed is the projection, and all else that is frozen is as without
+    a text."""
     monkeypatch.setattr(counted_input, "ENTRIES", 7 * N)
     config = ReservoirConfig(**COUNTED, input_connectivity=share, input_scale=0.7)
     found = initialize_reservoir(config, V, 3, text).reservoir
@@ -100,15 +109,24 @@ def test_tokens_that_are_used_alike_drive_the_same_units(text):
 
 
 def test_a_training_counts_its_own_text(tmp_path):
-    model = "model: {reservoir: {state_size: 16, mean_degree: 4, input_weights: counted}, readout: {rank: 4}}\n"
+    model = (
+        "model: {reservoir: {state_size: 16, mean_degree: 4, input_weights: counted}, readout:"
+        " {rank: 4}}\n"
+    )
     experiment = read(tmp_path, "run", "--training.epochs", "1", text=DATA + TRAINING + model)
     assert train_run(experiment) == 0
     run = esnlm.load(tmp_path / "run")
     train_text, _ = experiment.data.open(RunDirectory(tmp_path / "run"), experiment.seed)
-    again = initialize_reservoir(experiment.model.reservoir, run.tokenizer.vocab_size, experiment.seed, train_text)
-    np.testing.assert_array_equal(oracle.dense(run.model.reservoir.w_in), oracle.dense(again.reservoir.w_in))
+    again = initialize_reservoir(
+        experiment.model.reservoir, run.tokenizer.vocab_size, experiment.seed, train_text
+    )
+    np.testing.assert_array_equal(
+        oracle.dense(run.model.reservoir.w_in), oracle.dense(again.reservoir.w_in)
+    )
 
 
 def test_without_a_text_it_is_refused():
-    with pytest.raises(InputError, match="^model.reservoir.input_weights is counted, and there is no training text"):
+    with pytest.raises(
+        InputError, match="^model.reservoir.input_weights is counted, and there is no training text"
+    ):
         initialize_reservoir(ReservoirConfig(**COUNTED), V, 0)

@@ -1,7 +1,7 @@
 """The kernel `fused`, and products in bf16 and tf32, against NumPy in float64.
 
-What it computes in sequence, in a prefix tree, behind an embedding and in stacks is tested with all other kernels, in
-tests/features/test_recurrence.py and tests/reservoir/test_cell.py.
+What it computes in sequence, in a prefix tree, behind an embedding and in stacks is tested with all
+other kernels, in tests/features/test_recurrence.py and tests/reservoir/test_cell.py.
 """
 
 import jax
@@ -37,7 +37,10 @@ def reservoir(**settings):
 def sentences(count=5, longest=12, seed=0):
     """Sentences with one first token, which is read once."""
     rng = np.random.default_rng(seed)
-    return [np.append(V - 1, rng.integers(0, V, rng.integers(1, longest))).astype(np.int32) for _ in range(count)]
+    return [
+        np.append(V - 1, rng.integers(0, V, rng.integers(1, longest))).astype(np.int32)
+        for _ in range(count)
+    ]
 
 
 def read(ready, texts, slots=4):
@@ -46,11 +49,12 @@ def read(ready, texts, slots=4):
 
 
 def states_and_bound(frozen, text, of_state=0.0, of_matrix=0.0):
-    """What the oracle makes of a sentence, and how far rounding may take a computation from it, both (T, N).
+    """What the oracle makes of a sentence, and how far rounding may take a computation from it,
+    both (T, N).
 
-    An error E of the states reaches the drive as |W_rec| E, and no activation enlarges it. What W_rec reads is rounded by
-    `of_state`, W_rec itself by `of_matrix`, and so is every one of the k + 4 operations behind a number in float32, for the k
-    entries of the fullest row.
+    An error E of the states reaches the drive as |W_rec| E, and no activation enlarges it. What
+    W_rec reads is rounded by `of_state`, W_rec itself by `of_matrix`, and so is every one of the k
+    + 4 operations behind a number in float32, for the k entries of the fullest row.
     """
     w_rec, w_in, leak = oracle.matrices(frozen)
     exact, weights = oracle.states(w_rec, w_in, leak, text), np.abs(w_rec)
@@ -66,7 +70,9 @@ def states_and_bound(frozen, text, of_state=0.0, of_matrix=0.0):
     return exact, np.array(found)
 
 
-DRAWN = {kind: topology for kind, topology in TOPOLOGIES.items() if kind != "given"}  # which is drawn by nobody
+DRAWN = {
+    kind: topology for kind, topology in TOPOLOGIES.items() if kind != "given"
+}  # which is drawn by nobody
 SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
     "block_diagonal": BlockDiagonal(blocks=6, mean_degree=5.0),
     "fixed_in_degree": FixedInDegree(degree=6),
@@ -75,16 +81,22 @@ SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
 
 
 def test_rows_of_every_topology_are_summed():
-    """One graph of each kind, along the diagonal of one matrix; a row that reads every unit, and rows that read none."""
+    """One graph of each kind, along the diagonal of one matrix; a row that reads every unit, and
+    rows that read none."""
     assert set(SMALL) == set(DRAWN)
-    blocks = [oracle.dense(reservoir(state_size=72, topology=topology).w_rec) for topology in SMALL.values()]
+    blocks = [
+        oracle.dense(reservoir(state_size=72, topology=topology).w_rec)
+        for topology in SMALL.values()
+    ]
     w = scipy.linalg.block_diag(*blocks)
     w[3], w[4, ::3], w[17:40:5] = np.linspace(-1, 1, len(w)), 0.5, 0
     row, column = np.nonzero(w)
     h = np.random.default_rng(0).normal(size=(len(w), 21)).astype(np.float32)
     indices = np.stack([row, column], axis=1).astype(np.int32)
     matrix = sparse.prepare(bcoo(w[row, column].astype(np.float32), indices, w.shape), "fused")
-    assert isinstance(matrix.of_row, fused.Rows), "the pieces of the fullest row are too many to be added at once"
+    assert isinstance(matrix.of_row, fused.Rows), (
+        "the pieces of the fullest row are too many to be added at once"
+    )
     found = np.asarray(jax.jit(sparse.matmul)(matrix, jnp.asarray(h)), np.float64)
     terms = np.count_nonzero(w, axis=1)[:, None]
     assert (np.abs(found - np.float64(w) @ h) <= terms * EPSILON * (np.abs(w) @ np.abs(h))).all()
@@ -101,7 +113,9 @@ def test_products_are_as_precise_as_asked_for(kernel, precision):
     frozen, texts = reservoir(), sentences()
     rounding, worst = ROUNDED_TO[precision], 0.0
     bounds = {"of_state": rounding, "of_matrix": rounding if kernel == "dense" else 0.0}
-    for states, text in zip(read(frozen.for_device(kernel, state_precision=precision), texts), texts, strict=True):
+    for states, text in zip(
+        read(frozen.for_device(kernel, state_precision=precision), texts), texts, strict=True
+    ):
         exact, bound = states_and_bound(frozen, text, **bounds)
         assert (np.abs(states - exact) <= bound).all()
         worst = max(worst, np.abs(states - exact).max())
@@ -109,7 +123,11 @@ def test_products_are_as_precise_as_asked_for(kernel, precision):
 
 
 def test_gradients_take_the_transpose_and_no_rounding():
-    ready = reservoir().with_trained_input().for_device("fused", state_precision="bf16", differentiable=True)
+    ready = (
+        reservoir()
+        .with_trained_input()
+        .for_device("fused", state_precision="bf16", differentiable=True)
+    )
     h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
     found = jax.jit(lambda h: jax.vjp(ready._feed_back, h)[1](h)[0])(h)
     w = oracle.dense(reservoir().w_rec)

@@ -18,7 +18,9 @@ def add():
 
 
 @pytest.mark.parametrize("units", [1, 7])
-@pytest.mark.parametrize("f", [jnp.sin, lambda x: x / (1 + abs(x)), lambda x: jnp.where(x > 0, x, jnp.nan)])
+@pytest.mark.parametrize(
+    "f", [jnp.sin, lambda x: x / (1 + abs(x)), lambda x: jnp.where(x > 0, x, jnp.nan)]
+)
 def test_an_elementwise_activation_is_taken(add, units, f):
     check_own_functions(add("activation", f), "leaky_output", units)
 
@@ -40,9 +42,18 @@ def test_an_activation_that_mixes_entries_is_refused(add, f):
 @pytest.mark.parametrize(
     ("rule", "line"),
     [
-        (lambda state, drive, leak, f: f(drive) / jnp.linalg.norm(state), "one sequence with another"),
-        (lambda state, drive, leak, f: jnp.roll(state, 1, axis=1) + leak * f(drive), "one sequence with another"),
-        (lambda state, drive, leak, f: state + np.sqrt(leak) * f(drive), "update_rule .* fails on an array"),
+        (
+            lambda state, drive, leak, f: f(drive) / jnp.linalg.norm(state),
+            "one sequence with another",
+        ),
+        (
+            lambda state, drive, leak, f: jnp.roll(state, 1, axis=1) + leak * f(drive),
+            "one sequence with another",
+        ),
+        (
+            lambda state, drive, leak, f: state + np.sqrt(leak) * f(drive),
+            "update_rule .* fails on an array",
+        ),
         (lambda state, drive, leak, f: f(drive).sum(0), "update_rule .* returns shape"),
     ],
 )

@@ -25,14 +25,19 @@ def test_density_one_is_every_cell():
 
 
 def test_the_papers_largest_input_matrix():
-    """W_in at N = 65,536 and V = 50,257: N * V passes 2**31, and row and column counts are Binomial."""
+    """W_in at N = 65,536 and V = 50,257: N * V passes 2**31, and row and column counts are
+    Binomial."""
     n, v, d = 65_536, 50_257, 32
     row, column = bernoulli_positions(n, v, d / n, np.random.default_rng(0))
     assert_sorted_without_duplicates(row, column, n, v)
     assert abs(len(row) - v * d) < 5 * np.sqrt(v * d)
-    for counts, mean in ((np.bincount(column, minlength=v), d), (np.bincount(row, minlength=n), v * d / n)):
+    for counts, mean in (
+        (np.bincount(column, minlength=v), d),
+        (np.bincount(row, minlength=n), v * d / n),
+    ):
         assert abs(counts.mean() - mean) < 5 * np.sqrt(mean / len(counts))
-        # A Binomial's variance is mean * (1 - d / n); the sample variance of k counts errs by mean * sqrt(2 / k).
+        # A Binomial's variance is mean * (1 - d / n); the sample variance of k counts errs by mean
+        # * sqrt(2 / k).
         assert abs(counts.var() - mean) < 6 * mean * np.sqrt(2 / len(counts))
     # No stretch of rows is favoured, which a walk that overflowed would do.
     eighths = np.bincount(row.astype(np.int64) * 8 // n, minlength=8)

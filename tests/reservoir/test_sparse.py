@@ -64,17 +64,27 @@ def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
 
 
 def test_rows_are_not_padded_to_a_hub():
-    assert [sparse.choose_kernel(16_384, 16_384 * 32, "tpu", longest) for longest in (128, 129)] == ["ell", "bcoo"]
+    assert [
+        sparse.choose_kernel(16_384, 16_384 * 32, "tpu", longest) for longest in (128, 129)
+    ] == ["ell", "bcoo"]
     chosen = {
-        kind: choose_kernel(EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).recurrence, "tpu")
+        kind: choose_kernel(
+            EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).recurrence, "tpu"
+        )
         for kind, topology in TOPOLOGIES.items()
     }
     assert chosen == dict.fromkeys(TOPOLOGIES, "ell") | {"scale_free": "bcoo"}
-    assert choose_kernel(EchoStateConfig(reservoir=ReservoirConfig(65_536, ScaleFree())).recurrence, "cpu") == "csr"
+    assert (
+        choose_kernel(
+            EchoStateConfig(reservoir=ReservoirConfig(65_536, ScaleFree())).recurrence, "cpu"
+        )
+        == "csr"
+    )
 
 
 @pytest.mark.parametrize(
-    "settings, kernel", [*(({}, kernel) for kernel in sparse.KERNELS), ({"connectivity": 0.5}, "csr")]
+    "settings, kernel",
+    [*(({}, kernel) for kernel in sparse.KERNELS), ({"connectivity": 0.5}, "csr")],
 )
 def test_gradients_flow_back_through_the_transpose(settings, kernel):
     """dL/dh = W^T dL/d(W h), and W h is what it was; a matrix stored dense stays so."""
@@ -92,7 +102,8 @@ def test_gradients_flow_back_through_the_transpose(settings, kernel):
     for found, matrix, x in ((product, dense, h), (gradient, dense.T, g)):
         terms = np.count_nonzero(matrix, axis=1).max()
         assert (
-            np.abs(np.asarray(found, np.float64) - matrix @ x) <= terms * EPSILON * (np.abs(matrix) @ np.abs(x)) + 1e-12
+            np.abs(np.asarray(found, np.float64) - matrix @ x)
+            <= terms * EPSILON * (np.abs(matrix) @ np.abs(x)) + 1e-12
         ).all()
 
 

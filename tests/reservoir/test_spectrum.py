@@ -1,4 +1,5 @@
-"""The spectral radius against dense eigenvalues, and against matrices whose spectrum is known by construction.
+"""The spectral radius against dense eigenvalues, and against matrices whose spectrum is known by
+construction.
 
 0.2 % is what the library asks of a radius; the random matrices here converge far below that.
 """
@@ -17,8 +18,12 @@ CONVERGED = 3e-4  # relative: what the docstring promises of random matrices
 def bernoulli_gaussian(n, degree, seed):
     """M * V of the paper: M ~ Bernoulli(degree / n), V ~ N(0, 1)."""
     rng = np.random.default_rng(seed)
-    positions = rng.choice(n * n, size=rng.binomial(n * n, degree / n), replace=False, shuffle=False)
-    return sparse.csr_array((rng.standard_normal(positions.size), np.divmod(positions, n)), shape=(n, n))
+    positions = rng.choice(
+        n * n, size=rng.binomial(n * n, degree / n), replace=False, shuffle=False
+    )
+    return sparse.csr_array(
+        (rng.standard_normal(positions.size), np.divmod(positions, n)), shape=(n, n)
+    )
 
 
 def dense_radius(matrix):
@@ -31,7 +36,8 @@ def block_diagonal(blocks):
 
 
 def with_spectrum(n, outer, seed=0):
-    """Q D Q^T with the real 2x2 or 1x1 blocks `outer` on the diagonal, the rest uniform in +-0.9: a full matrix."""
+    """Q D Q^T with the real 2x2 or 1x1 blocks `outer` on the diagonal, the rest uniform in +-0.9: a
+    full matrix."""
     rng = np.random.default_rng(seed)
     diagonal = block_diagonal(outer).toarray()
     rest = rng.uniform(-0.9, 0.9, n - len(diagonal))
@@ -59,7 +65,8 @@ def test_random_matrix_matches_dense_eigenvalues(degree):
 
 
 def test_is_exactly_zero_for_nilpotent_draws_and_only_for_them():
-    """At one entry a row a few percent of the draws have no cycle: then n products annihilate the all-ones vector."""
+    """At one entry a row a few percent of the draws have no cycle: then n products annihilate the
+    all-ones vector."""
     n, zeros = 256, 0
     for seed in range(30):
         matrix = bernoulli_gaussian(n, 1, seed)
@@ -79,7 +86,8 @@ def test_jordan_block_has_the_radius_of_its_eigenvalue():
 
 
 def test_cancelling_rows_with_cycles_are_nilpotent():
-    """ones (1, -1, 1, ...)^T has no acyclic order and squares to 0; n = 4^5 keeps the products free of rounding."""
+    """ones (1, -1, 1, ...)^T has no acyclic order and squares to 0; n = 4^5 keeps the products free
+    of rounding."""
     matrix = np.tile([1.0, -1.0], (1024, 512))
     assert spectral_radius(matrix, seed=0).radius == 0.0
 
@@ -94,13 +102,16 @@ def test_cycle_is_the_geometric_mean_of_its_entries(n):
 
 
 def test_rotation_blocks():
-    blocks = [rotation(radius, angle) for radius, angle in [(0.5, 1.0), (2.0, 0.3), (1.9, 2.0)] * 50]
+    blocks = [
+        rotation(radius, angle) for radius, angle in [(0.5, 1.0), (2.0, 0.3), (1.9, 2.0)] * 50
+    ]
     found = spectral_radius(shuffled(block_diagonal(blocks)), seed=0)
     assert (found.radius, found.block) == (pytest.approx(2.0, rel=1e-14), 2)
 
 
 def test_small_dominant_block_behind_a_large_one():
-    """Block triangular: the coupling, however strong, leaves the eigenvalues of the diagonal blocks as they are."""
+    """Block triangular: the coupling, however strong, leaves the eigenvalues of the diagonal blocks
+    as they are."""
     large, planted = bernoulli_gaussian(700, 8, 0), rotation(4.0, 0.7)
     coupling = sparse.csr_array(100 * np.random.default_rng(1).standard_normal((700, 2)))
     matrix = shuffled(sparse.block_array([[large, coupling], [None, planted]]))
@@ -141,14 +152,19 @@ def test_nearly_equal_magnitudes(outer):
 @pytest.mark.parametrize("period", [2, 3, 7])
 def test_periodic_block_is_the_root_of_the_product_around_it(period):
     layers = [bernoulli_gaussian(300, 8, seed) for seed in range(period)]
-    ring = [[layers[i] if j == (i + 1) % period else None for j in range(period)] for i in range(period)]
+    ring = [
+        [layers[i] if j == (i + 1) % period else None for j in range(period)] for i in range(period)
+    ]
     around = np.linalg.multi_dot([layer.toarray() for layer in layers])
     expected = np.abs(np.linalg.eigvals(around)).max() ** (1 / period)
-    assert spectral_radius(sparse.block_array(ring), seed=0).radius == pytest.approx(expected, rel=CONVERGED)
+    assert spectral_radius(sparse.block_array(ring), seed=0).radius == pytest.approx(
+        expected, rel=CONVERGED
+    )
 
 
 def test_growth_takes_over_where_arnoldi_does_not_converge():
-    """600 eigenvalues on the unit circle: no Krylov space of 80 resolves them, and the growth rate is exact."""
+    """600 eigenvalues on the unit circle: no Krylov space of 80 resolves them, and the growth rate
+    is exact."""
     q, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((600, 600)))
     found = spectral_radius(q, seed=0)
     assert (found.method, found.radius) == ("growth", pytest.approx(1.0, rel=1e-12))
@@ -180,7 +196,9 @@ def test_stored_zeros_and_cancelling_duplicates_are_no_edges():
     assert duplicated.data.tolist() == entries
 
 
-@pytest.mark.parametrize("matrix", [np.zeros((2, 3)), np.zeros(4), 1j * np.eye(2), np.diag([np.nan, 1, -np.inf])])
+@pytest.mark.parametrize(
+    "matrix", [np.zeros((2, 3)), np.zeros(4), 1j * np.eye(2), np.diag([np.nan, 1, -np.inf])]
+)
 def test_bad_input(matrix):
     with pytest.raises(InputError, match="^spectral radius needs"):
         spectral_radius(matrix, seed=0)
@@ -191,7 +209,9 @@ def test_4096_units_within_a_fifth_of_a_percent():
     """Twenty seeds: results/spectral_radius.md. Dense eigenvalues take about 20 s each here."""
     for seed in range(2):
         matrix = bernoulli_gaussian(4096, 32, seed)
-        assert spectral_radius(matrix, seed=seed).radius == pytest.approx(dense_radius(matrix), rel=2e-3)
+        assert spectral_radius(matrix, seed=seed).radius == pytest.approx(
+            dense_radius(matrix), rel=2e-3
+        )
 
 
 @pytest.mark.nightly
@@ -199,5 +219,7 @@ def test_65536_units_match_arpack_with_a_large_space():
     n = 65536
     matrix = bernoulli_gaussian(n, 32, 0)
     start = np.random.default_rng(1).standard_normal(n)
-    arpack = np.abs(eigs(matrix, k=2, which="LM", ncv=256, v0=start, tol=1e-4, return_eigenvectors=False)).max()
+    arpack = np.abs(
+        eigs(matrix, k=2, which="LM", ncv=256, v0=start, tol=1e-4, return_eigenvectors=False)
+    ).max()
     assert spectral_radius(matrix, seed=0).radius == pytest.approx(arpack, rel=2e-3)

@@ -51,22 +51,30 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
 
 
 @pytest.mark.parametrize("size", [60, 1001])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.kind != "block_diagonal"], ids=lambda kind: kind.kind)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.kind != "block_diagonal"], ids=lambda kind: kind.kind
+)
 def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
     rows = [np.bincount(connect(kind, size, seed)[0], minlength=size) for seed in range(10)]
     entries = np.array([row.sum() for row in rows])
     assert np.mean([row.max() for row in rows]) <= kind.longest_row(size, 0.0)
-    # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for the mean-field count.
-    tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (0.01 * entries.mean() if kind.kind == "orthogonal" else 0)
+    # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for
+    # the mean-field count.
+    tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (
+        0.01 * entries.mean() if kind.kind == "orthogonal" else 0
+    )
     assert abs(entries.mean() - kind.entries(size, 0.0)) <= tolerance
 
 
 def test_antisymmetric_is_minus_its_transpose_on_a_random_graph():
-    """Eigenvalues are imaginary. Over 500 draws every pair of units is joined equally often, and no unit to itself."""
+    """Eigenvalues are imaginary. Over 500 draws every pair of units is joined equally often, and no
+    unit to itself."""
     w = dense(Antisymmetric(mean_degree=6), 60)
     assert np.array_equal(w, -w.T) and np.abs(np.linalg.eigvals(w).real).max() < 1e-12
     values = connect(Antisymmetric(mean_degree=6), 4096).value
-    assert abs(values.std() - 1) < 5 / np.sqrt(len(values)) and values.sum() == pytest.approx(0, abs=1e-2)
+    assert abs(values.std() - 1) < 5 / np.sqrt(len(values)) and values.sum() == pytest.approx(
+        0, abs=1e-2
+    )
     rng, hits = np.random.default_rng(0), np.zeros((12, 12))
     for _ in range(500):
         row, column, _ = Antisymmetric(mean_degree=3).connect(12, 0.0, rng)
@@ -114,7 +122,8 @@ def test_blocks_do_not_feed_each_other_and_are_full_of_coins():
 @pytest.mark.parametrize("size, degree", [(1, 1), (64, 1), (101, 2), (64, 16), (101, 16), (64, 64)])
 def test_orthogonal_is_orthogonal(size, degree):
     w = dense(Orthogonal(degree=degree), size)
-    # Each entry was rounded to float32, by at most eps / 2 of itself; rows have norm 1, so no product moves by more than eps.
+    # Each entry was rounded to float32, by at most eps / 2 of itself; rows have norm 1, so no
+    # product moves by more than eps.
     np.testing.assert_allclose(w @ w.T, np.eye(size), atol=np.finfo(np.float32).eps, rtol=0)
     assert np.count_nonzero(w, axis=1).max() <= degree
     np.testing.assert_allclose(np.abs(np.linalg.eigvals(w)), 1, rtol=1e-6)
@@ -144,9 +153,14 @@ def undirected(nx, w):
 @pytest.mark.parametrize("rewiring", [0.0, 0.3, 1.0])
 def test_small_world_is_the_graph_of_watts_and_strogatz(rewiring):
     nx = pytest.importorskip("networkx")
-    ours = [undirected(nx, dense(SmallWorld(degree=8, rewiring=rewiring), 80, seed)) for seed in range(20)]
+    ours = [
+        undirected(nx, dense(SmallWorld(degree=8, rewiring=rewiring), 80, seed))
+        for seed in range(20)
+    ]
     theirs = [nx.watts_strogatz_graph(80, 8, rewiring, seed=seed) for seed in range(20)]
-    assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
+    assert_same_mean(
+        [statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs]
+    )
     lattice = nx.to_numpy_array(nx.watts_strogatz_graph(80, 8, 0))
     kept = [
         [(lattice * nx.to_numpy_array(graph, nodelist=range(80))).sum() for graph in graphs]
@@ -160,8 +174,13 @@ def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
     nx = pytest.importorskip("networkx")
     ours = [undirected(nx, dense(ScaleFree(edges=edges), 80, seed)) for seed in range(20)]
     theirs = [nx.barabasi_albert_graph(80, edges, seed=seed) for seed in range(20)]
-    assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
-    by_age = [[[degree for _, degree in graph.degree()][:12] for graph in graphs] for graphs in (ours, theirs)]
+    assert_same_mean(
+        [statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs]
+    )
+    by_age = [
+        [[degree for _, degree in graph.degree()][:12] for graph in graphs]
+        for graphs in (ours, theirs)
+    ]
     assert_same_mean(*by_age)  # the oldest units are the hubs
 
 
@@ -170,7 +189,9 @@ def test_erdos_renyi_knows_its_entries():
     row, column, value = ErdosRenyi().connect(4096, 6 / 4096, np.random.default_rng(0))
     assert_sorted_without_duplicates(row, column, 4096, 4096)
     assert value is None
-    assert ErdosRenyi().entries(4096, 6 / 4096) == 4096 * 6 and abs(len(row) - 4096 * 6) < 5 * np.sqrt(4096 * 6)
+    assert ErdosRenyi().entries(4096, 6 / 4096) == 4096 * 6 and abs(
+        len(row) - 4096 * 6
+    ) < 5 * np.sqrt(4096 * 6)
     assert np.bincount(row).max() <= ErdosRenyi().longest_row(4096, 6 / 4096) < 25
 
 

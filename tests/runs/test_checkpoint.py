@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs.checkpoint import all_steps, digest, latest_step, prune, restore, restore_latest, save, verify
+from esnlm.runs.checkpoint import (
+    all_steps,
+    digest,
+    latest_step,
+    prune,
+    restore,
+    restore_latest,
+    save,
+    verify,
+)
 
 
 def tree(seed: int = 0) -> dict:
@@ -25,15 +34,24 @@ def tree(seed: int = 0) -> dict:
         "bias": np.zeros(7, np.float32),  # (V,)
     }
     moments = {"readout": {name: array**2 for name, array in readout.items()}}
-    return {"params": {"readout": readout}, "optimizer": {"count": np.array(seed, np.int32), "nu": moments}}
+    return {
+        "params": {"readout": readout},
+        "optimizer": {"count": np.array(seed, np.int32), "nu": moments},
+    }
 
 
 def assert_same(restored, saved) -> None:
     """The same names, dtypes, shapes and bytes (so that nan, -0.0 and bfloat16 count too)."""
     assert jax.tree.structure(restored) == jax.tree.structure(saved)
-    for ours, theirs in zip(jax.tree.leaves(restored), map(np.asarray, jax.tree.leaves(saved)), strict=True):
+    for ours, theirs in zip(
+        jax.tree.leaves(restored), map(np.asarray, jax.tree.leaves(saved)), strict=True
+    ):
         assert type(ours) is np.ndarray
-        assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
+        assert (ours.dtype, ours.shape, ours.tobytes()) == (
+            theirs.dtype,
+            theirs.shape,
+            theirs.tobytes(),
+        )
 
 
 def files_of(folder: Path) -> list[str]:
@@ -62,7 +80,10 @@ def checkpoints(pristine, tmp_path) -> Path:
 
 
 def test_round_trip(tmp_path):
-    arrays, metadata = tree(3), {"step": 3, "data": {"epoch": 0, "position": 96}, "loss": 10.824912345678901}
+    arrays, metadata = (
+        tree(3),
+        {"step": 3, "data": {"epoch": 0, "position": 96}, "loss": 10.824912345678901},
+    )
     save(tmp_path / "checkpoints" / "3", arrays, metadata)
     restored, remembered = restore(tmp_path / "checkpoints" / "3")
     assert_same(restored, arrays)
@@ -89,9 +110,13 @@ def test_every_dtype_and_shape_comes_back_exactly(tmp_path):
     shapes = [(), (1,), (5,), (2, 3), (2, 1, 4), (0,), (0, 2), (3, 0, 2)]
     rng = np.random.default_rng(0)
     arrays = {
-        dtype.name: {f"shape {shape}": rng.integers(0, 2, shape).astype(dtype) for shape in shapes} for dtype in dtypes
+        dtype.name: {f"shape {shape}": rng.integers(0, 2, shape).astype(dtype) for shape in shapes}
+        for dtype in dtypes
     }
-    arrays["special"] = {"floats": np.array([np.nan, -0.0, np.inf, 1e-45], np.float32), "transposed": np.eye(3, 4).T}
+    arrays["special"] = {
+        "floats": np.array([np.nan, -0.0, np.inf, 1e-45], np.float32),
+        "transposed": np.eye(3, 4).T,
+    }
     save(tmp_path / "all", arrays, {})
     assert_same(restore(tmp_path / "all")[0], arrays)
 
@@ -99,7 +124,11 @@ def test_every_dtype_and_shape_comes_back_exactly(tmp_path):
 def test_the_digest_tells_names_dtypes_and_shapes_apart():
     zeros = np.zeros((2, 3), np.float32)
     others = [{"b": zeros}, {"a": zeros.astype(np.int32)}, {"a": zeros.T}, {"a": zeros + 1}]
-    assert digest({"a": zeros}) == digest({"a": zeros.copy()}) not in [digest(other) for other in others]
+    assert (
+        digest({"a": zeros})
+        == digest({"a": zeros.copy()})
+        not in [digest(other) for other in others]
+    )
 
 
 # Damage.
@@ -123,11 +152,15 @@ def test_damage_to_any_file_is_named_and_the_step_before_is_used(pristine, tmp_p
     for name in names:
         checkpoints = Path(shutil.copytree(pristine, tmp_path / "checkpoints"))
         damage(checkpoints / "200" / name)
-        problem = f"{name}: " + ("missing" if damage is os.remove else "changed since it was written")
+        problem = f"{name}: " + (
+            "missing" if damage is os.remove else "changed since it was written"
+        )
         assert verify(checkpoints / "200") == problem
         with pytest.raises(InputError, match=f"^{checkpoints}/200: damaged checkpoint: {problem}"):
             restore(checkpoints / "200")
-        with pytest.warns(UserWarning, match=f"^{checkpoints}/200: damaged checkpoint, not used: {problem}"):
+        with pytest.warns(
+            UserWarning, match=f"^{checkpoints}/200: damaged checkpoint, not used: {problem}"
+        ):
             step, arrays, metadata = restore_latest(checkpoints)
         assert (step, metadata) == (100, {"step": 100})
         assert_same(arrays, tree(100))
@@ -136,7 +169,10 @@ def test_damage_to_any_file_is_named_and_the_step_before_is_used(pristine, tmp_p
 
 def test_an_empty_folder_and_a_missing_one_are_no_checkpoints(checkpoints):
     (checkpoints / "300").mkdir()
-    assert verify(checkpoints / "300") == "manifest.json: missing" and verify(checkpoints / "600") == "no such folder"
+    assert (
+        verify(checkpoints / "300") == "manifest.json: missing"
+        and verify(checkpoints / "600") == "no such folder"
+    )
     lines = []
     assert latest_step(checkpoints, warn=lines.append) == 200
     assert lines == [f"{checkpoints}/300: damaged checkpoint, not used: manifest.json: missing"]
@@ -210,7 +246,8 @@ def run_python(script: str, *arguments, **environment) -> str:
 
 
 def test_killed_while_saving(tmp_path):
-    """Five processes save and prune in a loop and are killed at a random moment: at any line of save or prune."""
+    """Five processes save and prune in a loop and are killed at a random moment: at any line of
+    save or prune."""
     acknowledged = run_python(
         """
         import itertools, os, random, signal, sys, time, warnings
@@ -244,7 +281,9 @@ def test_killed_while_saving(tmp_path):
     )
     for run, saved in enumerate(map(int, acknowledged.split())):
         checkpoints = tmp_path / str(run)
-        step, arrays, metadata = restore_latest(checkpoints)  # without a warning, which would be an error
+        step, arrays, metadata = restore_latest(
+            checkpoints
+        )  # without a warning, which would be an error
         assert step in (saved, saved + 1)
         assert metadata == {"step": step}
         assert_same(arrays, {str(i): np.full((50, 50), step + i) for i in range(8)})
@@ -260,7 +299,9 @@ def test_a_write_that_fails_half_way(checkpoints, monkeypatch):
         raise ValueError("RESOURCE_EXHAUSTED: Failed writing\nat length [os_error_code='28']")
 
     monkeypatch.setattr("orbax.checkpoint.Checkpointer.save", fail)
-    with pytest.raises(InputError, match=f"^{checkpoints}/300: checkpoint not saved: RESOURCE_EXHAUSTED"):
+    with pytest.raises(
+        InputError, match=f"^{checkpoints}/300: checkpoint not saved: RESOURCE_EXHAUSTED"
+    ):
         save(checkpoints / "300", tree(), {})
     assert all_steps(checkpoints) == [100, 200] and latest_step(checkpoints) == 200
     assert leftovers(checkpoints) == []

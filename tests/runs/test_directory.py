@@ -1,4 +1,5 @@
-"""The entries of a run directory: what is another's stays, and a start that fails leaves nothing."""
+"""The entries of a run directory: what is another's stays, and a start that fails leaves
+nothing."""
 
 from pathlib import Path
 
@@ -17,7 +18,9 @@ def test_what_is_there_of_another_is_neither_written_over_nor_taken_back(tmp_pat
     for enter in (directory.begin, directory.locked):
         with pytest.raises(InputError, match=f"not a run directory, and has {first}"), enter():
             raise InputError("bad input")
-    assert theirs.read_text() == "of another" and [path.name for path in tmp_path.iterdir()] == [first]
+    assert theirs.read_text() == "of another" and [path.name for path in tmp_path.iterdir()] == [
+        first
+    ]
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path):

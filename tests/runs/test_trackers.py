@@ -51,14 +51,23 @@ def alone(tmp_path_factory):
 def test_a_tracker_is_told_of_the_whole_run(started, tmp_path):
     run = train(tmp_path, "run", "--tracking", "[fake]")
     first, *logged, summary, last = started[0].told
-    assert first == ("start", run, 0, 0) and (summary, last) == (("summary", "finished"), ("finish",))
+    assert first == ("start", run, 0, 0) and (summary, last) == (
+        ("summary", "finished"),
+        ("finish",),
+    )
     updates = ["epoch", "peak_memory_bytes", "tokens", "tokens_per_second", "train_nll", "words"]
     assert logged[0] == ("log", 5, updates)
-    assert logged[-1] == ("log", 24, ["epoch", "val_bits_per_byte", "val_nll", "val_nll_without_eos"])
+    assert logged[-1] == (
+        "log",
+        24,
+        ["epoch", "val_bits_per_byte", "val_nll", "val_nll_without_eos"],
+    )
     assert [step for _, step, _ in logged] == [line["step"] for line in metrics(run)]
 
 
-def test_metrics_jsonl_does_not_depend_on_trackers_and_they_may_change_within_a_run(alone, tmp_path):
+def test_metrics_jsonl_does_not_depend_on_trackers_and_they_may_change_within_a_run(
+    alone, tmp_path
+):
     run = Path(shutil.copytree(alone, tmp_path / "run"))
     RunDirectory(run).summary.unlink()  # as if it was killed while its results were made
     assert train_run(read(tmp_path, "run", "--tracking", "[tensorboard]")) == 0
@@ -66,7 +75,9 @@ def test_metrics_jsonl_does_not_depend_on_trackers_and_they_may_change_within_a_
 
 
 @pytest.mark.parametrize("method", ["__init__", "log", "summary", "finish"])
-def test_a_tracker_that_fails_is_named_once_and_stops_nothing(tmp_path, monkeypatch, capsys, method):
+def test_a_tracker_that_fails_is_named_once_and_stops_nothing(
+    tmp_path, monkeypatch, capsys, method
+):
     def fail(self, *arguments):
         raise ConnectionError("no route to host")
 
@@ -79,10 +90,15 @@ def test_a_tracker_that_fails_is_named_once_and_stops_nothing(tmp_path, monkeypa
         both.summary({"status": "finished"})
     assert [what[0] for what in fake.told] == ["start", "log", "log", "summary", "finish"]
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "warning: tracking bad failed: ConnectionError: no route to host; the run continues without it"
+    assert (
+        line == "warning: tracking bad failed: ConnectionError: no route to host; the run continues"
+        " without it"
+    )
 
 
-def test_a_run_without_the_extras_that_it_names_has_the_same_bits(alone, tmp_path, monkeypatch, capsys):
+def test_a_run_without_the_extras_that_it_names_has_the_same_bits(
+    alone, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     capsys.readouterr()
@@ -120,6 +136,9 @@ def test_a_package_registers_a_tracker(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(about.parent))
     run = train(tmp_path, "run", "--tracking", "[tensorboard, tape]")
     told = (run / "tape.txt").read_text().splitlines()
-    assert told[0] == "5 epoch peak_memory_bytes tokens tokens_per_second train_nll words" and told[-1] == "finished"
+    assert (
+        told[0] == "5 epoch peak_memory_bytes tokens tokens_per_second train_nll words"
+        and told[-1] == "finished"
+    )
     assert (run / "tensorboard").exists()  # nobody takes a name of ours
     sys.modules.pop("their_trackers")

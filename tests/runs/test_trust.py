@@ -1,4 +1,5 @@
-"""What is damaged, changed or held by another is never used in silence, and what failed is told in one line."""
+"""What is damaged, changed or held by another is never used in silence, and what failed is told in
+one line."""
 
 import os
 import shutil
@@ -72,13 +73,22 @@ def newest(run):
 
 
 @pytest.mark.parametrize(
-    "name", ["config.yaml", "data.json", "unigram.npy", "tokenizer/ranks.tiktoken", "minimal_pairs/npi_item.jsonl"]
+    "name",
+    [
+        "config.yaml",
+        "data.json",
+        "unigram.npy",
+        "tokenizer/ranks.tiktoken",
+        "minimal_pairs/npi_item.jsonl",
+    ],
 )
 @pytest.mark.parametrize("damage", [flip, os.remove])
 def test_what_a_run_was_begun_with_is_refused_when_damaged(stopped, name, damage):
     damage(stopped / name)
     what = "missing" if damage is os.remove else "changed since it was written"
-    with pytest.raises(InputError, match=f"^{stopped / name}: {what}; restore it from a copy of the run$"):
+    with pytest.raises(
+        InputError, match=f"^{stopped / name}: {what}; restore it from a copy of the run$"
+    ):
         train(stopped)
 
 
@@ -92,12 +102,19 @@ def test_a_damaged_run_is_not_loaded(finished, name):
 def test_a_damaged_summary_is_made_again(finished, originals, capsys):
     flip(finished / "summary.json")
     assert train(finished) == 0
-    assert f"warning: {finished / 'summary.json'}: changed since it was written" in capsys.readouterr().err
-    assert summary_of(finished) == summary_of(originals / "finished")  # the seconds, too: they were spent once
+    assert (
+        f"warning: {finished / 'summary.json'}: changed since it was written"
+        in capsys.readouterr().err
+    )
+    assert summary_of(finished) == summary_of(
+        originals / "finished"
+    )  # the seconds, too: they were spent once
     same_run(finished, originals / "finished")
 
 
-def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_same(stopped, originals, capsys):
+def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_same(
+    stopped, originals, capsys
+):
     """An empty folder with a step's name, no reservoir."""
     lines = (stopped / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (stopped / "metrics.jsonl").write_bytes(
@@ -108,8 +125,14 @@ def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_
     shutil.rmtree(stopped / "frozen")
     assert train(stopped) == 0
     told = capsys.readouterr().err
-    assert f"warning: {stopped}/checkpoints/{saved + 1}: damaged checkpoint, not used: manifest.json: missing" in told
-    assert f"warning: {stopped / 'frozen'}: no such folder; the same reservoir was initialized again" in told
+    assert (
+        f"warning: {stopped}/checkpoints/{saved + 1}: damaged checkpoint, not used: manifest.json:"
+        " missing" in told
+    )
+    assert (
+        f"warning: {stopped / 'frozen'}: no such folder; the same reservoir was initialized again"
+        in told
+    )
     one, other = esnlm.load(stopped).arrays(), esnlm.load(originals / "finished").arrays()
     assert all(np.array_equal(one[name], other[name]) for name in one | other)
 
@@ -117,7 +140,9 @@ def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_
 def test_another_reservoir_than_the_lost_one_is_refused(stopped, monkeypatch):
     flip(stopped / "frozen" / "manifest.json")
     monkeypatch.setattr(checkpoint, "digest", lambda arrays: "0" * 64)
-    with pytest.raises(InputError, match="its seed gives another reservoir on this machine; restore it from a copy"):
+    with pytest.raises(
+        InputError, match="its seed gives another reservoir on this machine; restore it from a copy"
+    ):
         train(stopped)
 
 
@@ -127,7 +152,9 @@ def test_a_damaged_manifest_is_refused_and_a_missing_one_told_of(stopped):
     with pytest.raises(InputError, match="manifest.json: changed since it was written; restore it"):
         RunDirectory(stopped).manifest.read()
     manifest.unlink()
-    with pytest.warns(UserWarning, match="manifest.json: missing, so the files of this run cannot be verified"):
+    with pytest.warns(
+        UserWarning, match="manifest.json: missing, so the files of this run cannot be verified"
+    ):
         esnlm.load(stopped)
 
 
@@ -135,13 +162,19 @@ def test_a_damaged_manifest_is_refused_and_a_missing_one_told_of(stopped):
 
 
 def test_a_change_is_shown_and_refused_unless_asked_for(stopped, originals):
-    with pytest.raises(InputError, match="compute.chunk_tokens 1024 -> 512.*--allow-change compute.chunk_tokens"):
+    with pytest.raises(
+        InputError, match="compute.chunk_tokens 1024 -> 512.*--allow-change compute.chunk_tokens"
+    ):
         train(stopped, "--compute.chunk_tokens", "512")
-    with pytest.raises(InputError, match="--allow-change training.learning_rate: it may not change within a run"):
+    with pytest.raises(
+        InputError, match="--allow-change training.learning_rate: it may not change within a run"
+    ):
         train(stopped, "--training.learning_rate", "0.1", allowed=["training.learning_rate"])
     saved = newest(stopped)
     assert train(stopped, "--compute.chunk_tokens", "512", allowed=["compute.chunk_tokens"]) == 0
-    assert summary_of(stopped)["changes"] == [f"from update {saved}: compute.chunk_tokens 1024 -> 512"]
+    assert summary_of(stopped)["changes"] == [
+        f"from update {saved}: compute.chunk_tokens 1024 -> 512"
+    ]
     one, other = esnlm.load(stopped).arrays(), esnlm.load(originals / "finished").arrays()
     # 5 updates of 1e-3 at most, to a hundredth.
     np.testing.assert_allclose(one["readout.a"], other["readout.a"], atol=5e-3 * 1e-2)
@@ -174,12 +207,19 @@ def test_a_full_disk_while_logging_is_one_line(tmp_path):
 def test_two_at_once_are_refused_and_a_killed_one_s_lock_is_gone(tmp_path):
     run = tmp_path / "run"
     (tmp_path / "small.yaml").write_text(f"run: {run}\n{SMALL}")
-    command = [sys.executable, str(REPOSITORY / "train.py"), "--config", str(tmp_path / "small.yaml")]
+    command = [
+        sys.executable,
+        str(REPOSITORY / "train.py"),
+        "--config",
+        str(tmp_path / "small.yaml"),
+    ]
     first = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     while not (run / "config.yaml").exists():
         assert first.poll() is None, first.stderr.read()
         time.sleep(0.01)
-    with pytest.raises(InputError, match="another training is writing here; name another with --run"):
+    with pytest.raises(
+        InputError, match="another training is writing here; name another with --run"
+    ):
         train(run)
     first.kill()
     first.communicate()

@@ -1,4 +1,5 @@
-"""Small runs of one size, which share their compiled programs: how they are trained, stopped and compared."""
+"""Small runs of one size, which share their compiled programs: how they are trained, stopped and
+compared."""
 
 import json
 import signal
@@ -14,7 +15,9 @@ from esnlm.training.log import TrainingLog
 from esnlm.workflows.train import train_run
 
 DATA = "data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}\n"
-TRAINING = "training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5}\n"  # twelve updates an epoch
+TRAINING = (  # twelve updates an epoch
+    "training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5}\n"
+)
 ESN = "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}\n"
 SMALL = DATA + TRAINING + ESN
 TIMES = ("seconds", "tokens_per_second", "peak_memory_bytes")
@@ -34,7 +37,8 @@ def train(folder: Path, name: str, *settings: str, text: str = SMALL) -> Path:
 
 
 def train_with_stops(experiment: Experiment, monkeypatch, every: int) -> int:
-    """Trains to the end, stopped after every so many updates and resumed each time; returns how often."""
+    """Trains to the end, stopped after every so many updates and resumed each time; returns how
+    often."""
     push, calls = TrainingLog.push, []
 
     def push_and_stop(self, *arguments):
@@ -60,7 +64,9 @@ def timeless(tree: dict) -> dict:
 
 
 def metrics(run: Path) -> list[dict]:
-    return [timeless(json.loads(line)) for line in RunDirectory(run).metrics.read_text().splitlines()]
+    return [
+        timeless(json.loads(line)) for line in RunDirectory(run).metrics.read_text().splitlines()
+    ]
 
 
 def same_run(one: Path, two: Path) -> None:

@@ -33,13 +33,17 @@ def train(config, updates):
 @pytest.mark.parametrize("decay", [0.5, 0.9999])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_average_is_the_weighted_mean_of_the_arrays_so_far(decay, optimizer):
-    trained, states = train(TrainingConfig(optimizer=optimizer, learning_rate=0.1, ema=decay), updates=10)
+    trained, states = train(
+        TrainingConfig(optimizer=optimizer, learning_rate=0.1, ema=decay), updates=10
+    )
     for t, state in enumerate(states, start=1):
         weights = decay ** np.arange(t - 1, -1, -1.0)
         expected = np.average(np.float64(trained[:t]), axis=0, weights=weights)
         largest = np.abs(trained[:t]).max()
         # Each step rounds a few times, by half a unit of the largest array.
-        np.testing.assert_allclose(state.average["readout"]["w"], expected, rtol=0, atol=2e-7 * t * largest)
+        np.testing.assert_allclose(
+            state.average["readout"]["w"], expected, rtol=0, atol=2e-7 * t * largest
+        )
 
 
 @pytest.mark.parametrize(
@@ -49,12 +53,17 @@ def test_the_average_is_the_weighted_mean_of_the_arrays_so_far(decay, optimizer)
         (TrainingConfig(checkpoint_words=(10, 20, 30), stop_after=2, keep_checkpoints=1), 3, 6),
     ],
 )
-def test_the_disk_must_have_room_for_all_that_is_saved(config, arrays, checkpoints, tmp_path, monkeypatch):
-    """What is trained, its moments and its average, in one checkpoint more than are kept; some counters beside them."""
+def test_the_disk_must_have_room_for_all_that_is_saved(
+    config, arrays, checkpoints, tmp_path, monkeypatch
+):
+    """What is trained, its moments and its average, in one checkpoint more than are kept; some
+    counters beside them."""
     asked = []
     monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
     params = {"readout": {"w": jnp.zeros((500, 30))}}
-    open_state(params, make_optimizer(config), RunDirectory(tmp_path), config, Placement(None, 500, 500))
+    open_state(
+        params, make_optimizer(config), RunDirectory(tmp_path), config, Placement(None, 500, 500)
+    )
     assert 0 <= asked[0] - checkpoints * arrays * 4 * 500 * 30 < 200
     planned = config.checkpoints_at_once * plan.optimizer_bytes(config, 500 * 30)[1]
     assert asked[0] == pytest.approx(planned, abs=200), "as the plan says"

@@ -18,7 +18,10 @@ def some_sentences(predictions):
     rng = np.random.default_rng(predictions)
     bounds = np.append(np.arange(0, predictions, 11), predictions)
     columns = rng.integers(0, 90, (3, predictions))
-    split = [[column[first:last] for first, last in zip(bounds[:-1], bounds[1:], strict=True)] for column in columns]
+    split = [
+        [column[first:last] for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+        for column in columns
+    ]
     return batches.Sentences(*split), np.split(rng.permutation(500)[:predictions], bounds[1:-1])
 
 
@@ -30,7 +33,10 @@ def test_an_epoch_has_every_sentence_once_and_keeps_the_last_partial_batch():
 
 
 def test_the_order_is_new_in_every_epoch_and_for_every_seed():
-    orders = [np.concatenate(plan(seed=seed, epoch=epoch)[1].updates) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+    orders = [
+        np.concatenate(plan(seed=seed, epoch=epoch)[1].updates)
+        for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    ]
     assert np.array_equal(orders[0], np.concatenate(plan()[1].updates))
     assert not any(np.array_equal(orders[i], orders[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
@@ -46,11 +52,18 @@ def test_windows_follow_each_other_and_keep_to_their_size():
     windows = batches.split_windows(tokens, 1000)
     assert [u for window in windows for u in window] == list(range(200))
     assert all(tokens[window].sum() <= 1000 for window in windows)
-    assert all(tokens[one].sum() + tokens[two[0]] > 1000 for one, two in zip(windows, windows[1:], strict=False))
+    assert all(
+        tokens[one].sum() + tokens[two[0]] > 1000
+        for one, two in zip(windows, windows[1:], strict=False)
+    )
 
 
 def test_an_update_larger_than_the_window_has_one_of_its_own():
-    assert batches.split_windows(np.array([5, 50, 5]), 10) == [range(0, 1), range(1, 2), range(2, 3)]
+    assert batches.split_windows(np.array([5, 50, 5]), 10) == [
+        range(0, 1),
+        range(1, 2),
+        range(2, 3),
+    ]
 
 
 def test_the_shapes_fit_every_update_of_a_run():
@@ -62,12 +75,15 @@ def test_the_shapes_fit_every_update_of_a_run():
     ]
     apart, shared = (batches.update_shapes(epochs, 1000, shared, "cpu") for shared in (False, True))
     assert apart.buckets[-1] == batches.bucket_size(max(tokens for tokens, _ in updates))
-    assert shared.buckets[-1] == batches.bucket_size(max(tokens - count + 1 for tokens, count in updates))
+    assert shared.buckets[-1] == batches.bucket_size(
+        max(tokens - count + 1 for tokens, count in updates)
+    )
     assert (apart.most_first_targets, shared.most_first_targets) == (0, 31)
 
 
 def cost(buckets, rows, compilation):
-    """What `choose_buckets` makes small: padded rows, and the compilation of each bucket in rows of a mean update."""
+    """What `choose_buckets` makes small: padded rows, and the compilation of each bucket in rows of
+    a mean update."""
     sizes = [(batches.bucket_size(count), times) for count, times in rows]
     padded = sum(times * (min(b for b in buckets if b >= size) - size) for size, times in sizes)
     mean = sum(size * times for size, times in sizes) / sum(times for _, times in sizes)
@@ -78,9 +94,15 @@ def cost(buckets, rows, compilation):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_buckets_cost_least_of_all_choices(seed, compilation):
     rng = np.random.default_rng(seed)
-    rows = list(zip(rng.integers(1, 200, 9).tolist(), rng.integers(1, 2000, 9).tolist(), strict=True))
+    rows = list(
+        zip(rng.integers(1, 200, 9).tolist(), rng.integers(1, 2000, 9).tolist(), strict=True)
+    )
     sizes = sorted({batches.bucket_size(count) for count, _ in rows})
-    choices = [(*some, sizes[-1]) for k in range(len(sizes)) for some in itertools.combinations(sizes[:-1], k)]
+    choices = [
+        (*some, sizes[-1])
+        for k in range(len(sizes))
+        for some in itertools.combinations(sizes[:-1], k)
+    ]
     chosen = batches.choose_buckets(rows, compilation)
     assert chosen in choices and cost(chosen, rows, compilation) == pytest.approx(
         min(cost(choice, rows, compilation) for choice in choices), rel=1e-12
@@ -105,7 +127,11 @@ def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
 
 def test_packed_targets_have_the_row_after_bos_once():
     shapes = batches.UpdateShapes(buckets=(32, 96, 192), most_first_targets=20)
-    for count, size in ((88, 96), (30, 32), (200, 192)):  # 8, 3 and 19 sentences: 81, 28 and 182 rows
+    for count, size in (
+        (88, 96),
+        (30, 32),
+        (200, 192),
+    ):  # 8, 3 and 19 sentences: 81, 28 and 182 rows
         some, rows = some_sentences(count)
         packed = batches.pack_update(some, rows, shapes)
         real, more = packed.weights > 0, packed.first_weights > 0
@@ -119,7 +145,9 @@ def test_packed_targets_have_the_row_after_bos_once():
         one_first = [first_of_all if row in first else row for row in np.concatenate(rows)]
         assert len(packed.rows) == size
         assert found == sorted(zip(one_first, np.concatenate(some.targets), strict=False))
-        assert {*packed.weights[real], *packed.first_weights[more]} == {np.float32(1 / some.predictions())}
+        assert {*packed.weights[real], *packed.first_weights[more]} == {
+            np.float32(1 / some.predictions())
+        }
 
 
 def test_parts_are_whole_sentences_and_keep_to_their_size():

@@ -1,4 +1,5 @@
-"""Training and evaluation with the state carried over the sentences of a document, beside float64 NumPy."""
+"""Training and evaluation with the state carried over the sentences of a document, beside float64
+NumPy."""
 
 from itertools import pairwise
 
@@ -19,12 +20,23 @@ TOKENIZER = word_tokenizer([f"w{i}" for i in range(20)])
 LANES, PIECE, EPOCHS = 3, 5, 2
 MODELS = {
     "ESN": "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}",
-    "deep readout": "model: {family: deep_readout, reservoir: {state_size: 8, mean_degree: 4}, diagonal: {units: 4}, readout:"
-    " {rank: 4, recent_tokens: {count: 2, width: 4}, gated_mlp: {blocks: 1, width: 4}}}",
+    "deep readout": (
+        "model: {family: deep_readout, reservoir: {state_size: 8, mean_degree: 4}, diagonal:"
+        " {units: 4}, readout: {rank: 4, recent_tokens: {count: 2, width: 4}, gated_mlp: {blocks:"
+        " 1, width: 4}}}"
+    ),
     "LSTM": "model: {family: lstm, width: 8, dropout: 0.2}",
-    "LSTM with n-grams": "model: {family: lstm, width: 8, dropout: 0, ngrams: {orders: [2, 3], buckets: 64, width: 4}}",
-    "output feedback": "model: {family: jaeger, rank: 4, reservoir: {state_size: 12, mean_degree: 4}}",
-    "ESN+i": "model: {reservoir: {state_size: 12, mean_degree: 4}, train_input: true, readout: {rank: null}}",
+    "LSTM with n-grams": (
+        "model: {family: lstm, width: 8, dropout: 0, ngrams: {orders: [2, 3], buckets: 64,"
+        " width: 4}}"
+    ),
+    "output feedback": (
+        "model: {family: jaeger, rank: 4, reservoir: {state_size: 12, mean_degree: 4}}"
+    ),
+    "ESN+i": (
+        "model: {reservoir: {state_size: 12, mean_degree: 4}, train_input: true, readout: {rank:"
+        " null}}"
+    ),
 }
 
 
@@ -48,26 +60,47 @@ def stores(tmp_path_factory):
 def settings_of(name, stores, **training):
     data = {key: f"{store.folder}" for key, store in stores.items()}
     data |= {"kind": "store", "context": "document", "piece": PIECE}
-    training = {"epochs": EPOCHS, "batch_size": LANES, "learning_rate": 0.02, "log_every": 1} | training
-    compute = {"window_tokens": 40, "batch_slots": 2}  # several windows of each epoch, and fewer slots than documents
-    return f"data: {data}\ntraining: {training}\n{MODELS[name]}\ncompute: {compute}\n".replace("'", "")
+    training = {
+        "epochs": EPOCHS,
+        "batch_size": LANES,
+        "learning_rate": 0.02,
+        "log_every": 1,
+    } | training
+    compute = {
+        "window_tokens": 40,
+        "batch_slots": 2,
+    }  # several windows of each epoch, and fewer slots than documents
+    return f"data: {data}\ntraining: {training}\n{MODELS[name]}\ncompute: {compute}\n".replace(
+        "'", ""
+    )
 
 
 def whole(store):
     """The tokens of each document."""
-    firsts = [s for s in range(len(store)) if s == 0 or store.documents[s] != store.documents[s - 1]]
-    return [np.concatenate([store.sentence(s) for s in range(a, b)]) for a, b in pairwise([*firsts, len(store)])]
+    firsts = [
+        s for s in range(len(store)) if s == 0 or store.documents[s] != store.documents[s - 1]
+    ]
+    return [
+        np.concatenate([store.sentence(s) for s in range(a, b)])
+        for a, b in pairwise([*firsts, len(store)])
+    ]
 
 
 def after_sentences(document):
-    """Whether each token but the last is EOS, after which nothing is predicted; BOS and EOS are one token."""
+    """Whether each token but the last is EOS, after which nothing is predicted; BOS and EOS are one
+    token."""
     ends = np.flatnonzero(document == TOKENIZER.eos)[1::2]
     return np.isin(np.arange(len(document) - 1), ends)
 
 
 def steps_of(run):
-    """The function from (state, token) to the next state, and from a state to log p, of a run's arrays in float64."""
-    arrays = {name: array.astype(np.float64) for name, array in run.arrays().items() if array.dtype == np.float32}
+    """The function from (state, token) to the next state, and from a state to log p, of a run's
+    arrays in float64."""
+    arrays = {
+        name: array.astype(np.float64)
+        for name, array in run.arrays().items()
+        if array.dtype == np.float32
+    }
     if "embedding" not in arrays:
         w_rec, w_in, leak = oracle.matrices(run.model.reservoir)
         w_out = arrays["readout.a"] @ arrays["readout.b"]
@@ -81,19 +114,30 @@ def steps_of(run):
 
         def advance(state, token):
             h, c = state
-            x = arrays["w_ih"] @ arrays["embedding"][token] + arrays["b_ih"] + arrays["w_hh"] @ h + arrays["b_hh"]
+            x = (
+                arrays["w_ih"] @ arrays["embedding"][token]
+                + arrays["b_ih"]
+                + arrays["w_hh"] @ h
+                + arrays["b_hh"]
+            )
             i, f, g, o = np.split(x, 4)
             c = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
             return np.tanh(c) / (1 + np.exp(-o)), c
 
         zero, output = (np.zeros(arrays["w_hh"].shape[1]),) * 2, lambda state: state[0]
-    return zero, advance, lambda state: oracle.log_softmax(w_out @ output(state) + arrays["readout.bias"])
+    return (
+        zero,
+        advance,
+        lambda state: oracle.log_softmax(w_out @ output(state) + arrays["readout.bias"]),
+    )
 
 
 @pytest.mark.parametrize("name", ["ESN", "LSTM"])
 def test_losses_are_those_of_documents_read_from_their_beginning(name, stores, tmp_path):
     """At a learning rate of next to nothing, in the order of the corpus."""
-    text = settings_of(name, stores, learning_rate=1e-30, order="corpus").replace("dropout: 0.2", "dropout: 0")
+    text = settings_of(name, stores, learning_rate=1e-30, order="corpus").replace(
+        "dropout: 0.2", "dropout: 0"
+    )
     run = small.train(tmp_path, "run", text=text)
     zero, advance, log_p = steps_of(esnlm.load(run, untrained=True))
     documents = whole(stores["train"])
@@ -109,12 +153,15 @@ def test_losses_are_those_of_documents_read_from_their_beginning(name, stores, t
                 losses.setdefault((at - first) // PIECE, []).append(-log_p(state)[tokens[at + 1]])
     found = [line["train_nll"] for line in small.metrics(run) if "train_nll" in line]
     # A state passes on at most what it was off by: a loss is off by some roundings of float32.
-    np.testing.assert_allclose(found, [np.mean(losses[u]) for u in range(len(losses))] * EPOCHS, rtol=1e-6)
+    np.testing.assert_allclose(
+        found, [np.mean(losses[u]) for u in range(len(losses))] * EPOCHS, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_run_over_documents(name, stores, tmp_path, monkeypatch):
-    """Its validation is that of whole documents, and a run that was stopped ends with the same bits."""
+    """Its validation is that of whole documents, and a run that was stopped ends with the same
+    bits."""
     text = settings_of(name, stores)
     loaded = esnlm.load(run := small.train(tmp_path, "run", text=text))
     found = loaded.likelihood(stores["validation"])
@@ -130,7 +177,9 @@ def test_a_run_over_documents(name, stores, tmp_path, monkeypatch):
     assert summary["tokens"] == EPOCHS * sum(text_read.lengths - 1)
     assert found.tokens == sum(map(len, expected)) == sum(stores["validation"].lengths - 1)
 
-    assert small.train_with_stops(small.read(tmp_path, "stopped", text=text), monkeypatch, every=7) > 2
+    assert (
+        small.train_with_stops(small.read(tmp_path, "stopped", text=text), monkeypatch, every=7) > 2
+    )
     for key, array in loaded.arrays().items():
         np.testing.assert_array_equal(array, esnlm.load(tmp_path / "stopped").arrays()[key])
 
@@ -148,22 +197,31 @@ def test_lanes_have_every_token_once(stores):
     store = stores["train"]
     for lanes in (equal_lanes(store, 4, np.random.default_rng(0)), whole_documents(store, 4)):
         pieces = lanes.read(0, lanes.steps)
-        seen = np.concatenate([pieces.corpus_positions[: lanes.sizes[b], b] for b in range(len(lanes.sizes))])
+        seen = np.concatenate(
+            [pieces.corpus_positions[: lanes.sizes[b], b] for b in range(len(lanes.sizes))]
+        )
         assert sorted(seen) == list(range(len(store.tokens)))
         assert (pieces.left > 0).sum() == len(store.tokens) - len(store)
     assert (pieces.depths[pieces.left > 0] == 0).sum() == 11  # of whole documents
 
 
 def test_what_carries_no_state_is_refused(tmp_path):
-    for other in ("model: {family: gpt2}", "model: {readout: {rank: null}}\ntraining: {kind: ridge}"):
+    for other in (
+        "model: {family: gpt2}",
+        "model: {readout: {rank: null}}\ntraining: {kind: ridge}",
+    ):
         with pytest.raises(InputError, match="carries no state"):
             small.read(tmp_path, "run", text=f"data: {{kind: store, context: document}}\n{other}")
 
 
 def test_inputs_are_dropped_in_training_and_not_in_validation(stores, tmp_path, monkeypatch):
     rates, run = [], recurrence.run
-    monkeypatch.setattr(recurrence, "run", lambda *given, rate: rates.append(rate) or run(*given, rate=rate))
+    monkeypatch.setattr(
+        recurrence, "run", lambda *given, rate: rates.append(rate) or run(*given, rate=rate)
+    )
     small.train(
-        tmp_path, "run", text=settings_of("ESN", stores, epochs=1).replace("{reservoir", "{dropout: 0.2, reservoir")
+        tmp_path,
+        "run",
+        text=settings_of("ESN", stores, epochs=1).replace("{reservoir", "{dropout: 0.2, reservoir"),
     )
     assert set(rates) == {0.0, 0.2}

@@ -1,4 +1,5 @@
-"""Updates with features inside the gradient, and whole runs of the models that train more than a readout."""
+"""Updates with features inside the gradient, and whole runs of the models that train more than a
+readout."""
 
 import json
 from functools import partial
@@ -38,7 +39,12 @@ from tests.training.test_precomputed import (
 )
 
 RESERVOIR = ReservoirConfig(
-    state_size=24, connectivity=0.5, input_connectivity=1.0, leak_min=0.8, leak_max=0.8, activation="relu"
+    state_size=24,
+    connectivity=0.5,
+    input_connectivity=1.0,
+    leak_min=0.8,
+    leak_max=0.8,
+    activation="relu",
 )
 MODELS = {
     "ESN+i": EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(None), train_input=True),
@@ -48,10 +54,15 @@ TRAINED_INPUT = {"ESN+i": ("reservoir", "input", "values"), "LSTM": ("embedding"
 
 
 def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
-    """Returns updates of four sentences each of an epoch and how they begin; `poisoned` overflows what POISON adds."""
+    """Returns updates of four sentences each of an epoch and how they begin; `poisoned` overflows
+    what POISON adds."""
     settings = {"batch_size": 4, "weight_decay": 0.0 if poisoned else 0.01} | training
-    compute = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=1000, chunk_tokens=chunk_tokens)
-    experiment = Experiment(model=MODELS[name], training=TrainingConfig(**settings), compute=compute)
+    compute = ComputeConfig(
+        kernel="csr", batch_slots=8, window_tokens=1000, chunk_tokens=chunk_tokens
+    )
+    experiment = Experiment(
+        model=MODELS[name], training=TrainingConfig(**settings), compute=compute
+    )
     model = experiment.model.initialize(V, 0, experiment.model.initialize_frozen(V, 0)[0])
     params, epochs = model.params, [batches.plan_epoch(text.lengths, 0, 0, 4, 1000)]
     if poisoned:
@@ -62,9 +73,12 @@ def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
     return updates, start(experiment, params), epochs
 
 
-@pytest.mark.parametrize("name", ["ESN+i", pytest.param("LSTM", marks=pytest.mark.nightly), "GPT-2"])
+@pytest.mark.parametrize(
+    "name", ["ESN+i", pytest.param("LSTM", marks=pytest.mark.nightly), "GPT-2"]
+)
 def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
-    """Weight decay falls on all of them: biases, layer norms, and embeddings of tokens that never occur."""
+    """Weight decay falls on all of them: biases, layer norms, and embeddings of tokens that never
+    occur."""
     gpt2 = GPT2Config(layers=1, heads=2, width=8, positions=64, dropout=0.0)
     monkeypatch.setattr("tests.training.test_end_to_end.MODELS", MODELS | {"GPT-2": gpt2})
     updates, begin, epochs = prepare(name, store(LENGTHS), weight_decay=0.1)
@@ -80,11 +94,17 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
     noise = np.random.default_rng(0)
     begin = (
         jax.tree.map(
-            lambda a: jax.device_put(np.asarray(a) + noise.normal(0, 0.3, a.shape).astype(np.float32)), begin[0]
+            lambda a: jax.device_put(
+                np.asarray(a) + noise.normal(0, 0.3, a.shape).astype(np.float32)
+            ),
+            begin[0],
         ),
         *begin[1:],
     )
-    expected = {path: np.asarray(array, np.float64) for path, array in traverse_util.flatten_dict(begin[0]).items()}
+    expected = {
+        path: np.asarray(array, np.float64)
+        for path, array in traverse_util.flatten_dict(begin[0]).items()
+    }
     before = {path: array.copy() for path, array in expected.items()}
     params, _, losses, _ = run_all(updates, *begin, epochs)
     assert len(gradients) == len(losses) > 1
@@ -95,7 +115,9 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
         # AdamW's bias correction in float32 is off by 1.3e-5, and each step rounds a few times.
         largest = np.abs(before[path]).max()
         atol = len(losses) * (1e-4 * RATE + 2e-7 * largest)
-        assert largest * (1 - (1 - 0.1 * RATE) ** len(losses)) > 20 * atol, "a decay that was left out would show"
+        assert largest * (1 - (1 - 0.1 * RATE) ** len(losses)) > 20 * atol, (
+            "a decay that was left out would show"
+        )
         np.testing.assert_allclose(found, expected[path], atol=atol, rtol=0, err_msg=str(path))
 
 
@@ -104,18 +126,23 @@ def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
 def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
     """Down to a sentence a part."""
     text = store(LENGTHS)
-    (whole, begin, epochs), (parts, again, _) = prepare(name, text), prepare(name, text, chunk_tokens=chunk_tokens)
+    (whole, begin, epochs), (parts, again, _) = (
+        prepare(name, text),
+        prepare(name, text, chunk_tokens=chunk_tokens),
+    )
     assert epochs[0].predictions.min() > 20
     params, _, losses, _ = run_all(whole, *begin, epochs)
     other, _, other_losses, _ = run_all(parts, *again, epochs)
-    # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.
+    # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error
+    # one of the step.
     np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
     for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)
 
 
 def note_sizes(updates):
-    """Returns the slots of each batch that is trained on from now on, and the rows that go to the readout."""
+    """Returns the slots of each batch that is trained on from now on, and the rows that go to the
+    readout."""
     sizes, in_parts = [], updates.in_parts
 
     def note(params, state, parts):
@@ -128,7 +155,8 @@ def note_sizes(updates):
 
 
 def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
-    """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks for 64."""
+    """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks
+    for 64."""
     monkeypatch.setattr(layout, "FEWEST_STEPS", 12)
     updates, begin, epochs = prepare("LSTM", store([32, 32, 32, 6]), chunk_tokens=64)
     sizes = note_sizes(updates)
@@ -163,7 +191,9 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     for u in good:
         *expected, _ = without.run(*expected, u)
     assert same_bits((params, state), tuple(expected))
-    finite = traverse_util.flatten_dict(jax.tree.map(lambda array: np.isfinite(array).all(), params))
+    finite = traverse_util.flatten_dict(
+        jax.tree.map(lambda array: np.isfinite(array).all(), params)
+    )
     assert not finite.pop(TRAINED_INPUT[name]) and jax.tree.all(finite)
 
 
@@ -171,28 +201,39 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
 
 
 def oracle_of(run):
-    """From ids to log p of each after the first, with the run's arrays in NumPy; nothing is dropped."""
+    """From ids to log p of each after the first, with the run's arrays in NumPy; nothing is
+    dropped."""
     params = jax.tree.map(np.asarray, run.model.params)
     readout = params.pop("readout")
     if run.config.model.family == "lstm":
         features = partial(oracle.lstm_states, **params)
     else:
         reservoir = run.model.reservoir
-        weights = oracle.dense(reservoir.stored_w_rec), oracle.dense(reservoir.stored_w_in), reservoir.leak
+        weights = (
+            oracle.dense(reservoir.stored_w_rec),
+            oracle.dense(reservoir.stored_w_in),
+            reservoir.leak,
+        )
         features = partial(oracle.states, *weights, f=lambda x: np.maximum(x, 0))
 
     def log_probs(ids):
-        return oracle.log_softmax(oracle.logits(readout, features(sentence=ids[:-1])))[np.arange(len(ids) - 1), ids[1:]]
+        return oracle.log_softmax(oracle.logits(readout, features(sentence=ids[:-1])))[
+            np.arange(len(ids) - 1), ids[1:]
+        ]
 
     return log_probs
 
 
 @pytest.mark.parametrize("name", ["lstm", "esn_i"])
 def test_a_finished_run_loads_and_agrees_with_the_oracle(name, trained, stores):
-    """Scores and the validation NLL, from disk; 30 contracting steps, so a few hundred roundings."""
+    """Scores and the validation NLL, from disk; 30 contracting steps, so a few hundred
+    roundings."""
     run, tolerance = esnlm.load(trained(name)), 300 * float(np.finfo(np.float32).eps)
     sentences, log_probs_of = ["The cats sleep.", "Who said that?", ""], oracle_of(run)
-    encoded = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in sentences]
+    encoded = [
+        np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
+        for text in sentences
+    ]
     expected = [log_probs_of(ids) for ids in encoded]
     for found, log_probs in zip(run.token_log_probs(sentences), expected, strict=True):
         np.testing.assert_allclose(found, log_probs, rtol=tolerance)
@@ -207,7 +248,12 @@ def test_a_finished_run_loads_and_agrees_with_the_oracle(name, trained, stores):
 
 @pytest.mark.parametrize("name", ["lstm", "esn_i"])
 def test_training_changes_what_is_trained_only(name, trained):
-    before, after = esnlm.load(trained(name), untrained=True).arrays(), esnlm.load(trained(name)).arrays()
+    before, after = (
+        esnlm.load(trained(name), untrained=True).arrays(),
+        esnlm.load(trained(name)).arrays(),
+    )
     changed = {part for part in before if not np.array_equal(before[part], after[part])}
-    of_esn_i = {part for part in before if part.startswith("readout") or part == "reservoir.input.values"}
+    of_esn_i = {
+        part for part in before if part.startswith("readout") or part == "reservoir.input.values"
+    }
     assert changed == (set(before) if name == "lstm" else of_esn_i)

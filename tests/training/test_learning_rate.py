@@ -1,4 +1,5 @@
-"""Rates of a schedule that counts words, against plain loops and against a schedule that counts updates."""
+"""Rates of a schedule that counts words, against plain loops and against a schedule that counts
+updates."""
 
 import math
 
@@ -20,7 +21,9 @@ def by_words(**settings):
 def test_updates_of_equal_length_have_the_rates_of_a_schedule_by_updates(schedule):
     words = np.full(12, 50)
     found = rates_by_words(by_words(schedule=schedule, warmup_words=200), words)
-    ours = learning_rates(TrainingConfig(schedule=schedule, learning_rate=0.02, warmup_updates=4), updates=12)
+    ours = learning_rates(
+        TrainingConfig(schedule=schedule, learning_rate=0.02, warmup_updates=4), updates=12
+    )
     np.testing.assert_allclose(found, ours, rtol=1e-5, atol=1e-8)
 
 
@@ -32,7 +35,11 @@ def plain_loop(config, words):
             share = min(1, (read + of_update) / config.warmup_words)
         else:
             done = min(1, (read - config.warmup_words) / (end - config.warmup_words))
-            share = {"constant": 1, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[config.schedule]
+            share = {
+                "constant": 1,
+                "linear": 1 - done,
+                "cosine": (1 + math.cos(math.pi * done)) / 2,
+            }[config.schedule]
         rates.append(config.learning_rate * share)
         read += of_update
     return rates

@@ -1,4 +1,5 @@
-"""A whole run, small: it is what its settings say, comes back from disk, and refuses to be mixed up."""
+"""A whole run, small: it is what its settings say, comes back from disk, and refuses to be mixed
+up."""
 
 from collections import Counter
 
@@ -13,7 +14,16 @@ from tests.training.small import metrics, summary_of, train
 
 # 13 updates an epoch, the last one of four sentences.
 SETTINGS = [
-    *("--data.sentences", "100", "--seed", "5", "--training.schedule", "cosine", "--training.clip_norm", "0.2"),
+    *(
+        "--data.sentences",
+        "100",
+        "--seed",
+        "5",
+        "--training.schedule",
+        "cosine",
+        "--training.clip_norm",
+        "0.2",
+    ),
     *("--training.checkpoint_every", "7", "--training.checkpoint_words", "[200]"),
 ]
 
@@ -26,7 +36,16 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_what_it_promises(finished):
     found = {path.name for path in finished.iterdir() if not path.name.startswith(".")}
     assert found == {
-        *("config.yaml", "tokenizer", "frozen", "checkpoints", "metrics.jsonl", "summary.json", "plots", "unigram.npy"),
+        *(
+            "config.yaml",
+            "tokenizer",
+            "frozen",
+            "checkpoints",
+            "metrics.jsonl",
+            "summary.json",
+            "plots",
+            "unigram.npy",
+        ),
         *("data.json", "stores", "minimal_pairs", "evaluation", "manifest.json", "format.json"),
     }
     assert summary_of(finished)["status"] == "finished" and summary_of(finished)["step"] == 2 * 13
@@ -36,26 +55,36 @@ def test_a_run_leaves_what_it_promises(finished):
 
 
 def test_a_run_is_what_its_settings_say(finished):
-    """Two epochs with a cosine, clipping, decay and a partial batch, replayed in NumPy from the store and the seed."""
+    """Two epochs with a cosine, clipping, decay and a partial batch, replayed in NumPy from the
+    store and the seed."""
     untrained, trained = esnlm.load(finished, untrained=True), esnlm.load(finished)
     store = open_store(finished / "stores" / "train")
     weights = oracle.matrices(untrained.model.reservoir)
     states = [oracle.states(*weights, sentence[:-1]) for sentence in store]
-    params = {name: np.asarray(array, np.float64) for name, array in untrained.model.params["readout"].items()}
+    params = {
+        name: np.asarray(array, np.float64)
+        for name, array in untrained.model.params["readout"].items()
+    }
     adamw, losses, words = oracle.AdamW(params), [], []
     for epoch in range(2):
         order = np.random.default_rng([5, 4, epoch]).permutation(len(store))
         for batch in np.split(order, range(8, len(order), 8)):
             targets = np.concatenate([store.sentence(s)[1:] for s in batch])
-            loss, gradient = oracle.mean_nll_and_gradient(params, np.concatenate([states[s] for s in batch]), targets)
+            loss, gradient = oracle.mean_nll_and_gradient(
+                params, np.concatenate([states[s] for s in batch]), targets
+            )
             norm = np.sqrt(sum((part**2).sum() for part in gradient.values()))
             gradient = {name: part * min(1, 0.2 / norm) for name, part in gradient.items()}
             adamw.lr = 0.02 * (1 + np.cos(np.pi * len(losses) / 26)) / 2
             params = adamw.step(params, gradient)
             losses.append(loss)
-            words.append(sum(len(trained.tokenizer.decode(store.sentence(s)[1:-1]).split()) for s in batch))
+            words.append(
+                sum(len(trained.tokenizer.decode(store.sentence(s)[1:-1]).split()) for s in batch)
+            )
     for name in params:
-        assert np.abs(params[name] - np.asarray(untrained.model.params["readout"][name])).max() > 0.02
+        assert (
+            np.abs(params[name] - np.asarray(untrained.model.params["readout"][name])).max() > 0.02
+        )
         np.testing.assert_allclose(trained.model.params["readout"][name], params[name], atol=4e-5)
     logged = [line for line in metrics(finished) if "train_nll" in line]
     starts = [0, *(line["step"] for line in logged)]
@@ -66,7 +95,8 @@ def test_a_run_is_what_its_settings_say(finished):
 
 
 def test_a_restored_run_agrees_with_the_oracle(finished):
-    """From disk to log-probabilities: NumPy, with the arrays and the text and nothing else of the package."""
+    """From disk to log-probabilities: NumPy, with the arrays and the text and nothing else of the
+    package."""
     run = esnlm.load(finished)
     sentences = ["The cats sleep.", "Who said that?", "", "<|endoftext|> is ordinary text"]
     found, weights = run.token_log_probs(sentences), oracle.matrices(run.model.reservoir)
@@ -81,12 +111,20 @@ def test_a_restored_run_agrees_with_the_oracle(finished):
 
 
 def test_the_validation_nll_is_the_oracle_s(finished):
-    run, store, summary = esnlm.load(finished), open_store(finished / "stores" / "validation"), summary_of(finished)
+    run, store, summary = (
+        esnlm.load(finished),
+        open_store(finished / "stores" / "validation"),
+        summary_of(finished),
+    )
     weights = (*oracle.matrices(run.model.reservoir), run.model.params["readout"])
     log_probs = np.concatenate([oracle.token_log_probs(*weights, sentence) for sentence in store])
     assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=1e-5)
-    assert summary["val_bits_per_byte"] == pytest.approx(-log_probs.sum() / np.log(2) / store.bytes.sum(), rel=1e-5)
-    of_eos = np.cumsum([len(sentence) - 1 for sentence in store]) - 1  # where the predictions of each sentence end
+    assert summary["val_bits_per_byte"] == pytest.approx(
+        -log_probs.sum() / np.log(2) / store.bytes.sum(), rel=1e-5
+    )
+    of_eos = (
+        np.cumsum([len(sentence) - 1 for sentence in store]) - 1
+    )  # where the predictions of each sentence end
     without_eos = np.delete(log_probs, of_eos)
     assert summary["val_nll_without_eos"] == pytest.approx(-without_eos.mean(), rel=1e-5)
 

@@ -1,4 +1,5 @@
-"""A run that goes on from a finished one: the same as one longer run, complete in its directory, and refused where it must be."""
+"""A run that goes on from a finished one: the same as one longer run, complete in its directory,
+and refused where it must be."""
 
 import json
 import shutil
@@ -22,13 +23,15 @@ from esnlm.training.parent import with_moments
 from esnlm.training.update import make_optimizer
 from tests.training.small import same_run, summary_of, train
 
-# The text has the same order in every epoch, so two epochs are one epoch and another one from there.
+# The text has the same order in every epoch, so two epochs are one epoch and another one from
+# there.
 ONE_EPOCH = ["--training.epochs", "1", "--training.order", "corpus"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the finished run `parent`, and `child`, which goes on from it with the moments of its optimizer.
+    """A folder with the finished run `parent`, and `child`, which goes on from it with the moments
+    of its optimizer.
 
     The parent has averaged weights, from which nobody goes on.
     """
@@ -36,7 +39,9 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
         train(folder, "parent", *ONE_EPOCH, "--training.ema", "0.6")
-        train(folder, "child", *ONE_EPOCH, "--parent.run", "parent", "--parent.keep_optimizer", "true")
+        train(
+            folder, "child", *ONE_EPOCH, "--parent.run", "parent", "--parent.keep_optimizer", "true"
+        )
     return folder
 
 
@@ -50,9 +55,12 @@ def same(one, two):
 
 def test_going_on_with_the_optimizer_is_one_longer_training(folder):
     train(folder, "longer", *ONE_EPOCH, "--training.epochs", "2")
-    found, expected, before = (params(folder / name, averaged=False) for name in ("child", "longer", "parent"))
+    found, expected, before = (
+        params(folder / name, averaged=False) for name in ("child", "longer", "parent")
+    )
     for name in expected:
-        # The paddings of an update may differ, and with them a rounding of the gradient: a part of 12 steps of 0.02.
+        # The paddings of an update may differ, and with them a rounding of the gradient: a part of
+        # 12 steps of 0.02.
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=12 * 0.02 * 1e-4)
         assert np.abs(before[name] - expected[name]).max() > 0.05
 
@@ -60,9 +68,17 @@ def test_going_on_with_the_optimizer_is_one_longer_training(folder):
 def test_a_child_is_its_parent_before_the_first_update(folder):
     assert same(params(folder / "child", untrained=True), params(folder / "parent", averaged=False))
     assert not same(params(folder / "parent", averaged=False), params(folder / "parent"))
-    digests = [checkpoint.digest(checkpoint.restore(folder / run / "frozen")[0]) for run in ("child", "parent")]
-    manifests = [json.loads((folder / run / "manifest.json").read_text()) for run in ("child", "parent")]
-    assert digests == [manifest["frozen_sha256"] for manifest in manifests] and digests[0] == digests[1]
+    digests = [
+        checkpoint.digest(checkpoint.restore(folder / run / "frozen")[0])
+        for run in ("child", "parent")
+    ]
+    manifests = [
+        json.loads((folder / run / "manifest.json").read_text()) for run in ("child", "parent")
+    ]
+    assert (
+        digests == [manifest["frozen_sha256"] for manifest in manifests]
+        and digests[0] == digests[1]
+    )
 
 
 def updates_of_moments(run):
@@ -74,17 +90,34 @@ def updates_of_moments(run):
 @pytest.mark.nightly
 def test_another_seed_keeps_the_reservoir_and_moments_begin_anew(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    train(folder, "other", *ONE_EPOCH, "--parent.run", "parent", "--seed", "7", "--data.sentences", "32")
+    train(
+        folder,
+        "other",
+        *ONE_EPOCH,
+        "--parent.run",
+        "parent",
+        "--seed",
+        "7",
+        "--data.sentences",
+        "32",
+    )
     assert same(params(folder / "other", untrained=True), params(folder / "parent", averaged=False))
     assert not same(params(folder / "other"), params(folder / "parent", averaged=False))
-    of_parent, of_other = (esnlm.load(folder / run).model.reservoir.arrays() for run in ("parent", "other"))
+    of_parent, of_other = (
+        esnlm.load(folder / run).model.reservoir.arrays() for run in ("parent", "other")
+    )
     jax.tree.map(np.testing.assert_array_equal, of_other, of_parent)
     assert [updates_of_moments(folder / run) for run in ("other", "parent", "child")] == [4, 12, 24]
 
 
 def test_the_summary_and_the_configuration_name_the_parent(folder):
     theirs, child = summary_of(folder / "parent"), summary_of(folder / "child")
-    expected = {"run": "parent", "step": 12, "keep_optimizer": True, "config_sha256": theirs["config_sha256"]}
+    expected = {
+        "run": "parent",
+        "step": 12,
+        "keep_optimizer": True,
+        "config_sha256": theirs["config_sha256"],
+    }
     assert child["parent"] == expected and "parent" not in theirs
     assert child["step"] == 12 and child["config_sha256"] != theirs["config_sha256"]
     assert vars(esnlm.load(folder / "child").config.parent) == expected
@@ -93,7 +126,16 @@ def test_the_summary_and_the_configuration_name_the_parent(folder):
 def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(folder / "parent", "parent")
-    command = ["--from", "parent", "--run", "again", "--parent.keep_optimizer", "true", "--training.ema", "null"]
+    command = [
+        "--from",
+        "parent",
+        "--run",
+        "again",
+        "--parent.keep_optimizer",
+        "true",
+        "--training.ema",
+        "null",
+    ]
     push = TrainingLog.push
 
     def push_and_stop(self, *arguments):
@@ -116,14 +158,19 @@ def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatc
         (["--parent.run", "none"], "none: not a run directory"),
         (["--parent.step", "5"], "parent/checkpoints: no checkpoint of step 5"),
         (["--model.readout.rank", "5"], "model.readout.rank 4 -> 5"),
-        (["--training.optimizer", "sgd", "--parent.keep_optimizer", "true"], "parent.keep_optimizer"),
+        (
+            ["--training.optimizer", "sgd", "--parent.keep_optimizer", "true"],
+            "parent.keep_optimizer",
+        ),
     ],
 )
 def test_what_a_run_cannot_go_on_from_or_with(settings, named, folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(InputError, match=named):
         train(folder, "new", *ONE_EPOCH, "--parent.run", "parent", *settings)
-    assert not (folder / "new" / "config.yaml").exists() and not (folder / "new" / "initial").exists()
+    assert (
+        not (folder / "new" / "config.yaml").exists() and not (folder / "new" / "initial").exists()
+    )
 
 
 @pytest.mark.parametrize("status", ["interrupted", "diverged"])
@@ -152,5 +199,7 @@ def test_moments_are_found_however_the_optimizer_is_wrapped(clip, ema):
         return next(leaf for leaf in leaves if isinstance(leaf, kind))
 
     moments, expected = part(found, optax.ScaleByAdamState), part(state, optax.ScaleByAdamState)
-    assert int(moments.count) == 1 and np.array_equal(moments.mu["readout"]["w"], expected.mu["readout"]["w"])
+    assert int(moments.count) == 1 and np.array_equal(
+        moments.mu["readout"]["w"], expected.mu["readout"]["w"]
+    )
     assert int(part(found, optax.ScaleByScheduleState).count) == 0

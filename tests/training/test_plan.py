@@ -45,7 +45,10 @@ def test_the_plan_refuses_stores_that_a_training_would_refuse(tmp_path):
 
 @pytest.mark.parametrize("optimizer, arrays", [("adamw", 2), ("sgd", 1)])
 def test_the_plan_counts_the_state_of_the_optimizer(optimizer, arrays):
-    assert plan.optimizer_bytes(TrainingConfig(optimizer=optimizer), 1000) == (4000 * (2 + arrays), 4000 * (1 + arrays))
+    assert plan.optimizer_bytes(TrainingConfig(optimizer=optimizer), 1000) == (
+        4000 * (2 + arrays),
+        4000 * (1 + arrays),
+    )
     averaged = plan.optimizer_bytes(TrainingConfig(optimizer=optimizer, ema=0.9), 1000)
     assert averaged == (4000 * (3 + arrays), 4000 * (2 + arrays))
 
@@ -67,7 +70,10 @@ def test_a_run_that_needs_a_byte_more_than_there_is_is_refused(model, monkeypatc
 
 def test_devices_of_a_mesh_share_what_is_trained_and_the_features():
     mesh = {"data": 2, "vocabulary": 4}
-    each, alone = (plan.memory(Experiment(), "gpu", given, vocab_size=5000) for given in (mesh, plan.ONE_DEVICE))
+    each, alone = (
+        plan.memory(Experiment(), "gpu", given, vocab_size=5000)
+        for given in (mesh, plan.ONE_DEVICE)
+    )
     assert each.frozen == alone.frozen
     assert each.trained == alone.trained / 8
 
@@ -87,4 +93,6 @@ def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, mo
     assert experiment.training.sums_size(40, 30) == sum(array.nbytes for array in sums.values())
     params = experiment.model.initialize(30, 0, experiment.model.initialize_frozen(30, 0)[0]).params
     readout_regression.open_state(experiment.training, params, 40, 30, RunDirectory(tmp_path))
-    assert asked[0] == 2 * (experiment.training.sums_size(40, 30) + 4 * experiment.model.expected_counts(30).trainable)
+    assert asked[0] == 2 * (
+        experiment.training.sums_size(40, 30) + 4 * experiment.model.expected_counts(30).trainable
+    )

@@ -1,4 +1,5 @@
-"""Updates of a readout on precomputed features: in parts as in one piece, and where numbers stop being finite."""
+"""Updates of a readout on precomputed features: in parts as in one piece, and where numbers stop
+being finite."""
 
 import threading
 from pathlib import Path
@@ -29,14 +30,21 @@ RATE = TrainingConfig().learning_rate
 
 
 def store(lengths, poisoned=None):
-    """A store in memory: sentences of so many tokens, BOS and EOS among them; one of them may hold POISON."""
+    """A store in memory: sentences of so many tokens, BOS and EOS among them; one of them may hold
+    POISON."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens = np.random.default_rng(0).integers(1, POISON, offsets[-1])
     tokens[offsets[:-1]] = 0
     if poisoned is not None:
         tokens[offsets[poisoned] + 2] = POISON
     return TokenStore(
-        Path(), {}, tokens, offsets, np.array(lengths) - 2, np.array(lengths), np.zeros(len(lengths), int)
+        Path(),
+        {},
+        tokens,
+        offsets,
+        np.array(lengths) - 2,
+        np.array(lengths),
+        np.zeros(len(lengths), int),
     )
 
 
@@ -63,7 +71,11 @@ def open_updates(kind, model, experiment, text, epochs, **others):
         "on_nonfinite": experiment.training.on_nonfinite,
         "placement": Placement(None, V, V),
     }
-    return PrecomputedUpdates(**needed, **others) if kind is PrecomputedUpdates else EndToEndUpdates(**needed)
+    return (
+        PrecomputedUpdates(**needed, **others)
+        if kind is PrecomputedUpdates
+        else EndToEndUpdates(**needed)
+    )
 
 
 def run_all(updates, params, state, epochs):
@@ -86,7 +98,20 @@ def same_bits(one, two):
 
 RESERVOIR = ReservoirConfig(state_size=N, mean_degree=5, activation="relu", input_connectivity=1.0)
 MODEL = EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(6))
-LENGTHS = [11, 9, 13, 10, 12, 9, 13, 12, 10, 11, 13, 12] * 2  # All updates have one size, which is compiled once.
+LENGTHS = [
+    11,
+    9,
+    13,
+    10,
+    12,
+    9,
+    13,
+    12,
+    10,
+    11,
+    13,
+    12,
+] * 2  # All updates have one size, which is compiled once.
 UPDATES, BAD = 6, 2  # of four sentences each, and the one that is to fail
 POISONED = batches.plan_epoch(np.array(LENGTHS), 0, 0, 4, 1).updates[BAD][1]
 
@@ -99,15 +124,23 @@ def poisoned_model():
     return MODEL.initialize(V, 0, arrays | {"input": {"values": w_in}})
 
 
-def prepare(model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, reads_ahead=True, **training):
+def prepare(
+    model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, reads_ahead=True, **training
+):
     """Returns the updates of four sentences each, how they begin, and the epochs."""
     experiment = Experiment(
         model=MODEL,
         training=TrainingConfig(batch_size=4, **training),
-        compute=ComputeConfig(kernel="csr", batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
+        compute=ComputeConfig(
+            kernel="csr", batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens
+        ),
     )
-    plans = [batches.plan_epoch(text.lengths, 0, epoch, 4, window_tokens) for epoch in range(epochs)]
-    updates = open_updates(PrecomputedUpdates, model, experiment, text, plans, reads_ahead=reads_ahead)
+    plans = [
+        batches.plan_epoch(text.lengths, 0, epoch, 4, window_tokens) for epoch in range(epochs)
+    ]
+    updates = open_updates(
+        PrecomputedUpdates, model, experiment, text, plans, reads_ahead=reads_ahead
+    )
     return updates, start(experiment, model.params), plans
 
 
@@ -115,15 +148,24 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, reads_
 def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
     """Larger than a window, down to a sentence a part, or than what has logits at once.
 
-    In one piece, sentences share the row after their common first token; in parts of a window, each has it once more.
+    In one piece, sentences share the row after their common first token; in parts of a window, each
+    has it once more.
     """
     text = store(LENGTHS)
     model = MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
-    (whole, begin, epochs), (parts, again, small_epochs) = prepare(model, text), prepare(model, text, **sizes)
-    assert whole.shapes.most_first_targets == 3 and epochs[0].predictions.min() > 20 and len(epochs[0].windows) == 1
+    (whole, begin, epochs), (parts, again, small_epochs) = (
+        prepare(model, text),
+        prepare(model, text, **sizes),
+    )
+    assert (
+        whole.shapes.most_first_targets == 3
+        and epochs[0].predictions.min() > 20
+        and len(epochs[0].windows) == 1
+    )
     params, _, losses, _ = run_all(whole, *begin, epochs)
     other, _, other_losses, _ = run_all(parts, *again, small_epochs)
-    # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.
+    # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error
+    # one of the step.
     np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
     for name in params["readout"]:
         np.testing.assert_allclose(
@@ -142,7 +184,8 @@ def test_the_first_update_waits_for_one_size_only(monkeypatch):
 
 
 def windows_read(monkeypatch):
-    """Returns where windows are read from now on: (the updates' sentences, whether the thread that trains reads them)."""
+    """Returns where windows are read from now on: (the updates' sentences, whether the thread that
+    trains reads them)."""
     found, read = [], PrecomputedUpdates._read
 
     def note(self, number, window):
@@ -154,14 +197,18 @@ def windows_read(monkeypatch):
 
 
 def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
-    """In another thread, into the next epoch too, and nothing after the last window. The numbers are those of a run that waits."""
+    """In another thread, into the next epoch too, and nothing after the last window. The numbers
+    are those of a run that waits."""
     text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     updates, begin, epochs = prepare(model, text, 60, epochs=2)
     waits, again, _ = prepare(model, text, 60, epochs=2, reads_ahead=False)
     found = windows_read(monkeypatch)
     params, state, losses, _ = run_all(updates, *begin, epochs)
     windows = [window for epoch in epochs for window in epoch.windows]
-    assert len(windows) > 2 and found == [(windows[0], True), *((window, False) for window in windows[1:])]
+    assert len(windows) > 2 and found == [
+        (windows[0], True),
+        *((window, False) for window in windows[1:]),
+    ]
     found.clear()
     *expected, expected_losses, _ = run_all(waits, *again, epochs)
     assert found == [(window, True) for window in windows]
@@ -171,7 +218,12 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
 def test_sentences_that_begin_differently_share_no_row():
     text = store(LENGTHS)
     text.tokens[text.offsets[3]] = 1
-    assert prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)[0].shapes.most_first_targets == 0
+    assert (
+        prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)[
+            0
+        ].shapes.most_first_targets
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,16 +231,23 @@ def test_sentences_that_begin_differently_share_no_row():
     [("continue", 1000), pytest.param("skip", 1000, marks=pytest.mark.nightly), ("stop", 20)],
 )
 def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
-    """It is applied, left out, or the last one that is looked at; the bits are those of a run without it."""
+    """It is applied, left out, or the last one that is looked at; the bits are those of a run
+    without it."""
     text = store(LENGTHS, POISONED)
-    updates, begin, epochs = prepare(poisoned_model(), text, window_tokens, on_nonfinite=on_nonfinite)
+    updates, begin, epochs = prepare(
+        poisoned_model(), text, window_tokens, on_nonfinite=on_nonfinite
+    )
     assert len(epochs[0].windows) == (1 if window_tokens == 1000 else UPDATES)
-    updates_again, again, _ = prepare(poisoned_model(), text, window_tokens, on_nonfinite=on_nonfinite)
+    updates_again, again, _ = prepare(
+        poisoned_model(), text, window_tokens, on_nonfinite=on_nonfinite
+    )
     params, state, losses, applied = run_all(updates, *begin, epochs)
     assert not np.isfinite(losses[BAD]) and np.isfinite(losses[:BAD]).all()
-    good = {"continue": range(UPDATES), "skip": [u for u in range(UPDATES) if u != BAD], "stop": range(BAD)}[
-        on_nonfinite
-    ]
+    good = {
+        "continue": range(UPDATES),
+        "skip": [u for u in range(UPDATES) if u != BAD],
+        "stop": range(BAD),
+    }[on_nonfinite]
     assert applied == [u in good for u in range(UPDATES)]
     if on_nonfinite == "continue":
         assert all(np.isnan(array).all() for array in jax.tree.leaves(params))
@@ -201,7 +260,9 @@ def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
     assert all(np.isfinite(array).all() for array in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize("on_nonfinite, moves", [("continue", True), ("skip", False), ("stop", False)])
+@pytest.mark.parametrize(
+    "on_nonfinite, moves", [("continue", True), ("skip", False), ("stop", False)]
+)
 @pytest.mark.parametrize("loss, slope", [(np.nan, 1.0), (2.0, -np.inf)])
 def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves):
     params = {"w": jnp.arange(3.0), "bias": jnp.ones(2)}
@@ -216,7 +277,8 @@ def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves)
 
 @pytest.fixture
 def train(tmp_path, monkeypatch):
-    """Trains, the gradient of update 17 (the fifth of the second epoch) not a number: (run directory, summary)."""
+    """Trains, the gradient of update 17 (the fifth of the second epoch) not a number: (run
+    directory, summary)."""
     load = PrecomputedUpdates.load
 
     def load_and_spoil(self, number, window):
@@ -240,19 +302,23 @@ def test_a_run_that_skips_an_update_counts_it_and_goes_on(train, capsys):
     assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("finished", 24, 1)
     losses = {line["step"]: line["train_nll"] for line in small.metrics(run) if "train_nll" in line}
     assert np.isfinite([*losses.values(), summary["val_nll"]]).all() and losses[24] < losses[2]
-    # Each line is the mean of two updates, and that of 18 of one: the mean is over those that were made.
+    # Each line is the mean of two updates, and that of 18 of one: the mean is over those that were
+    # made.
     whole = sum(2 * losses[step] for step in (14, 16, 20, 22, 24)) + losses[18]
     assert summary["train_nll"] == pytest.approx(whole / 11, rel=1e-12)
     assert capsys.readouterr().err.count("warning: update 17: the loss is nan; ") == 1
 
 
 def test_a_run_that_stops_ends_at_that_update_however_fast_it_was_and_resumes_there(train):
-    """What it reports does not depend on how many updates happened to be under way, nor on being killed as it validates."""
+    """What it reports does not depend on how many updates happened to be under way, nor on being
+    killed as it validates."""
     run, summary = train("stop", ahead=32)
     assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("diverged", 17, 1)
     assert np.isfinite([summary["train_nll"], summary["val_nll"]]).all()
     stopped = esnlm.load(run)
-    assert stopped.step == 17 and same_bits(stopped.model.params, esnlm.load(run, step=16).model.params)
+    assert stopped.step == 17 and same_bits(
+        stopped.model.params, esnlm.load(run, step=16).model.params
+    )
 
     (run / "summary.json").unlink()
     _, again = train("stop", ahead=1)

@@ -1,4 +1,5 @@
-"""Whole runs by ridge, RLS and LMS: they finish, come back, resume to the same bits, and refuse what they cannot do."""
+"""Whole runs by ridge, RLS and LMS: they finish, come back, resume to the same bits, and refuse
+what they cannot do."""
 
 import json
 import os
@@ -46,9 +47,15 @@ def test_a_run_is_an_ordinary_one(finished, name):
     run = esnlm.load(finished[name])
     summary = json.loads((finished[name] / "summary.json").read_text())
     assert summary["status"] == "finished" and summary["step"] == run.step
-    unigram = UnigramModel.fit(open_store(finished[name] / "stores" / "train"), run.tokenizer.vocab_size)
-    assert summary["val_nll"] < unigram.nll(open_store(finished[name] / "stores" / "validation")) - 0.1
-    assert summary["regression"]["held_out"] == pytest.approx(summary["val_nll"], abs=0.2)  # of a sample, or all of it
+    unigram = UnigramModel.fit(
+        open_store(finished[name] / "stores" / "train"), run.tokenizer.vocab_size
+    )
+    assert (
+        summary["val_nll"] < unigram.nll(open_store(finished[name] / "stores" / "validation")) - 0.1
+    )
+    assert summary["regression"]["held_out"] == pytest.approx(
+        summary["val_nll"], abs=0.2
+    )  # of a sample, or all of it
     assert not (finished[name] / "sums").exists()
     lines = metrics(finished[name])
     assert "val_nll" in lines[-1] and lines[-2]["train_nll"] == summary["train_nll"]
@@ -56,21 +63,28 @@ def test_a_run_is_an_ordinary_one(finished, name):
 
 
 def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
-    """From text to readout in NumPy: states by the oracle, one solve, and the rule of regression/calibration.py."""
+    """From text to readout in NumPy: states by the oracle, one solve, and the rule of
+    regression/calibration.py."""
     run = esnlm.load(finished["ridge"])
     record = json.loads((finished["ridge"] / "summary.json").read_text())["regression"]
     frozen, vocab_size = run.model.reservoir, run.tokenizer.vocab_size
     store = open_store(finished["ridge"] / "stores" / "train")
     weights = oracle.matrices(frozen)
-    learned, held_out = readout_regression.split_held_out(store, run.config.seed, run.config.training.held_out_tokens)
-    assert set(learned) | set(held_out) == set(range(len(store))) and not set(learned) & set(held_out)
+    learned, held_out = readout_regression.split_held_out(
+        store, run.config.seed, run.config.training.held_out_tokens
+    )
+    assert set(learned) | set(held_out) == set(range(len(store))) and not set(learned) & set(
+        held_out
+    )
     sentences = [store.sentence(s) for s in learned]
     h = np.concatenate([oracle.states(*weights, sentence[:-1]) for sentence in sentences])
     targets = np.concatenate([sentence[1:] for sentence in sentences])
     centred = h - h.mean(0)
     covariance, d = centred.T @ centred, np.eye(vocab_size)[targets]
     penalty = record["regularization"] * np.trace(covariance) / len(covariance)
-    w = np.linalg.solve(covariance + penalty * np.eye(len(covariance)), centred.T @ (d - d.mean(0))).T
+    w = np.linalg.solve(
+        covariance + penalty * np.eye(len(covariance)), centred.T @ (d - d.mean(0))
+    ).T
     counts = d.sum(0)
     p = (counts + 1) / (len(targets) + vocab_size)
     own = np.einsum("vn,vn->v", w, d.T @ centred) / np.maximum(
@@ -78,7 +92,8 @@ def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
     )  # beyond the token's share, which is the intercept
     scale = record["beta"] / p ** record["gamma"]
     bias = np.log(p) + scale * (-w @ h.mean(0) - own / 2)
-    # The states are float32 in the run, 1e-6 off; the smallest penalised eigenvalue makes more of that.
+    # The states are float32 in the run, 1e-6 off; the smallest penalised eigenvalue makes more of
+    # that.
     np.testing.assert_allclose(
         run.model.readout.w[...], scale[:, None] * w, atol=1e-3 * np.abs(scale[:, None] * w).max()
     )
@@ -108,7 +123,8 @@ def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, monkeypatch,
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_stopped_run_may_go_on_with_other_windows(finished, tmp_path, monkeypatch, name):
-    """Every sentence is taken in once, and the readout is what it would have been, up to rounding."""
+    """Every sentence is taken in once, and the readout is what it would have been, up to
+    rounding."""
     show = Progress.show
 
     def show_and_stop(self, *arguments, **options):
@@ -120,7 +136,9 @@ def test_a_stopped_run_may_go_on_with_other_windows(finished, tmp_path, monkeypa
         assert train_run(experiment(tmp_path, name)) == 75
     other = experiment(tmp_path, name, "--compute.window_tokens", "1500")
     assert train_run(other, allowed=["compute.window_tokens"]) == 0
-    found, expected = (json.loads((run / "summary.json").read_text()) for run in (tmp_path / name, finished[name]))
+    found, expected = (
+        json.loads((run / "summary.json").read_text()) for run in (tmp_path / name, finished[name])
+    )
     assert (found["words"], found["tokens"]) == (expected["words"], expected["tokens"])
     assert found["val_nll"] == pytest.approx(expected["val_nll"], rel=1e-4)
     if name == "lms":  # one update a time step, whatever the windows
@@ -150,9 +168,12 @@ def test_sums_are_saved_every_so_many_windows(tmp_path, monkeypatch):
 def test_states_that_are_not_finite_are_refused_before_any_sum_is_made(tmp_path, name, monkeypatch):
     wild = ["--model.reservoir.activation", "relu", "--model.reservoir.spectral_radius", "1e30"]
     given = experiment(tmp_path, name, *wild)
-    monkeypatch.setattr(type(given.training), "accumulate", lambda *_: pytest.fail("it took them in"))
+    monkeypatch.setattr(
+        type(given.training), "accumulate", lambda *_: pytest.fail("it took them in")
+    )
     with pytest.raises(
-        InputError, match=f"^training.kind is {name}: the states of some sentences are not finite; lower"
+        InputError,
+        match=f"^training.kind is {name}: the states of some sentences are not finite; lower",
     ):
         train_run(given)
 

@@ -9,7 +9,9 @@ from esnlm.training.schedule import Schedule, not_reached, steps_at_words
 
 def due(what, **settings):
     """The steps of two epochs of ten updates at which something is due."""
-    schedule = Schedule(**{"updates_per_epoch": 10, "log_every": 100, "checkpoint_every": 100} | settings)
+    schedule = Schedule(
+        **{"updates_per_epoch": 10, "log_every": 100, "checkpoint_every": 100} | settings
+    )
     return [step for step in range(21) if getattr(schedule.due(step), what)]
 
 
@@ -53,7 +55,10 @@ def test_the_steps_at_which_so_many_words_were_read(counts, steps):
         ({"warmup_updates": 8}, "training.warmup_updates"),
         ({"checkpoint_words": (500, 100_000)}, "training.checkpoint_words"),
         ({"schedule_by": "words", "warmup_words": 4000}, "training.warmup_words"),
-        ({"schedule": "linear", "schedule_by": "words", "schedule_words": 400}, "training.schedule_words"),
+        (
+            {"schedule": "linear", "schedule_by": "words", "schedule_words": 400},
+            "training.schedule_words",
+        ),
     ],
 )
 def test_what_lies_behind_the_end_of_a_run_is_told(settings, name):

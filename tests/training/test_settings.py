@@ -24,7 +24,10 @@ def gpus(monkeypatch):
 
 
 def test_a_run_that_was_begun_on_a_gpu_goes_on_on_a_cpu(gpus, tmp_path, monkeypatch):
-    directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
+    directory, experiment = (
+        RunDirectory(tmp_path),
+        Experiment(compute=ComputeConfig(precision="bf16")),
+    )
     gpus(1)
     begun, _ = settings.resolve(experiment, directory)
     assert begun.compute.kernel == "fused"

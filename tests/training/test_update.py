@@ -21,7 +21,9 @@ N, V = 30, 50
 
 def start(rank=6):
     readout = linear.initialize(ReadoutConfig(rank), N, V, seed=0)
-    return {"readout": {name: jnp.array(getattr(readout, name)[...]) for name in ("a", "b", "bias")}}
+    return {
+        "readout": {name: jnp.array(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
+    }
 
 
 def problem():
@@ -40,14 +42,20 @@ def run(chunk_tokens=1024, shared=False):
     """
     buffer, updates = problem()
     shapes = batches.UpdateShapes(buckets=(64,), most_first_targets=10 * shared)
-    optimizer, rates, params = make_optimizer(TrainingConfig()), learning_rates(TrainingConfig(), 10), start()
+    optimizer, rates, params = (
+        make_optimizer(TrainingConfig()),
+        learning_rates(TrainingConfig(), 10),
+        start(),
+    )
     settings = {"precision": "float32", "chunk_tokens": chunk_tokens, "dropout_rate": 0.0}
     step = make_step(optimizer, "continue")
 
     @jax.jit
     def update(params, state, packed):
         given = jnp.asarray(buffer), packed, None, {}
-        found = readout_loss_and_gradient(params, *given, placement=Placement(None, V, V), **settings)
+        found = readout_loss_and_gradient(
+            params, *given, placement=Placement(None, V, V), **settings
+        )
         return step(params, state, True, *found, rates)
 
     state, losses, cut = optimizer.init(params), [], 8 if shared else 1
@@ -68,21 +76,35 @@ def test_ten_updates_follow_the_oracle(chunk_tokens, shared):
     buffer, updates = problem()
     for (rows, targets), loss in zip(updates, losses, strict=True):
         if shared:  # the first sentence's first row for that of all
-            rows = np.concatenate([np.append(rows[0], part[1:]) for part in np.array_split(rows, 8)])
-        expected_loss, gradient = oracle.mean_nll_and_gradient(expected, buffer[rows].astype(np.float64), targets)
+            rows = np.concatenate(
+                [np.append(rows[0], part[1:]) for part in np.array_split(rows, 8)]
+            )
+        expected_loss, gradient = oracle.mean_nll_and_gradient(
+            expected, buffer[rows].astype(np.float64), targets
+        )
         assert loss == pytest.approx(expected_loss, rel=1e-5)
         expected = adamw.step(expected, gradient)
-    # Ten steps of at most 1e-3 each; Adam's ratio m / sqrt(v) turns a relative error e of the gradient into one of e.
+    # Ten steps of at most 1e-3 each; Adam's ratio m / sqrt(v) turns a relative error e of the
+    # gradient into one of e.
     for name in expected:
         np.testing.assert_allclose(params[name], expected[name], atol=1e-2 * 1e-3, rtol=0)
 
 
 @pytest.mark.parametrize(
     ("size", "most", "rows"),
-    [(48, 1024, 48), (48, 48, 48), (1040, 1024, 528), (1248, 1024, 624), (2064, 1024, 688), (48, 20, 16), (48, 10, 10)],
+    [
+        (48, 1024, 48),
+        (48, 48, 48),
+        (1040, 1024, 528),
+        (1248, 1024, 624),
+        (2064, 1024, 688),
+        (48, 20, 16),
+        (48, 10, 10),
+    ],
 )
 def test_chunks_are_equal_and_as_short_as_they_can_be(size, most, rows):
-    """In sixteens, where so many are allowed. Every row is in one of them, and what is added is padding."""
+    """In sixteens, where so many are allowed. Every row is in one of them, and what is added is
+    padding."""
     seen = []
 
     def weigh(packed):
@@ -98,7 +120,8 @@ def test_chunks_are_equal_and_as_short_as_they_can_be(size, most, rows):
 
 
 def test_a_step_of_adamw_is_shorter_than_in_float64_by_what_the_references_say():
-    """0.999 in float32 is 0.999000013, which makes the mean of the squared gradients larger by a share of 1.3e-5."""
+    """0.999 in float32 is 0.999000013, which makes the mean of the squared gradients larger by a
+    share of 1.3e-5."""
     assert (1 - float(np.float32(0.999))) / 0.001 - 1 == pytest.approx(-1.29e-5, rel=0.01)
     config, steps = TrainingConfig(weight_decay=0.0), []
     optimizer, rates = make_optimizer(config), learning_rates(config, updates=10)
@@ -110,7 +133,9 @@ def test_a_step_of_adamw_is_shorter_than_in_float64_by_what_the_references_say()
         expected = adamw.step({"x": np.zeros(400)}, {"x": gradient.astype(np.float64)})
         steps.append(np.median(np.asarray(step["x"], np.float64) / expected["x"]) - 1)
     assert steps[0] == pytest.approx(-6.6e-6, abs=0.1e-6)
-    assert min(steps) > -1.1e-5 and max(steps) < -3e-6  # the float32 of 0.999^t adds its own rounding
+    assert (
+        min(steps) > -1.1e-5 and max(steps) < -3e-6
+    )  # the float32 of 0.999^t adds its own rounding
 
 
 def test_schedules_and_warmup():
@@ -119,7 +144,9 @@ def test_schedules_and_warmup():
 
     np.testing.assert_allclose(rates(), 1.0)
     np.testing.assert_allclose(rates(schedule="linear"), 1 - np.arange(10) / 10, rtol=1e-6)
-    np.testing.assert_allclose(rates(schedule="cosine"), (1 + np.cos(np.pi * np.arange(10) / 10)) / 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        rates(schedule="cosine"), (1 + np.cos(np.pi * np.arange(10) / 10)) / 2, rtol=1e-6
+    )
     np.testing.assert_allclose(rates(warmup_updates=4)[:5], [0.25, 0.5, 0.75, 1, 1], rtol=1e-6)
     falling = [1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
     np.testing.assert_allclose(rates(warmup_updates=4, schedule="linear")[3:], falling, rtol=1e-6)
@@ -134,10 +161,14 @@ def test_clipping_bounds_the_gradient_before_adam_sees_it():
 
 
 def torch_updates(optimizer, eta, decay, rates, readout, updates):
-    """The readout after torch's optimizer saw each (features, targets), in float64, with a parameter group an array."""
+    """The readout after torch's optimizer saw each (features, targets), in float64, with a
+    parameter group an array."""
     import torch
 
-    theirs = {name: torch.tensor(np.asarray(array, np.float64), requires_grad=True) for name, array in readout.items()}
+    theirs = {
+        name: torch.tensor(np.asarray(array, np.float64), requires_grad=True)
+        for name, array in readout.items()
+    }
     groups = [{"params": [array], "lr": eta * rates[name]} for name, array in theirs.items()]
     if optimizer == "adamw":  # its decay is lr weight_decay
         for group, name in zip(groups, theirs, strict=True):
@@ -146,7 +177,10 @@ def torch_updates(optimizer, eta, decay, rates, readout, updates):
     else:
         method = torch.optim.SGD(groups, momentum=0.8)
     for features, targets in updates:
-        logits = torch.tensor(features, dtype=torch.float64) @ theirs["b"].T @ theirs["a"].T + theirs["bias"]
+        logits = (
+            torch.tensor(features, dtype=torch.float64) @ theirs["b"].T @ theirs["a"].T
+            + theirs["bias"]
+        )
         method.zero_grad()
         torch.nn.functional.cross_entropy(logits, torch.tensor(targets)).backward()
         if optimizer == "sgd":  # torch's own decay would pass through the momentum
@@ -163,7 +197,10 @@ def torch_updates(optimizer, eta, decay, rates, readout, updates):
         *(("adamw", scaling) for scaling in ("none", "spectral", "dynamic")),
         ("sgd", "dynamic"),
         pytest.param("adamw", "ntp", marks=pytest.mark.nightly),
-        *(pytest.param("sgd", scaling, marks=pytest.mark.nightly) for scaling in ("none", "ntp", "spectral")),
+        *(
+            pytest.param("sgd", scaling, marks=pytest.mark.nightly)
+            for scaling in ("none", "ntp", "spectral")
+        ),
     ],
 )
 def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimizer, scaling):
@@ -171,9 +208,16 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimize
     readout = linear.initialize(ReadoutConfig(rank, scaling), N, V, seed=0)
     names = ("a", "b", "bias")
     before = {name: jnp.array(getattr(readout, name)[...]) for name in names}
-    rates = dict.fromkeys(names, 1.0) if scaling == "none" else readout_rates(scaling, optimizer, N, rank, V)
+    rates = (
+        dict.fromkeys(names, 1.0)
+        if scaling == "none"
+        else readout_rates(scaling, optimizer, N, rank, V)
+    )
     config = TrainingConfig(
-        optimizer=optimizer, learning_rate=eta, weight_decay=decay, **({"momentum": 0.8} if optimizer == "sgd" else {})
+        optimizer=optimizer,
+        learning_rate=eta,
+        weight_decay=decay,
+        **({"momentum": 0.8} if optimizer == "sgd" else {}),
     )
     ours, of_updates = make_optimizer(config, scaling), learning_rates(config, updates=10)
     params = {"readout": before}
@@ -181,7 +225,9 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimize
 
     @jax.jit
     def update(params, state, features, targets, weights):
-        gradient = jax.grad(linear.weighted_nll)(params["readout"], features, targets, weights, "float32")
+        gradient = jax.grad(linear.weighted_nll)(
+            params["readout"], features, targets, weights, "float32"
+        )
         changes, state = ours.update({"readout": gradient}, state, params, rates=of_updates)
         return optax.apply_updates(params, changes), state
 
@@ -190,21 +236,36 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimize
         features, padding = buffer[rows], (0, 64 - len(rows))
         weights = np.full(len(rows), 1 / len(rows), np.float32)
         params, state = update(
-            params, state, np.pad(features, (padding, (0, 0))), np.pad(targets, padding), np.pad(weights, padding)
+            params,
+            state,
+            np.pad(features, (padding, (0, 0))),
+            np.pad(targets, padding),
+            np.pad(weights, padding),
         )
 
-    how = (optimizer, eta, decay, rates, before, [(buffer[rows], targets) for rows, targets in updates])
+    how = (
+        optimizer,
+        eta,
+        decay,
+        rates,
+        before,
+        [(buffer[rows], targets) for rows, targets in updates],
+    )
     expected = peer(f"updates-{optimizer}-{scaling}", torch_updates, *how)
     for name in names:
         start, end = np.asarray(before[name], np.float64), expected[name]
         moved = np.abs(end - peer.sample(start)).max()
-        # Ten float32 roundings of the array and of its steps, whose relative error is a gradient's, some 1e-5.
+        # Ten float32 roundings of the array and of its steps, whose relative error is a gradient's,
+        # some 1e-5.
         tolerance = 1e-4 * moved + 10 * np.finfo(np.float32).eps * np.abs(start).max()
-        np.testing.assert_allclose(peer.sample(params["readout"][name]), end, atol=tolerance, rtol=0)
+        np.testing.assert_allclose(
+            peer.sample(params["readout"][name]), end, atol=tolerance, rtol=0
+        )
 
 
 def test_the_state_of_adamw_is_as_it_always_was():
-    """Checkpoints hold the parts of this state by their number: a chain of three, of which Adam's is the first."""
+    """Checkpoints hold the parts of this state by their number: a chain of three, of which Adam's
+    is the first."""
     params = start()
     found = make_optimizer(TrainingConfig()).init(params)
     expected = optax.adamw(optax.join_schedules([optax.constant_schedule(1.0)], [])).init(params)

@@ -1,4 +1,5 @@
-"""Validation every so many updates, early stopping, and evaluation of averaged weights, in whole runs."""
+"""Validation every so many updates, early stopping, and evaluation of averaged weights, in whole
+runs."""
 
 from pathlib import Path
 
@@ -20,7 +21,14 @@ AVERAGED = ["--training.ema", str(DECAY)]
 MARGIN = 0.005
 # The rate is 0 after two thirds of an epoch, so that nothing improves from there on.
 EARLY = [
-    *("--training.schedule", "cosine", "--training.schedule_by", "words", "--training.schedule_words", "600"),
+    *(
+        "--training.schedule",
+        "cosine",
+        "--training.schedule_by",
+        "words",
+        "--training.schedule_words",
+        "600",
+    ),
     *("--training.warmup_words", "100", "--training.validate_every", "3"),
     *("--training.stop_after", "3", "--training.stop_margin", str(MARGIN)),
 ]
@@ -66,30 +74,55 @@ def arrays(run, **options):
 
 
 def test_neither_validations_nor_an_average_change_a_bit_of_what_is_trained(folder, plain):
-    run = train(folder, "all", "--training.validate_every", "5", "--training.stop_after", "99", *AVERAGED)
+    run = train(
+        folder, "all", "--training.validate_every", "5", "--training.stop_after", "99", *AVERAGED
+    )
     expected, found = arrays(plain), arrays(run, averaged=False)
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    assert list(validations(plain)) == [12, 24] and list(validations(run)) == [5, 10, 12, 15, 20, 24]
+    assert list(validations(plain)) == [12, 24] and list(validations(run)) == [
+        5,
+        10,
+        12,
+        15,
+        20,
+        24,
+    ]
 
 
 def test_a_validation_is_that_of_the_checkpoint_and_its_average(stopped_early):
     run, store = esnlm.load(stopped_early), open_store(stopped_early / "stores" / "validation")
-    assert validations(stopped_early)[run.step] == pytest.approx(run.likelihood(store).nll, rel=1e-9)
+    assert validations(stopped_early)[run.step] == pytest.approx(
+        run.likelihood(store).nll, rel=1e-9
+    )
     raw = esnlm.load(stopped_early, averaged=False)
     assert raw.likelihood(store).nll != run.likelihood(store).nll
 
 
 def test_the_average_of_a_run_is_the_weighted_mean_of_its_checkpoints(tmp_path):
-    settings = ("--training.checkpoint_every", "1", "--training.keep_checkpoints", "99", "--training.epochs", "1")
+    settings = (
+        "--training.checkpoint_every",
+        "1",
+        "--training.keep_checkpoints",
+        "99",
+        "--training.epochs",
+        "1",
+    )
     run = train(tmp_path, "run", *settings, *AVERAGED)
-    saved = [flatten(checkpoint.restore(run / "checkpoints" / str(step))[0]["params"]) for step in range(1, 13)]
+    saved = [
+        flatten(checkpoint.restore(run / "checkpoints" / str(step))[0]["params"])
+        for step in range(1, 13)
+    ]
     weights = DECAY ** np.arange(11, -1, -1.0)
     for name, found in arrays(run).items():
         expected = np.average([np.float64(each[name]) for each in saved], axis=0, weights=weights)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # a few roundings of numbers of about 1
+        np.testing.assert_allclose(
+            found, expected, rtol=0, atol=1e-6
+        )  # a few roundings of numbers of about 1
         assert np.abs(found - saved[-1][name]).max() > 1e-3
     nll = esnlm.load(run).likelihood(open_store(run / "stores" / "validation")).nll
-    assert validations(run)[12] == pytest.approx(nll, rel=1e-6), "features, too, are those of the average"
+    assert validations(run)[12] == pytest.approx(nll, rel=1e-6), (
+        "features, too, are those of the average"
+    )
 
 
 def test_early_stopping_is_replayed_from_the_validations(stopped_early):
@@ -107,7 +140,9 @@ def test_early_stopping_is_replayed_from_the_validations(stopped_early):
     assert summary["ended_because"].startswith("3 validations without a new best")
 
 
-def test_a_schedule_by_words_counts_them_in_the_order_of_the_updates(stopped_early, words_of_schedule):
+def test_a_schedule_by_words_counts_them_in_the_order_of_the_updates(
+    stopped_early, words_of_schedule
+):
     read = {line["step"]: line["words"] for line in metrics(stopped_early) if "words" in line}
     assert len(words_of_schedule) == 24 and len(read) > 3
     assert {step: sum(words_of_schedule[:step]) for step in read} == read
@@ -121,7 +156,9 @@ def test_the_best_checkpoint_is_kept_and_loads_by_name(stopped_early):
     assert best.likelihood(store).nll == pytest.approx(found, rel=1e-9)
 
 
-def test_a_run_stopped_again_and_again_ends_where_and_as_it_would_have(stopped_early, tmp_path, monkeypatch):
+def test_a_run_stopped_again_and_again_ends_where_and_as_it_would_have(
+    stopped_early, tmp_path, monkeypatch
+):
     experiment = small.read(tmp_path, "again", *KEEP, *EARLY, *AVERAGED)
     assert small.train_with_stops(experiment, monkeypatch, every=5) > 1
     same_run(stopped_early, tmp_path / "again")

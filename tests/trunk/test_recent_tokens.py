@@ -1,4 +1,5 @@
-"""The readout sees trained embeddings of the last tokens, one by one, in fading sums, and weighted by attention."""
+"""The readout sees trained embeddings of the last tokens, one by one, in fading sums, and weighted
+by attention."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,9 @@ def test_what_is_added_is_that_of_the_equations(config, heads):
     weights = np.random.default_rng(1).random((len(SENTENCE), heads, 3)).astype(np.float32)
     ids = ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32))
     a = np.random.default_rng(2).normal(size=(V, RANK)).astype(np.float32)
-    found = jax.jit(lambda *inputs: layer(*inputs, "float32"))(ids, weights.reshape(len(SENTENCE), -1), a)
+    found = jax.jit(lambda *inputs: layer(*inputs, "float32"))(
+        ids, weights.reshape(len(SENTENCE), -1), a
+    )
     params = deep_oracle.float64(arrays_by_name(layer))
     expected = deep_oracle.recent_tokens(
         *(params, SENTENCE, config.count, config.decays, config.window, weights if heads else None),
@@ -38,7 +41,9 @@ def test_what_is_added_is_that_of_the_equations(config, heads):
         config.vectors(heads) * config.width * (np.sqrt(RANK) if config.tied else 1)
     )  # of a sum, of numbers of order 1
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * terms * EPS)
-    assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(V, RANK, heads)
+    assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(
+        V, RANK, heads
+    )
 
 
 def test_a_gpu_s_sums_are_the_product_of_matrices():

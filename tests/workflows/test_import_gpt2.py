@@ -39,8 +39,13 @@ def transformers_log_probs(folder, weights, ids_of_sentences):
 
 def test_sentence_log_probs_are_those_of_transformers(peer, folder, run):
     sentences = ["the cat sat", "a the the", "", "x"]
-    ids = [[run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos] for sentence in sentences]
-    expected = peer("import-log-probs", transformers_log_probs, folder, small_gpt2.random_weights(), ids)
+    ids = [
+        [run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos]
+        for sentence in sentences
+    ]
+    expected = peer(
+        "import-log-probs", transformers_log_probs, folder, small_gpt2.random_weights(), ids
+    )
     log_probs = [log_probs.sum() for log_probs in run.token_log_probs(sentences)]
     np.testing.assert_allclose(log_probs, expected["log_probs"], atol=1e-3, rtol=0)
     np.testing.assert_allclose(run.log_probs(sentences[:2]), log_probs[:2], rtol=1e-6)
@@ -49,7 +54,11 @@ def test_sentence_log_probs_are_those_of_transformers(peer, folder, run):
 def test_it_reads_as_many_tokens_as_it_has_positions(run):
     whole = " the" * 63  # of 65 ids with BOS and EOS: the last one is predicted, and not read
     assert np.isfinite(run.log_probs([whole])).all()
-    for ask in (lambda: run.log_probs(["the " * 100]), lambda: run.states([whole]), lambda: run.generate("the " * 100)):
+    for ask in (
+        lambda: run.log_probs(["the " * 100]),
+        lambda: run.states([whole]),
+        lambda: run.generate("the " * 100),
+    ):
         with pytest.raises(InputError, match="64"):
             ask()
     with pytest.raises(InputError, match="imported"):

@@ -49,9 +49,19 @@ def test_each_point_is_a_checkpoint_measured_as_by_the_other_commands(run, curve
     first = curve["points"][0]
     loaded = esnlm.load(run, step=first["step"])
     likelihood = loaded.likelihood(validation)
-    assert (first["nll"]["model"], first["nll_without_eos"]["model"]) == (likelihood.nll, likelihood.nll_without_eos)
-    pairs = [json.loads(line) for file in (run / "minimal_pairs").iterdir() for line in file.read_text().splitlines()]
-    good, bad = (loaded.log_probs([pair[side] for pair in pairs]) for side in ("sentence_good", "sentence_bad"))
+    assert (first["nll"]["model"], first["nll_without_eos"]["model"]) == (
+        likelihood.nll,
+        likelihood.nll_without_eos,
+    )
+    pairs = [
+        json.loads(line)
+        for file in (run / "minimal_pairs").iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    good, bad = (
+        loaded.log_probs([pair[side] for pair in pairs])
+        for side in ("sentence_good", "sentence_bad")
+    )
     accuracy = first["pairs"]["model"]["overall"]["accuracy"]
     assert accuracy == pytest.approx(100 * np.mean(good > bad))  # as many pairs in each paradigm
 
@@ -63,7 +73,9 @@ def test_n_gram_models_are_counted_on_what_the_run_has_read_by_then(run, curve):
     for point in curve["points"]:
         read = [store.sentence(i) for update in plan.updates[: point["step"]] for i in update]
         if len(read) < len(store):
-            words = sum(int(store.words[i]) for update in plan.updates[: point["step"]] for i in update)
+            words = sum(
+                int(store.words[i]) for update in plan.updates[: point["step"]] for i in update
+            )
             assert point["words"] == words
         models = {"unigram": UnigramModel.fit(read, store.tokenizer().vocab_size)}
         for name, n in (("bigram", 2), ("3-gram", 3)):
@@ -80,7 +92,11 @@ def test_from_where_all_later_points_are_ahead():
 
 
 def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypatch):
-    arguments = {"store": run / "stores" / "validation", "data": [run / "minimal_pairs"], "order": 3}
+    arguments = {
+        "store": run / "stores" / "validation",
+        "data": [run / "minimal_pairs"],
+        "order": 3,
+    }
     steps, measure = [], learning_curve._measure
 
     def breaks_off(newest, step, *others):
@@ -92,24 +108,42 @@ def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypat
     monkeypatch.setattr(learning_curve, "_measure", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         measure_curve(run, out=tmp_path / "curve.json", **arguments)
-    monkeypatch.setattr(learning_curve, "_measure", lambda newest, step, *others: measure(newest, step, *others))
+    monkeypatch.setattr(
+        learning_curve, "_measure", lambda newest, step, *others: measure(newest, step, *others)
+    )
     again = measure_curve(run, out=tmp_path / "curve.json", **arguments)
-    assert [point["step"] for point in again["points"]] == [point["step"] for point in curve["points"]]
+    assert [point["step"] for point in again["points"]] == [
+        point["step"] for point in curve["points"]
+    ]
     assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
 
 
 def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys, rendered):
     out = tmp_path / "curve.json"
-    words = ["curve", "--run", str(run), "--store", str(run / "stores" / "validation"), "--out", str(out)]
+    words = [
+        "curve",
+        "--run",
+        str(run),
+        "--store",
+        str(run / "stores" / "validation"),
+        "--out",
+        str(out),
+    ]
     assert commands.main([*words, "--order", "2"]) == 0
-    assert "bigram" in capsys.readouterr().out and "minimal pairs" not in (tmp_path / "curve.md").read_text()
+    assert (
+        "bigram" in capsys.readouterr().out
+        and "minimal pairs" not in (tmp_path / "curve.md").read_text()
+    )
     assert (tmp_path / "curve.png").stat().st_size > 10_000
     # A diverged point is read back as a number.
     diverged = json.loads(out.read_text())
     diverged["points"][0]["nll"]["model"] = math.inf
     write_json(out, diverged)
     again = measure_curve(run, run / "stores" / "validation", order=2, out=out)
-    assert again["points"][0]["nll"]["model"] == math.inf and "| inf |" in out.with_suffix(".md").read_text()
+    assert (
+        again["points"][0]["nll"]["model"] == math.inf
+        and "| inf |" in out.with_suffix(".md").read_text()
+    )
     # Figures of something else are not replaced unasked.
     out.write_text("{}")
     assert commands.main(words) == 2 and str(out) in capsys.readouterr().err

@@ -9,7 +9,10 @@ from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.workflows import train
 
-MODELS = {"lstm": "{family: lstm, width: 4}", "esn": "{family: esn, reservoir: {state_size: 8, mean_degree: 2}}"}
+MODELS = {
+    "lstm": "{family: lstm, width: 4}",
+    "esn": "{family: esn, reservoir: {state_size: 8, mean_degree: 2}}",
+}
 
 
 @pytest.mark.parametrize("model, shared", [("lstm", True), ("esn", False)])
@@ -59,7 +62,9 @@ def test_a_run_of_an_lstm_asks_before_any_other_thread_allocates(tmp_path):
     file = tmp_path / "small.yaml"
     training = "{batch_size: 8, epochs: 1}"
     data = "{kind: grammar, sentences: 64, validation_sentences: 8, pairs: 2}"
-    file.write_text(f"run: {tmp_path / 'run'}\ndata: {data}\nmodel: {MODELS['lstm']}\ntraining: {training}\n")
+    file.write_text(
+        f"run: {tmp_path / 'run'}\ndata: {data}\nmodel: {MODELS['lstm']}\ntraining: {training}\n"
+    )
     command = [sys.executable, "-c", COUNT, str(file), str(tmp_path / "malloc.xml")]
     done = subprocess.run(command, capture_output=True, text=True)
     if "malloc_info" in done.stderr:

@@ -20,22 +20,30 @@ class GivenData(DataSource):
     kind: str = "given"
 
     is_in_run_only: ClassVar[bool] = True
-    refusal: ClassVar[str] = "only the run directory has the given sentences; name a text with --data, or choose store"
+    refusal: ClassVar[str] = (
+        "only the run directory has the given sentences; name a text with --data, or choose store"
+    )
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         """Opens stores/train of the run directory, and stores/validation if it exists."""
         train, validation = directory.stores / "train", directory.stores / "validation"
         if not train.exists():
-            raise InputError(f"{train}: missing; give the sentences again with esnlm.train(..., sentences=...)")
+            raise InputError(
+                f"{train}: missing; give the sentences again with esnlm.train(..., sentences=...)"
+            )
         return open_store(train), open_store(validation) if validation.exists() else None
 
 
 def put_sentences(
-    directory: RunDirectory, sentences: list[str], validation: list[str] | None, tokenizer: Tokenizer
+    directory: RunDirectory,
+    sentences: list[str],
+    validation: list[str] | None,
+    tokenizer: Tokenizer,
 ) -> None:
     """Writes the token stores of a run. Existing stores must hold the same sentences.
 
-    Raises InputError if there are no sentences, the run was begun with others, or the folder is not a run.
+    Raises InputError if there are no sentences, the run was begun with others, or the folder is not
+    a run.
     """
     begun = directory.config.exists()
     directory.claim()
@@ -43,7 +51,9 @@ def put_sentences(
         folder = directory.stores / name
         if begun:
             if not _is_of(folder, given, tokenizer):
-                raise InputError(f"{folder}: the run was begun with other sentences; name another run directory")
+                raise InputError(
+                    f"{folder}: the run was begun with other sentences; name another run directory"
+                )
         elif given is not None:
             write_sentences(folder, given, tokenizer, overwrite=True)
         else:
@@ -55,4 +65,7 @@ def _is_of(folder: Path, sentences: list[str] | None, tokenizer: Tokenizer) -> b
     if sentences is None or not folder.exists():
         return sentences is None and not folder.exists()
     store, now = open_store(folder), encode_sentences(sentences, tokenizer)
-    return (store.tokens_sha256, store.manifest["tokenizer"]["sha256"]) == (now.tokens_sha256, tokenizer.sha256)
+    return (store.tokens_sha256, store.manifest["tokenizer"]["sha256"]) == (
+        now.tokens_sha256,
+        tokenizer.sha256,
+    )

@@ -31,10 +31,14 @@ class GrammarData(DataSource):
             raise ValueError(f"pairs is {self.pairs}: it must be even, since pairs are mirrored")
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
-        """Opens stores/train and stores/validation of the run directory; generates them and the pairs if missing."""
+        """Opens stores/train and stores/validation of the run directory; generates them and the
+        pairs if missing."""
         train, validation = directory.stores / "train", directory.stores / "validation"
         if not directory.minimal_pairs.exists():
-            say(f"generating {self.sentences:,} + {self.validation_sentences:,} sentences and the minimal pairs")
+            say(
+                f"generating {self.sentences:,} + {self.validation_sentences:,} sentences and the"
+                " minimal pairs"
+            )
             tokenizer, seen = self.tokenizer(), set()
             for folder, count in ((train, self.sentences), (validation, self.validation_sentences)):
                 sentences = list(grammar.sentences(count, seed, split=folder.name))
@@ -58,8 +62,12 @@ class GrammarData(DataSource):
 
     def reference_nlls(self, validation: TokenStore, tokenizer: Tokenizer) -> dict[str, float]:
         """Returns the NLL of this text under its grammar, and the grammar's exact entropy."""
-        nats = -np.sum([grammar.log_prob(tokenizer.decode(sentence[1:-1])) for sentence in validation])
+        nats = -np.sum(
+            [grammar.log_prob(tokenizer.decode(sentence[1:-1])) for sentence in validation]
+        )
         return {
-            "the grammar itself, on this text": float(nats / (len(validation.tokens) - len(validation))),
+            "the grammar itself, on this text": float(
+                nats / (len(validation.tokens) - len(validation))
+            ),
             "the grammar's entropy": grammar.entropy().nats_per_token,
         }

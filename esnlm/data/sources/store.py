@@ -20,21 +20,27 @@ class StoreData(DataSource):
     kind: str = "store"
     train: str = ""  # folder of the training store
     validation: str | None = None  # folder of the validation store; null: no validation
-    # sentence: the state is reset before each sentence, as in the papers. document: it is carried over the sentences of
-    # a document, and an update has the next `piece` tokens of `training.batch_size` documents [ours].
+    # sentence: the state is reset before each sentence, as in the papers. document: it is carried
+    # over the sentences of a document, and an update has the next `piece` tokens of
+    # `training.batch_size` documents [ours].
     context: Literal["sentence", "document"] = "sentence"
-    piece: Count = 32  # tokens of each document in an update, over which gradients go back; for context document only
+    # tokens of each document in an update, over which gradients go back; for context document only
+    piece: Count = 32
 
     def __post_init__(self) -> None:
         if self.context == "sentence" and self.piece != StoreData.piece:
-            raise ValueError(f"piece is {self.piece}: context sentence does not read it; choose document")
+            raise ValueError(
+                f"piece is {self.piece}: context sentence does not read it; choose document"
+            )
 
     @property
     def document_piece(self) -> int | None:
         return self.piece if self.context == "document" else None
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
-        return open_store(self._folder()), open_store(Path(self.validation)) if self.validation else None
+        return open_store(self._folder()), (
+            open_store(Path(self.validation)) if self.validation else None
+        )
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
         return self._folder()
@@ -45,7 +51,9 @@ class StoreData(DataSource):
 
     def size(self) -> CorpusSize:
         store = self._unverified()
-        return CorpusSize(len(store), len(store.tokens) - len(store), store.manifest["tokenizer"]["vocab_size"])
+        return CorpusSize(
+            len(store), len(store.tokens) - len(store), store.manifest["tokenizer"]["vocab_size"]
+        )
 
     def tokenizer(self) -> Tokenizer:
         return self._unverified().tokenizer()

@@ -41,18 +41,29 @@ on the right. Except for transformers' own GPT-2, the model's code is in the fil
 ```yaml
 {settings}```
 """
-AT_END = ("epochs", "train_nll", "val_nll", "val_bits_per_byte", "status")  # from the summary, for the last step only
+AT_END = (
+    "epochs",
+    "train_nll",
+    "val_nll",
+    "val_bits_per_byte",
+    "status",
+)  # from the summary, for the last step only
 
 
 def card(run: Run) -> str:
-    """Returns the model card of a run at a step: how to load it, its data, losses, scores and settings.
+    """Returns the model card of a run at a step: how to load it, its data, losses, scores and
+    settings.
 
-    Losses are from the end of training, and absent for earlier steps. Scores are from this step's reports in
-    evaluation/.
+    Losses are from the end of training, and absent for earlier steps. Scores are from this step's
+    reports in evaluation/.
     """
     family, tree = run.config.model.family, as_dict(run.config)
     kind = "echo-state-network" if family in ("esn", "jaeger") else family
-    head = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["esnlm", kind]}
+    head = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["esnlm", kind],
+    }
     rows = _training(run, tree["data"]) | _scores(run)
     return CARD.format(
         head=yaml.safe_dump(head, sort_keys=False),
@@ -60,18 +71,28 @@ def card(run: Run) -> str:
         title=run.config.model.title,
         version=ESNLM,
         step=run.step,
-        table="\n".join(f"| {name} | {value} |" for name, value in rows.items() if value is not None),
-        settings=yaml.safe_dump({key: tree[key] for key in ("seed", "data", "model", "training")}, sort_keys=False),
+        table="\n".join(
+            f"| {name} | {value} |" for name, value in rows.items() if value is not None
+        ),
+        settings=yaml.safe_dump(
+            {key: tree[key] for key in ("seed", "data", "model", "training")}, sort_keys=False
+        ),
     )
 
 
 def _training(run: Run, data: dict[str, Any]) -> dict[str, Any]:
     directory, counts, parent = RunDirectory(run.directory), run.model.counts(), run.config.parent
     summary = directory.read_summary() or {}
-    rows: dict[str, Any] = {"data": ", ".join(f"{name} {value}" for name, value in data.items() if value)}
+    rows: dict[str, Any] = {
+        "data": ", ".join(f"{name} {value}" for name, value in data.items() if value)
+    }
     if parent.run is not None:
-        rows["continues"] = f"{Path(parent.run).name}, step {parent.step}; words and epochs are counted since then"
-    rows |= {f"sha256, {part}": digest for part, digest in (summary.get("data_sha256") or {}).items()}
+        rows["continues"] = (
+            f"{Path(parent.run).name}, step {parent.step}; words and epochs are counted since then"
+        )
+    rows |= {
+        f"sha256, {part}": digest for part, digest in (summary.get("data_sha256") or {}).items()
+    }
     rows["parameters"] = f"{counts.trainable:,} trained of {counts.total:,}"
     rows["vocabulary"] = f"{run.tokenizer.vocab_size:,} ids, tokenizer {run.tokenizer.name}"
     rows["words read"] = checkpoint.metadata(directory.checkpoints / str(run.step)).get("words")
@@ -87,5 +108,7 @@ def _scores(run: Run) -> dict[str, Any]:
         report = json.loads(file.read_bytes())
         if (report["step"], report["config_sha256"]) == (run.step, config_sha256(run)):
             accuracy = report["overall"]["accuracy"]
-            rows[f"{file.stem}, {report['data']['pairs']:,} pairs"] = None if accuracy is None else f"{accuracy:.2f} %"
+            rows[f"{file.stem}, {report['data']['pairs']:,} pairs"] = (
+                None if accuracy is None else f"{accuracy:.2f} %"
+            )
     return rows

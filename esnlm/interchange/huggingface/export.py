@@ -29,7 +29,8 @@ LAST = "main"  # the newest checkpoint, besides the kept ones
 def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool = False) -> Run:
     """Writes the folder of one checkpoint, completely or not at all, and returns its run.
 
-    `step` is as in `esnlm.load`. Raises InputError if the run cannot be loaded or exported, or `out` exists.
+    `step` is as in `esnlm.load`. Raises InputError if the run cannot be loaded or exported, or
+    `out` exists.
     """
     with _new_folder(Path(out), overwrite) as folder:
         loaded = _load(run, step)
@@ -39,16 +40,21 @@ def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool 
 
 
 def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False) -> dict[str, int]:
-    """Writes a folder for each kept checkpoint, named as BabyLM's branches, and `main` for the newest checkpoint.
+    """Writes a folder for each kept checkpoint, named as BabyLM's branches, and `main` for the
+    newest checkpoint.
 
-    Returns the step of each folder by name: `chck_1M`, ..., or `step_N` if a checkpoint is at none of BabyLM's counts.
+    Returns the step of each folder by name: `chck_1M`, ..., or `step_N` if a checkpoint is at none
+    of BabyLM's counts.
     """
     with _new_folder(Path(out), overwrite) as folder:
         run = run_copy(run, every_step=True)
         newest = _load(run, None)
         words = words_of_checkpoints(RunDirectory(newest.directory), kept=True)
         if not words:
-            raise InputError(f"{newest.directory}: no kept checkpoints; only training.checkpoint_words keeps them")
+            raise InputError(
+                f"{newest.directory}: no kept checkpoints; only training.checkpoint_words keeps"
+                " them"
+            )
         _tell_of_precision(newest)
         steps = {name: step for step, name in revision_names(words).items()} | {LAST: newest.step}
         for name, step in steps.items():
@@ -63,22 +69,35 @@ def _load(run: str | Path, step: Step) -> Run:
 
 
 def _tell_of_precision(run: Run) -> None:
-    """Warns if the exported model, which computes in float32, differs from the run by more than rounding."""
+    """Warns if the exported model, which computes in float32, differs from the run by more than
+    rounding."""
     # Reads the settings as trained, since loading on a CPU replaces tf32 by float32.
     compute = config_io.read_begun(RunDirectory(run.directory).config).compute
-    for what, precision in (("multiplies", compute.precision), ("rounds its states", compute.state_precision)):
+    for what, precision in (
+        ("multiplies", compute.precision),
+        ("rounds its states", compute.state_precision),
+    ):
         if precision != "float32":
-            tell(f"this run {what} in {precision}, the export in float32: their log-probabilities differ")
+            tell(
+                f"this run {what} in {precision}, the export in float32: their log-probabilities"
+                " differ"
+            )
 
 
 @contextmanager
 def _new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Yields a hidden folder, which is renamed to `out` at the end of the block unless it raises."""
+    """Yields a hidden folder, which is renamed to `out` at the end of the block unless it
+    raises."""
     files = [file for file in out.rglob("*") if file.is_file()]
     if files and not overwrite:
-        raise InputError(f"{out}: exists; name another folder with --out, or replace it with --overwrite")
+        raise InputError(
+            f"{out}: exists; name another folder with --out, or replace it with --overwrite"
+        )
     if strange := [file for file in files if file.name not in FILES]:
-        raise InputError(f"{strange[0]}: not written by an export; name another folder with --out, or empty this one")
+        raise InputError(
+            f"{strange[0]}: not written by an export; name another folder with --out, or empty"
+            " this one"
+        )
     with writing(out), NewFolder(out) as new:
         yield new.path
         new.commit(replace=overwrite)
@@ -92,7 +111,9 @@ def _write(run: Run, folder: Path) -> None:
         import safetensors.numpy
         import tokenizers  # noqa: F401
     except ImportError:
-        raise InputError("exporting a model needs safetensors and tokenizers: pip install 'esnlm[hf]'") from None
+        raise InputError(
+            "exporting a model needs safetensors and tokenizers: pip install 'esnlm[hf]'"
+        ) from None
 
     tokenizer = run.tokenizer
     tensors, config = tensors_of(run.model, tokenizer.vocab_size)
@@ -113,5 +134,6 @@ def _write(run: Run, folder: Path) -> None:
         safetensors.numpy.save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
         raise InputError(f"{WEIGHTS}: cannot be written: {error}") from None
-    # safetensors makes its file readable for the owner only. Copy the permissions of the other files.
+    # safetensors makes its file readable for the owner only. Copy the permissions of the other
+    # files.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)

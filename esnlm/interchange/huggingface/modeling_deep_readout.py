@@ -1,20 +1,25 @@
-"""The family deep_readout of esnlm in PyTorch: frozen cells, stored as buffers, below a trained feed-forward network.
+"""The family deep_readout of esnlm in PyTorch: frozen cells, stored as buffers, below a trained
+feed-forward network.
 
-`esnlm export` copies this file and modeling_esnlm.py next to the weights of such a model. Frozen cells read token w:
+`esnlm export` copies this file and modeling_esnlm.py next to the weights of such a model. Frozen
+cells read token w:
 
     reservoir  as in modeling_esnlm.py
-    diagonal   s' = s + (1 - exp(-f(w) / tau)) * (c(w) - s), with output s' * sqrt((2 - k) / k), k = 1 - exp(-1 / tau)
-    GRU        h' = (1 - z) * h + z * tanh(U_c (r * h) + W_c w),  z = sigmoid(b + U_z h + W_z w),  r = sigmoid(U_r h + W_r w)
-    attention  a head's weights on the last L tokens, softmax(sharpness k_t . k_(t-i)), with keys k = P h of length 1
+    diagonal   s' = s + (1 - exp(-f(w) / tau)) * (c(w) - s), with output s' * sqrt((2 - k) / k), k =
+    1 - exp(-1 / tau) GRU        h' = (1 - z) * h + z * tanh(U_c (r * h) + W_c w),  z = sigmoid(b +
+    U_z h + W_z w),  r = sigmoid(U_r h + W_r w) attention  a head's weights on the last L tokens,
+    softmax(sharpness k_t . k_(t-i)), with keys k = P h of length 1
 
-h is the concatenation of their outputs, and e(w) an embedding, or sqrt(r) times a row of A if it is tied. Above them:
+h is the concatenation of their outputs, and e(w) an embedding, or sqrt(r) times a row of A if it is
+tied. Above them:
 
-    z = B m(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i)); sums by attention] + c W_n [n-gram embeddings]
-    z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  once per block, and after the last block z = n(z)
-    o = A z + b_out
+    z = B m(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i)); sums by attention] + c W_n
+    [n-gram embeddings] z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  once per block, and after
+    the last block z = n(z) o = A z + b_out
 
-m(h) is h, or with `normalize` (h - mean) / standard deviation. n(z) is z / sqrt(mean(z^2) + 1e-6) times
-trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c is `ngrams.multiplier`.
+m(h) is h, or with `normalize` (h - mean) / standard deviation. n(z) is z / sqrt(mean(z^2) + 1e-6)
+times trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c
+is `ngrams.multiplier`.
 """
 
 import itertools
@@ -96,7 +101,11 @@ class Gru(Cell):
         self.bias = nn.Buffer(torch.zeros(units))
 
     def stepper(self) -> Step:
-        gates, candidate, bias = self.gates.operand(), self.candidate.operand(), in_float32(self.bias)[:, None]
+        gates, candidate, bias = (
+            self.gates.operand(),
+            self.candidate.operand(),
+            in_float32(self.bias)[:, None],
+        )
 
         def step(state: State, vectors: torch.Tensor) -> State:
             (h,) = state
@@ -109,7 +118,8 @@ class Gru(Cell):
 
 
 class History(Cell):
-    """The last K tokens, the newest first, (K size, B): id + 1 and e(w) of each, and 0 before the first token."""
+    """The last K tokens, the newest first, (K size, B): id + 1 and e(w) of each, and 0 before the
+    first token."""
 
     def __init__(self, count: int, size: int) -> None:
         super().__init__()
@@ -134,12 +144,19 @@ class GatedBlock(nn.Module):
 
 
 class Trunk(nn.Module):
-    """From h (B, N), the last K tokens' ids (B, K) and e(w) (B, K, e), and the weights of attention (B, heads, L) to z (B, r)."""
+    """From h (B, N), the last K tokens' ids (B, K) and e(w) (B, K, e), and the weights of attention
+    (B, heads, L) to z (B, r)."""
 
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
-        rank, self.normalize, self.attention = config.hidden_size, config.trunk["normalize"], config.attention
-        self.recent, self.ngrams, mlp = (config.trunk[name] for name in ("recent_tokens", "ngrams", "gated_mlp"))
+        rank, self.normalize, self.attention = (
+            config.hidden_size,
+            config.trunk["normalize"],
+            config.attention,
+        )
+        self.recent, self.ngrams, mlp = (
+            config.trunk[name] for name in ("recent_tokens", "ngrams", "gated_mlp")
+        )
         self.b = Linear(config.frozen_size, rank, bias=False)
         self.vectors = self.recent["count"] + len(self.recent["decays"]) + self.attention["heads"]
         if self.vectors:
@@ -147,12 +164,16 @@ class Trunk(nn.Module):
             if not self.recent["tied"]:
                 self.embedding = nn.Parameter(torch.zeros(config.num_tokens, self.recent["width"]))
         if orders := len(self.ngrams["orders"]):
-            self.tables = nn.Parameter(torch.zeros(orders, self.ngrams["buckets"], self.ngrams["width"]))
+            self.tables = nn.Parameter(
+                torch.zeros(orders, self.ngrams["buckets"], self.ngrams["width"])
+            )
             self.ngram_weights = Linear(orders * self.ngrams["width"], rank, bias=False)
         self.blocks = nn.ModuleList(GatedBlock(rank, mlp["width"]) for _ in range(mlp["blocks"]))
         self.gains = nn.Parameter(torch.ones(rank)) if mlp["blocks"] else None
 
-    def forward(self, h: torch.Tensor, ids: torch.Tensor, e: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, h: torch.Tensor, ids: torch.Tensor, e: torch.Tensor, attention: torch.Tensor
+    ) -> torch.Tensor:
         if self.normalize:
             h = functional.layer_norm(h, h.shape[1:], eps=1e-6)
         z = self.b(h)
@@ -167,7 +188,11 @@ class Trunk(nn.Module):
 
     def embed(self, tokens: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
         """Returns e(w) of tokens (...), given A (V, r)."""
-        return rows(a, tokens) * self.recent["width"] ** 0.5 if self.recent["tied"] else rows(self.embedding, tokens)
+        return (
+            rows(a, tokens) * self.recent["width"] ** 0.5
+            if self.recent["tied"]
+            else rows(self.embedding, tokens)
+        )
 
     def _last_tokens(self, e: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
         recent = self.recent
@@ -192,13 +217,19 @@ class Trunk(nn.Module):
 class DeepReadout(Cell):
     """The cell: its state has the parts of all frozen cells, and its output is z.
 
-    With attention heads, two more parts follow: the keys of the last states, newest first, and the number of tokens.
+    With attention heads, two more parts follow: the keys of the last states, newest first, and the
+    number of tokens.
     """
 
     def __init__(self, config: DeepReadoutConfig, readout: Any) -> None:
         super().__init__()
-        self.config, self.last_layer = config, [readout]  # in a list, so that PyTorch registers it in the model only
-        self.cells: Any = nn.ModuleList(Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs))
+        self.config, self.last_layer = (
+            config,
+            [readout],
+        )  # in a list, so that PyTorch registers it in the model only
+        self.cells: Any = nn.ModuleList(
+            Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs)
+        )
         if config.diagonal:
             self.cells.append(Diagonal(config))
         if config.gru:
@@ -206,12 +237,16 @@ class DeepReadout(Cell):
         self.trunk = Trunk(config)
         self.reads: list[Any] = [cell.input.size for cell in self.cells]  # input size of each cell
         if config.history:
-            self.reads.append(1 + (config.trunk["recent_tokens"]["width"] if self.trunk.vectors else 0))
+            self.reads.append(
+                1 + (config.trunk["recent_tokens"]["width"] if self.trunk.vectors else 0)
+            )
             self.cells.append(History(config.history, self.reads[-1]))
         sizes: list[Any] = [cell.sizes for cell in self.cells]
         self.parts = [len(its) for its in sizes]
         self.sizes: list[int] = [size for its in sizes for size in its]
-        self.heads, self.window, self.width = (config.attention[name] for name in ("heads", "window", "width"))
+        self.heads, self.window, self.width = (
+            config.attention[name] for name in ("heads", "window", "width")
+        )
         keys = self.heads * self.width
         if self.heads:
             self.projection = nn.Buffer(torch.zeros(keys, config.frozen_size))
@@ -243,7 +278,9 @@ class DeepReadout(Cell):
             keys, read = rest
             key = in_float32(self.projection) @ self._features(new)[: self.config.frozen_size]
             key = key.reshape(heads, width, -1)
-            key = (key * torch.rsqrt(key.square().sum(1, keepdim=True) + 1e-12)).reshape(heads * width, -1)
+            key = (key * torch.rsqrt(key.square().sum(1, keepdim=True) + 1e-12)).reshape(
+                heads * width, -1
+            )
             return (*new, torch.cat([key, keys[: -len(key)]]), read + 1)
 
         return step
@@ -251,7 +288,9 @@ class DeepReadout(Cell):
     def outputs(self, state: State) -> list[torch.Tensor]:
         features, history = self._features(state).T, self.config.history
         h, last = features[:, : self.config.frozen_size], features[:, self.config.frozen_size :]
-        last = last.unflatten(1, (history, self.reads[-1])) if history else last[..., None]  # (B, K, 1 + e)
+        last = (
+            last.unflatten(1, (history, self.reads[-1])) if history else last[..., None]
+        )  # (B, K, 1 + e)
         return [self.trunk(h, last[..., 0].long() - 1, last[..., 1:], self._attention(state)).T]
 
     def _by_cell(self, state: State) -> list[State]:
@@ -273,7 +312,9 @@ class DeepReadout(Cell):
         likeness = (keys[:1] * keys[1:]).sum(2)  # (L, heads, B)
         past = torch.arange(1, self.window + 1, device=read.device)[:, None, None] < read
         likeness = likeness.masked_fill(~past, -1)  # the lowest cosine
-        weights = torch.exp(self.config.attention["sharpness"] * (likeness - likeness.amax(0))).masked_fill(~past, 0)
+        weights = torch.exp(
+            self.config.attention["sharpness"] * (likeness - likeness.amax(0))
+        ).masked_fill(~past, 0)
         return (weights / weights.sum(0).clamp(min=1)).permute(2, 1, 0)
 
 

@@ -1,17 +1,20 @@
 """Models of esnlm in PyTorch, for transformers with `trust_remote_code=True`.
 
-`esnlm export` copies this file next to the weights. It only needs torch (2.5 or later) and transformers (4.51 or
-later). esnlm does not import it.
+`esnlm export` copies this file next to the weights. It only needs torch (2.5 or later) and
+transformers (4.51 or later). esnlm does not import it.
 
-    esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several
-            x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule leaky_membrane
+    esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir,
+    of one layer or several
+            x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule
+            leaky_membrane
     lstm    the equations of torch.nn.LSTM
     o = W_out h + b_out, or o = A B h + b_out                            the readout of all families
 
-W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is a parameter. The
-token `<|endoftext|>`, which precedes every sentence in training, resets the state, so text before it has no effect. A
-token whose `attention_mask` is 0 leaves the state unchanged. The vocabulary has V tokens of text and a last token for
-padding. Its logit, PAD_LOGIT, makes its probability 0; programs look up padding targets before they mask them.
+W_rec, W_in and the leaks of a reservoir are buffers, which no optimizer trains; W_in of an ESN+i is
+a parameter. The token `<|endoftext|>`, which precedes every sentence in training, resets the state,
+so text before it has no effect. A token whose `attention_mask` is 0 leaves the state unchanged. The
+vocabulary has V tokens of text and a last token for padding. Its logit, PAD_LOGIT, makes its
+probability 0; programs look up padding targets before they mask them.
 """
 
 import warnings
@@ -31,15 +34,24 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 # transformers' name for the carried state: `cache` since 5.24, `past_key_values` before.
-CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelOutputWithPast.__dataclass_fields__)
+CACHE = next(
+    name
+    for name in ("cache", "past_key_values")
+    if name in BaseModelOutputWithPast.__dataclass_fields__
+)
 
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+}
 
 # Finite, so that 0 times its log-probability is 0, and exact in every floating-point type.
 PAD_LOGIT = -8192.0
 
 State = tuple[torch.Tensor, ...]  # each (units, B)
-Step = Callable[[State, torch.Tensor], State]  # from a state and the vectors (B, K) of tokens to the next state
+Step = Callable[
+    [State, torch.Tensor], State
+]  # from a state and the vectors (B, K) of tokens to the next state
 
 
 class EsnlmConfig(PretrainedConfig):
@@ -48,16 +60,21 @@ class EsnlmConfig(PretrainedConfig):
 
     family: str = "esn"  # esn, lstm or deep_readout
     vocab_size: int = 258  # V + 1: the tokens of text, and the padding token, id V
-    hidden_size: int = 16  # F, the features of the readout: the states of all layers, or z of a deep readout
+    hidden_size: int = (
+        16  # F, the features of the readout: the states of all layers, or z of a deep readout
+    )
     num_hidden_layers: int = 1  # L
     readout_rank: int | None = None  # r of A B; None: a single W_out, or B belongs to the cell
     state_size: int = 16  # N, the units of one layer
     activation: str = "tanh"  # or relu
     update_rule: str = "leaky_output"  # or leaky_membrane
     decay: float = 1.0  # alpha
-    embedding: int | None = None  # D, the width of a frozen embedding in front of W_in; None: W_in reads tokens
+    embedding: int | None = (
+        None  # D, the width of a frozen embedding in front of W_in; None: W_in reads tokens
+    )
     train_input: bool = False  # whether W_in of the first layer is a parameter
-    # Nonzeros of each sparse matrix of the cell, by name; for W_in, nonzeros per token. Other matrices are dense.
+    # Nonzeros of each sparse matrix of the cell, by name; for W_in, nonzeros per token. Other
+    # matrices are dense.
     nonzeros: dict | None = None
     tie_word_embeddings: bool = False
     use_cache: bool = True
@@ -71,14 +88,18 @@ class EsnlmConfig(PretrainedConfig):
 
 
 class CarriedState:
-    """The state after the tokens read so far: the cache of a recurrent network, of constant size."""
+    """The state after the tokens read so far: the cache of a recurrent network, of constant
+    size."""
 
     # transformers reads these two attributes of caches.
     is_compileable = False
     is_linear = (True,)
 
     def __init__(self, parts: State, length: int) -> None:
-        self.parts, self.length = parts, length  # tensors (units, B), and the number of tokens read, padding included
+        self.parts, self.length = (
+            parts,
+            length,
+        )  # tensors (units, B), and the number of tokens read, padding included
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
@@ -91,7 +112,9 @@ class Linear(nn.Linear):
     """A trained layer within a cell, which computes in float32 or higher."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x, in_float32(self.weight), None if self.bias is None else in_float32(self.bias))
+        return functional.linear(
+            x, in_float32(self.weight), None if self.bias is None else in_float32(self.bias)
+        )
 
 
 class Cell(nn.Module):
@@ -106,12 +129,15 @@ class Cell(nn.Module):
 
 
 class Matrix(nn.Module):
-    """A frozen matrix (rows, columns): dense, or the nonzeros of its rows, one row after another (CSR)."""
+    """A frozen matrix (rows, columns): dense, or the nonzeros of its rows, one row after another
+    (CSR)."""
 
     def __init__(self, rows: int, columns: int, nonzeros: int | None) -> None:
         super().__init__()
         self.shape, self.is_sparse = (rows, columns), nonzeros is not None
-        self.values = nn.Buffer(torch.zeros(rows, columns) if nonzeros is None else torch.zeros(nonzeros))
+        self.values = nn.Buffer(
+            torch.zeros(rows, columns) if nonzeros is None else torch.zeros(nonzeros)
+        )
         if nonzeros is not None:
             self.columns = nn.Buffer(torch.zeros(nonzeros, dtype=torch.int32))
             self.row_starts = nn.Buffer(torch.zeros(rows + 1, dtype=torch.int32))
@@ -121,9 +147,13 @@ class Matrix(nn.Module):
         values = in_float32(self.values)
         if not self.is_sparse:
             return values
-        if torch.compiler.is_compiling():  # torch.export and torch.compile support dense matrices only
+        if (
+            torch.compiler.is_compiling()
+        ):  # torch.export and torch.compile support dense matrices only
             places = torch.arange(self.shape[0], device=values.device)
-            rows = torch.repeat_interleave(places, self.row_starts.diff().long(), output_size=len(values))
+            rows = torch.repeat_interleave(
+                places, self.row_starts.diff().long(), output_size=len(values)
+            )
             return values.new_zeros(self.shape).index_put((rows, self.columns.long()), values)
         with warnings.catch_warnings():  # PyTorch warns that its CSR matrices are in beta
             warnings.simplefilter("ignore", UserWarning)
@@ -131,9 +161,12 @@ class Matrix(nn.Module):
 
 
 class TokenInput(nn.Module):
-    """A column of W_in or an embedding for each token: rows of `weight` (V, N), or `weight` (V, K) at `units` (V, K), N for none."""
+    """A column of W_in or an embedding for each token: rows of `weight` (V, N), or `weight` (V, K)
+    at `units` (V, K), N for none."""
 
-    def __init__(self, size: int, tokens: int, connections: int | None = None, is_trained: bool = False) -> None:
+    def __init__(
+        self, size: int, tokens: int, connections: int | None = None, is_trained: bool = False
+    ) -> None:
         super().__init__()
         self.size, self.is_sparse = size, connections is not None
         weight = torch.zeros(tokens, size if connections is None else connections)
@@ -145,12 +178,20 @@ class TokenInput(nn.Module):
         values = rows(self.weight, tokens)
         if not self.is_sparse:
             return values
-        values, units = values.movedim(-1, 0), rows(self.units, tokens).long().movedim(-1, 0)  # the step needs (N, B)
-        return values.new_zeros(self.size + 1, *tokens.shape).scatter_add(0, units, values)[:-1].movedim(0, -1)
+        values, units = (
+            values.movedim(-1, 0),
+            rows(self.units, tokens).long().movedim(-1, 0),
+        )  # the step needs (N, B)
+        return (
+            values.new_zeros(self.size + 1, *tokens.shape)
+            .scatter_add(0, units, values)[:-1]
+            .movedim(0, -1)
+        )
 
 
 class Layer(nn.Module):
-    """One layer of a reservoir, called `name` in the cell; the first one reads tokens or their embedding."""
+    """One layer of a reservoir, called `name` in the cell; the first one reads tokens or their
+    embedding."""
 
     def __init__(self, config: EsnlmConfig, name: str, is_first: bool) -> None:
         super().__init__()
@@ -161,26 +202,33 @@ class Layer(nn.Module):
         self.leak = nn.Buffer(torch.zeros(size))
         nonzeros = config.sparse(f"{name}.input")
         if width is None:
-            self.input: nn.Module = TokenInput(size, config.num_tokens, nonzeros, config.train_input)
+            self.input: nn.Module = TokenInput(
+                size, config.num_tokens, nonzeros, config.train_input
+            )
         else:
             self.input = Matrix(size, width, nonzeros)
 
     def output(self, state: torch.Tensor) -> torch.Tensor:
         return state if self.leak_is_outside else self.f(state)
 
-    def advance(self, state: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:  # drive is W_rec h + W_in u, (N, B)
+    def advance(
+        self, state: torch.Tensor, drive: torch.Tensor
+    ) -> torch.Tensor:  # drive is W_rec h + W_in u, (N, B)
         a = in_float32(self.leak)[:, None]
         return (1 - self.decay * a) * state + a * (self.f(drive) if self.leak_is_outside else drive)
 
 
 class Reservoir(Cell):
-    """The cell of the family esn, or a part of another cell, named `prefix`. Its state has one part per layer."""
+    """The cell of the family esn, or a part of another cell, named `prefix`. Its state has one part
+    per layer."""
 
     def __init__(self, config: EsnlmConfig, prefix: str = "") -> None:
         super().__init__()
         layers = range(config.num_hidden_layers)
         self.sizes = [config.state_size for _ in layers]
-        self.layers: Any = nn.ModuleList(Layer(config, f"{prefix}layers.{i}", is_first=i == 0) for i in layers)
+        self.layers: Any = nn.ModuleList(
+            Layer(config, f"{prefix}layers.{i}", is_first=i == 0) for i in layers
+        )
         if config.embedding is not None:
             self.embedding = TokenInput(config.embedding, config.num_tokens)
 
@@ -191,7 +239,10 @@ class Reservoir(Cell):
     def stepper(self) -> Step:
         layers = self.layers
         w_rec = [layer.recurrent.operand() for layer in layers]
-        w_in: list[Any] = [None if isinstance(layer.input, TokenInput) else layer.input.operand() for layer in layers]
+        w_in: list[Any] = [
+            None if isinstance(layer.input, TokenInput) else layer.input.operand()
+            for layer in layers
+        ]
 
         def step(state: State, vectors: torch.Tensor) -> State:
             drive = vectors.T if w_in[0] is None else w_in[0] @ vectors.T.contiguous()
@@ -244,17 +295,23 @@ class EsnlmPreTrainedModel(PreTrainedModel):
     config: EsnlmConfig
     config_class: Any = EsnlmConfig
     base_model_prefix = "model"
-    _is_stateful = True  # the state cannot return to an earlier token, which assisted generation needs
+    _is_stateful = (
+        True  # the state cannot return to an earlier token, which assisted generation needs
+    )
 
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes a classification head. All other weights come from an export."""
         if isinstance(module, nn.Linear) and module is getattr(self, "score", None):
             nn.init.normal_(module.weight, std=0.02)
 
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
         """Accepts only the current size, which training scripts request."""
         if new_num_tokens not in (None, self.config.vocab_size):
-            raise ValueError(f"the vocabulary has {self.config.vocab_size} tokens and cannot be resized")
+            raise ValueError(
+                f"the vocabulary has {self.config.vocab_size} tokens and cannot be resized"
+            )
 
 
 class EsnlmModel(EsnlmPreTrainedModel):
@@ -285,29 +342,43 @@ class EsnlmModel(EsnlmPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState under transformers' name.
+        """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState under
+        transformers' name.
 
-        `attention_mask` is (B, T), or longer (the last T values count), with 0 for padding on either side; or a causal
-        mask (B, T, T). `past_key_values`, or `cache`, is the CarriedState returned by an earlier call. `hidden_states`
-        has the output of each layer, and if there are several, also their concatenation. `inputs_embeds` (B, T, K)
-        replace the vectors of the tokens; without `input_ids`, BOS is unknown and the state is never reset.
+        `attention_mask` is (B, T), or longer (the last T values count), with 0 for padding on
+        either side; or a causal mask (B, T, T). `past_key_values`, or `cache`, is the CarriedState
+        returned by an earlier call. `hidden_states` has the output of each layer, and if there are
+        several, also their concatenation. `inputs_embeds` (B, T, K) replace the vectors of the
+        tokens; without `input_ids`, BOS is unknown and the state is never reset.
         """
         given: Any = inputs_embeds if input_ids is None else input_ids
         reads = self.mask_of(given, attention_mask)
         before = past_key_values if cache is None else cache
         if not isinstance(before, CarriedState):
             like = in_float32(self.readout.a.bias)
-            before = CarriedState(tuple(like.new_zeros(size, len(reads)) for size in self.cell.sizes), 0)
-        begins = torch.zeros_like(reads) if input_ids is None else input_ids == self.config.bos_token_id
+            before = CarriedState(
+                tuple(like.new_zeros(size, len(reads)) for size in self.cell.sizes), 0
+            )
+        begins = (
+            torch.zeros_like(reads) if input_ids is None else input_ids == self.config.bos_token_id
+        )
         state, found, embed = before.parts, [], self.get_input_embeddings()
-        with torch.autocast(reads.device.type, enabled=False):  # autocast would round the state at every step
+        with torch.autocast(
+            reads.device.type, enabled=False
+        ):  # autocast would round the state at every step
             step = self.cell.stepper()
             for t in range(reads.shape[1]):
-                vectors = embed(given[:, t]) if inputs_embeds is None else in_float32(inputs_embeds[:, t])
+                vectors = (
+                    embed(given[:, t]) if inputs_embeds is None else in_float32(inputs_embeds[:, t])
+                )
                 new = step(tuple(part.masked_fill(begins[:, t], 0) for part in state), vectors)
-                state = tuple(torch.where(reads[:, t], *each) for each in zip(new, state, strict=True))
+                state = tuple(
+                    torch.where(reads[:, t], *each) for each in zip(new, state, strict=True)
+                )
                 found.append(self.cell.outputs(state))
-        layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]  # (T, N, B)
+        layers = [
+            torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)
+        ]  # (T, N, B)
         layers = [each.permute(2, 0, 1).contiguous() for each in layers]  # (B, T, N)
         features = layers[0] if len(layers) == 1 else torch.cat(layers, -1)
         if use_cache is None:
@@ -318,14 +389,18 @@ class EsnlmModel(EsnlmPreTrainedModel):
         if output_hidden_states:
             hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
         carried: Any = CarriedState(state, before.length + reads.shape[1]) if use_cache else None
-        return BaseModelOutputWithPast(last_hidden_state=features, hidden_states=hidden, **{CACHE: carried})
+        return BaseModelOutputWithPast(
+            last_hidden_state=features, hidden_states=hidden, **{CACHE: carried}
+        )
 
     def mask_of(self, given: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns which tokens (B, T) or vectors (B, T, K) to read, (B, T) bool."""
         reads = given != self.config.num_tokens if given.dim() == 2 else given[..., 0].isfinite()
         if attention_mask is None:
             return reads
-        if attention_mask.dim() == 3:  # BabyLM's fine-tuning passes a mask (B, T, T) to causal models
+        if (
+            attention_mask.dim() == 3
+        ):  # BabyLM's fine-tuning passes a mask (B, T, T) to causal models
             attention_mask = attention_mask.diagonal(dim1=1, dim2=2)
         return reads & attention_mask[:, -reads.shape[1] :].bool()
 
@@ -356,26 +431,39 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels` the mean loss in nats.
+        """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels`
+        the mean loss in nats.
 
-        The labels are the tokens again. Labels of -100, padding, and tokens whose `attention_mask`, or that of the token
-        before, is 0 are not targets. With `num_items_in_batch`, from a Trainer, the loss is the sum divided by it, so
-        that gradients add up over the parts of a batch. `logits_to_keep` limits the logits to the last tokens.
+        The labels are the tokens again. Labels of -100, padding, and tokens whose `attention_mask`,
+        or that of the token before, is 0 are not targets. With `num_items_in_batch`, from a
+        Trainer, the loss is the sum divided by it, so that gradients add up over the parts of a
+        batch. `logits_to_keep` limits the logits to the last tokens.
         """
         given = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
         read = self.model(input_ids, attention_mask, past_key_values, **kwargs | given)
-        logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
+        logits = self.model.readout(
+            read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :]
+        )
         loss = None
         if labels is not None:
-            mask = self.model.mask_of(inputs_embeds if input_ids is None else input_ids, attention_mask)
-            pads = (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)  # the first label is never a target
-            asked = {"labels": labels.masked_fill(pads, -100), "num_items_in_batch": num_items_in_batch}
+            mask = self.model.mask_of(
+                inputs_embeds if input_ids is None else input_ids, attention_mask
+            )
+            pads = (
+                (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)
+            )  # the first label is never a target
+            asked = {
+                "labels": labels.masked_fill(pads, -100),
+                "num_items_in_batch": num_items_in_batch,
+            }
             loss = self.loss_function(logits=logits, vocab_size=self.config.num_tokens, **asked)
         logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)
         more = {"hidden_states": read.hidden_states, CACHE: read.get(CACHE)}
         return CausalLMOutputWithPast(loss=loss, logits=logits, **more)
 
-    def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(
+        self, input_ids: Any, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
         carried = kwargs.get(CACHE)
         unread = carried.length if isinstance(carried, CarriedState) else 0
         names = ("attention_mask", CACHE, "use_cache", "output_hidden_states", "logits_to_keep")
@@ -410,17 +498,27 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens as EsnlmModel does, and returns the `logits` of classes, and with `labels` the loss.
+        """Reads tokens as EsnlmModel does, and returns the `logits` of classes, and with `labels`
+        the loss.
 
-        Logits are (B, classes) for texts, with the loss of `config.problem_type`, and (B, T, classes) for tokens.
+        Logits are (B, classes) for texts, with the loss of `config.problem_type`, and (B, T,
+        classes) for tokens.
         """
-        asked = {"output_hidden_states": output_hidden_states, "use_cache": False, "return_dict": True}
+        asked = {
+            "output_hidden_states": output_hidden_states,
+            "use_cache": False,
+            "return_dict": True,
+        }
         read = self.model(input_ids, attention_mask, inputs_embeds=inputs_embeds, **asked)
         features = read.last_hidden_state  # padding leaves the state unchanged
-        logits = self.score(features[:, -1] if self.output_class is SequenceClassifierOutput else features)
+        logits = self.score(
+            features[:, -1] if self.output_class is SequenceClassifierOutput else features
+        )
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels=labels, logits=logits, pooled_logits=logits, config=self.config, **kwargs)
+            loss = self.loss_function(
+                labels=labels, logits=logits, pooled_logits=logits, config=self.config, **kwargs
+            )
         return self.output_class(loss=loss, logits=logits, hidden_states=read.hidden_states)
 
 
@@ -431,10 +529,11 @@ class EsnlmForTokenClassification(EsnlmForSequenceClassification):
 
 
 def rows(table: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of tokens (...) in float32 or higher; padding, which is never read, has the first row.
+    """Returns the rows of tokens (...) in float32 or higher; padding, which is never read, has the
+    first row.
 
-    As in nn.Embedding, an id outside the vocabulary is an error, on a GPU a failed assertion. Indexing with [] would
-    count negative ids from the end.
+    As in nn.Embedding, an id outside the vocabulary is an error, on a GPU a failed assertion.
+    Indexing with [] would count negative ids from the end.
     """
     return in_float32(functional.embedding(tokens.masked_fill(tokens == len(table), 0), table))
 

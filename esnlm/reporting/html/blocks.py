@@ -1,7 +1,9 @@
-"""The blocks of plain data that make up a page. The macro `show` of page.html has a branch for each kind.
+"""The blocks of plain data that make up a page. The macro `show` of page.html has a branch for each
+kind.
 
-Charts hold positions, which page.html draws as inline SVG. Positions are percentages, so that a chart fits any width
-while text and lines keep their size. Colours are the classes s0 to s7, which page.css defines for light and dark pages.
+Charts hold positions, which page.html draws as inline SVG. Positions are percentages, so that a
+chart fits any width while text and lines keep their size. Colours are the classes s0 to s7, which
+page.css defines for light and dark pages.
 """
 
 import math
@@ -15,7 +17,10 @@ from esnlm.reporting.plots import apart
 
 COLOURS = 8
 DIVERGED = 1000  # nats per token; above this, the axis of the losses is logarithmic
-PUBLISHED = {"gpt2": ("GPT-2", "ring", 1), "human": ("people", "diamond", 4)}  # the paradigm table has all
+PUBLISHED = {
+    "gpt2": ("GPT-2", "ring", 1),
+    "human": ("people", "diamond", 4),
+}  # the paradigm table has all
 BASELINES = (3, 5, 6, 2)  # colours, in turn
 
 Block: TypeAlias = dict[str, Any]
@@ -28,15 +33,20 @@ def block(kind: str, **content: Any) -> Block:
 
 
 def note(text: str, command: str | None = None) -> Block:
-    """Returns a line of explanation, or a line about something missing, with the command that makes it."""
+    """Returns a line of explanation, or a line about something missing, with the command that makes
+    it."""
     return block("note", text=text, command=command)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "lr", rows_are: str = "rows") -> Block:
-    """Returns a table without its empty columns. With JavaScript, readers can sort it, and filter it if it is long.
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "lr", rows_are: str = "rows"
+) -> Block:
+    """Returns a table without its empty columns. With JavaScript, readers can sort it, and filter
+    it if it is long.
 
     Args:
-        align: one letter per column, l (left) or r (right, for figures); the last letter applies to further columns.
+        align: one letter per column, l (left) or r (right, for figures); the last letter applies to
+            further columns.
         rows_are: the plural name of the rows, such as "paradigms".
     """
     kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
@@ -54,7 +64,9 @@ class Series(NamedTuple):
     dots: bool = False
 
 
-def loss_chart(series: Sequence[Series], says: str, references: Mapping[str, float] | None = None) -> list[Block]:
+def loss_chart(
+    series: Sequence[Series], says: str, references: Mapping[str, float] | None = None
+) -> list[Block]:
     """Returns the losses by tokens read, with lines at the NLL of references; empty without losses.
 
     Args:
@@ -65,7 +77,11 @@ def loss_chart(series: Sequence[Series], says: str, references: Mapping[str, flo
         return []
     points = np.concatenate([each.points for each in series])
     along = Scale(points[:, 0], log=True)
-    up = Scale(np.append(points[:, 1], list(references.values())), log=points[:, 1].max() > DIVERGED, margin=0.04)
+    up = Scale(
+        np.append(points[:, 1], list(references.values())),
+        log=points[:, 1].max() > DIVERGED,
+        margin=0.04,
+    )
     lines: list[tuple[int, str]] = []
     dots: list[tuple[int, list[tuple[str, str]]]] = []
     for each in series:
@@ -73,12 +89,18 @@ def loss_chart(series: Sequence[Series], says: str, references: Mapping[str, flo
         if each.dots:
             dots.append((each.colour, [(percent(u), percent(v)) for u, v in places]))
         else:
-            lines.append((each.colour, "M" + "L".join(f"{u:.1f},{v:.1f}" for u, v in 1000 * places)))
+            lines.append(
+                (each.colour, "M" + "L".join(f"{u:.1f},{v:.1f}" for u, v in 1000 * places))
+            )
     heights = {name: 1 - float(up(nll)) for name, nll in references.items()}
     chart = block(
         "losses",
         says=says,
-        legend=[(each.name, each.colour, "dots" if each.dots else "line") for each in series if each.name],
+        legend=[
+            (each.name, each.colour, "dots" if each.dots else "line")
+            for each in series
+            if each.name
+        ],
         across=[(percent(along(value)), f"{value:g}") for value in along.ticks()],
         upwards=[(percent(1 - up(value)), f"{value:g}") for value in up.ticks()],
         references=[percent(height) for height in heights.values()],
@@ -90,15 +112,21 @@ def loss_chart(series: Sequence[Series], says: str, references: Mapping[str, flo
 
 
 def accuracy_chart(report: dict) -> Block:
-    """Returns a chart with one row per phenomenon (or paradigm, if there is only one), the best first, with intervals.
+    """Returns a chart with one row per phenomenon (or paradigm, if there is only one), the best
+    first, with intervals.
 
     It also shows the accuracies of baselines and, on BLiMP, of published models.
     """
     level = "phenomena" if report["data"]["phenomena"] > 1 else "paradigms"
-    known = {name: entry["accuracy"] for name, entry in report[level].items() if entry["accuracy"] is not None}
+    known = {
+        name: entry["accuracy"]
+        for name, entry in report[level].items()
+        if entry["accuracy"] is not None
+    }
     baselines = report["baselines"]
     beside = {f"{name} only": (its, "accuracy") for name, its in baselines.items()}
-    marks = {}  # by name: shape, colour, and vertical offset in pixels, since baselines often coincide
+    # by name: shape, colour, and vertical offset in pixels, since baselines often coincide
+    marks = {}
     for i, name in enumerate(beside):
         marks[name] = ("tick", BASELINES[i % len(BASELINES)], 5 * (i - (len(baselines) - 1) / 2))
     if report["anchors"]:
@@ -107,11 +135,16 @@ def accuracy_chart(report: dict) -> Block:
     rows: list[dict[str, Any]] = []
     for name in ["overall", *sorted(known, key=lambda name: -known[name])]:
         others = {title: entry_of(tree, level, name)[key] for title, (tree, key) in beside.items()}
-        rows.append({"name": readable(name), "entry": entry_of(report, level, name), "others": others})
+        rows.append(
+            {"name": readable(name), "entry": entry_of(report, level, name), "others": others}
+        )
     chance = report.get("chance", 50)  # reports on pairs leave it out
-    # Positions are readable without a zero, so the axis begins at the multiple of ten below the lowest value.
+    # Positions are readable without a zero, so the axis begins at the multiple of ten below the
+    # lowest value.
     lowest = min(
-        figure for row in rows for figure in (50, chance, row["entry"]["interval"][0], *row["others"].values())
+        figure
+        for row in rows
+        for figure in (50, chance, row["entry"]["interval"][0], *row["others"].values())
     )
     low = max(0, 10 * math.floor((lowest - 2) / 10))
     ticks = [tick for tick in range(0, 101, 10 if low >= 40 else 20) if tick >= low]
@@ -128,17 +161,24 @@ class Scale:
         self.low, self.high = low - extra, high + extra
 
     def __call__(self, value: float | np.ndarray) -> np.ndarray:
-        return (np.asarray(np.log10(value) if self.log else value) - self.low) / (self.high - self.low)
+        return (np.asarray(np.log10(value) if self.log else value) - self.low) / (
+            self.high - self.low
+        )
 
     def ticks(self) -> list[float]:
         """Returns a few round values."""
         from matplotlib.ticker import LogLocator, MaxNLocator
 
-        decades, ends = self.high - self.low, (10**self.low, 10**self.high) if self.log else (self.low, self.high)
+        decades, ends = (
+            self.high - self.low,
+            (10**self.low, 10**self.high) if self.log else (self.low, self.high),
+        )
         digits = (1.0, 2.0, 5.0) if decades < 1.6 else (1.0, 3.0) if decades < 3 else (1.0,)
         by_decade = self.log and decades >= 1
         locator = LogLocator(subs=digits) if by_decade else MaxNLocator(6, steps=(1, 2, 5, 10))
-        positive = [float(value) for value in locator.tick_values(*ends) if value > 0 or not self.log]
+        positive = [
+            float(value) for value in locator.tick_values(*ends) if value > 0 or not self.log
+        ]
         return [value for value in positive if -1e-9 <= self(value) <= 1 + 1e-9]
 
 

@@ -1,7 +1,9 @@
-"""`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, with its styles and its script.
+"""`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, with its styles and its
+script.
 
-Sections are blocks of plain data (blocks.py), which the template `page.html` shows; Jinja escapes all text.
-`sections.py` has the sections of a run, and `several.py` the sections that compare runs or show a study.
+Sections are blocks of plain data (blocks.py), which the template `page.html` shows; Jinja escapes
+all text. `sections.py` has the sections of a run, and `several.py` the sections that compare runs
+or show a study.
 """
 
 from collections.abc import Sequence
@@ -20,40 +22,65 @@ MOST_LOADED = 4  # maximum number of runs whose models the page loads, for sampl
 
 
 def write_page(
-    paths: Sequence[Path], out: Path, by_seed: bool = False, scoring: str = "paper", made_by: str | None = None
+    paths: Sequence[Path],
+    out: Path,
+    by_seed: bool = False,
+    scoring: str = "paper",
+    made_by: str | None = None,
 ) -> str:
     """Writes the page about run directories and the runs of studies. Returns a line to print.
 
     Args:
         by_seed: whether runs that differ only in their seed share one row of the tables.
-        scoring: the convention of the minimal-pair report to show in full, evaluation/blimp-SCORING.json.
+        scoring: the convention of the minimal-pair report to show in full,
+            evaluation/blimp-SCORING.json.
         made_by: the command, which the page shows.
     """
-    studies = {folder: study for folder in paths if (study := several.read_study(folder)) is not None}
+    studies = {
+        folder: study for folder in paths if (study := several.read_study(folder)) is not None
+    }
     found = [run for path in paths for run in (studies[path].runs if path in studies else [path])]
     folders = distinct_runs(found)
     if not folders:
-        raise InputError(f"{paths[0]}: a study without a finished run: continue it with its command first")
+        raise InputError(
+            f"{paths[0]}: a study without a finished run: continue it with its command first"
+        )
     runs = [RunFiles(folder, scoring, may_load=len(folders) <= MOST_LOADED) for folder in folders]
     tell_apart([run.row for run in runs], folders)
 
     shared = [(f"Study {study.name}", study.blocks) for study in studies.values()]
     if len(runs) > 1:
-        shared += several.sections(runs, by_seed or bool(studies))  # a study may have several seeds per cell
+        shared += several.sections(
+            runs, by_seed or bool(studies)
+        )  # a study may have several seeds per cell
     content: dict[str, Any] = {"title": runs[0].name, "lead": runs[0].row["model"], "folded": []}
     if shared:
-        content["title"] = ", ".join(study.name for study in studies.values()) or f"{len(runs)} runs"
-        content["lead"] = f"A study of {len(runs)} finished runs" if studies else ", ".join(run.name for run in runs)
+        content["title"] = (
+            ", ".join(study.name for study in studies.values()) or f"{len(runs)} runs"
+        )
+        content["lead"] = (
+            f"A study of {len(runs)} finished runs"
+            if studies
+            else ", ".join(run.name for run in runs)
+        )
         content["folded"] = [(run.name, run.row["model"], _sections(run)) for run in runs]
     content["sections"] = shared or _sections(runs[0])
     try:
         import jinja2
     except ImportError:
         raise InputError("--html: needs Jinja (pip install 'esnlm[plots]')") from None
-    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    settings: dict[str, Any] = {
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "undefined": jinja2.StrictUndefined,
+    }
     loader = jinja2.PackageLoader("esnlm.reporting", "html")
-    template = jinja2.Environment(loader=loader, autoescape=True, **settings).get_template("page.html")
-    page = template.render(**content, made_by=made_by).encode(errors="replace")  # a path need not be Unicode
+    template = jinja2.Environment(loader=loader, autoescape=True, **settings).get_template(
+        "page.html"
+    )
+    page = template.render(**content, made_by=made_by).encode(
+        errors="replace"
+    )  # a path need not be Unicode
     write_file(out, page)
     return f"written: {out} ({len(page) / 1e3:,.0f} kB)"
 

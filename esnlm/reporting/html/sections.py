@@ -1,7 +1,8 @@
 """The sections about one run.
 
-A section is a function from a `RunFiles` to blocks, none if it has no content. SECTIONS lists them in the order of the
-page. If a result is missing, `note(text, command)` names the command that makes it.
+A section is a function from a `RunFiles` to blocks, none if it has no content. SECTIONS lists them
+in the order of the page. If a result is missing, `note(text, command)` names the command that makes
+it.
 """
 
 import json
@@ -18,7 +19,15 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.blimp_text import accuracy_table, comparison_lines, readable, worth_of_a_tie
 from esnlm.reporting.diagnosis_rows import format_rows
-from esnlm.reporting.html.blocks import Block, Series, accuracy_chart, block, loss_chart, note, table
+from esnlm.reporting.html.blocks import (
+    Block,
+    Series,
+    accuracy_chart,
+    block,
+    loss_chart,
+    note,
+    table,
+)
 from esnlm.reporting.loss_plot import read_curves
 from esnlm.reporting.run_groups import machine
 from esnlm.runs.directory import RunDirectory
@@ -34,20 +43,28 @@ SAMPLES = {"count": 6, "length": 40, "seed": 0}
 
 
 class RunFiles:
-    """The files of a finished run. Shows evaluation/blimp-SCORING.json in full; loads the model only if `may_load`."""
+    """The files of a finished run. Shows evaluation/blimp-SCORING.json in full; loads the model
+    only if `may_load`."""
 
     def __init__(self, folder: Path, scoring: str = "paper", may_load: bool = True) -> None:
         directory = self.directory = RunDirectory(folder)
         self.row = run_table.row(folder)
         self.experiment = config_io.read_begun(directory.config)
         self.summary: dict[str, Any] = self.row["summary"]
-        self.path, self.may_load = shlex.quote(str(folder)), may_load  # the path as a word of a command
+        self.path, self.may_load = (
+            shlex.quote(str(folder)),
+            may_load,
+        )  # the path as a word of a command
         self.curves = read_curves(folder) if directory.metrics.exists() else None
         measured = directory.diagnostics / "diagnostics.json"
         self.diagnostics = json.loads(measured.read_bytes()) if measured.exists() else None
         found = self.row["minimal_pairs"]
-        self.reports = {name: found[name] for name in sorted(found, key=lambda name: name != f"blimp-{scoring}")}
-        self.report = next(iter(self.reports.values()), None)  # the minimal-pair report to show in full
+        self.reports = {
+            name: found[name] for name in sorted(found, key=lambda name: name != f"blimp-{scoring}")
+        }
+        self.report = next(
+            iter(self.reports.values()), None
+        )  # the minimal-pair report to show in full
 
     @property
     def name(self) -> str:
@@ -55,7 +72,9 @@ class RunFiles:
 
     def pairs(self, name: str) -> list[dict[str, Any]]:
         """Returns the pairs of a report. Raises InputError if they were not kept."""
-        return blimp_report.read_pairs(self.directory.evaluation / f"{name}.json", self.reports[name])
+        return blimp_report.read_pairs(
+            self.directory.evaluation / f"{name}.json", self.reports[name]
+        )
 
 
 def trained(run: RunFiles) -> list[Block]:
@@ -65,15 +84,24 @@ def trained(run: RunFiles) -> list[Block]:
     titles = {run_table.FIGURES[key][0]: unit for key, unit in KEY_FIGURES.items()}
     figures = [(facts.pop(title), title, unit) for title, unit in titles.items() if title in facts]
     if run.report is not None and run.report["overall"]["accuracy"] is not None:
-        overall, name = run.report["overall"], "BLiMP, %" if run.report["anchors"] else "minimal pairs, %"
-        about = "{:.1f} to {:.1f}, {:,} pairs".format(*overall["interval"], run.report["data"]["pairs"])
+        overall, name = (
+            run.report["overall"],
+            "BLiMP, %" if run.report["anchors"] else "minimal pairs, %",
+        )
+        about = "{:.1f} to {:.1f}, {:,} pairs".format(
+            *overall["interval"], run.report["data"]["pairs"]
+        )
         figures.append((f"{overall['accuracy']:.1f}", name, about))
     facts |= {"seed": str(run.experiment.seed), "folder": str(run.directory.path)}
     if run.summary.get("device"):
         facts["machine"] = machine(run.summary["device"])
     configuration = run.directory.config.read_text("utf-8", errors="replace")
     return [
-        *([note(f"Diverged: {run_table.DIVERGED}.")] if run.summary["status"] == "diverged" else []),
+        *(
+            [note(f"Diverged: {run_table.DIVERGED}.")]
+            if run.summary["status"] == "diverged"
+            else []
+        ),
         block("keys", figures=figures),
         block("facts", facts=facts),
         block("details", title="Configuration", blocks=[block("code", text=configuration)]),
@@ -91,11 +119,15 @@ def losses(run: RunFiles) -> list[Block]:
 
 
 def loss_series(run: RunFiles, names: tuple[str, str], colours: tuple[int, int]) -> list[Series]:
-    """Returns the training losses as a line, or a dot if there is one, and the validation losses as dots."""
+    """Returns the training losses as a line, or a dot if there is one, and the validation losses as
+    dots."""
     if run.curves is None:
         return []
     training, validation = (each["tokens"] for each in run.curves)
-    return [Series(names[0], training, colours[0], len(training) == 1), Series(names[1], validation, colours[1], True)]
+    return [
+        Series(names[0], training, colours[0], len(training) == 1),
+        Series(names[1], validation, colours[1], True),
+    ]
 
 
 def minimal_pairs(run: RunFiles) -> list[Block]:
@@ -104,13 +136,20 @@ def minimal_pairs(run: RunFiles) -> list[Block]:
     if report is None:
         return [note("Not scored yet.", f"esnlm blimp --run {run.path} --data blimp")]
     data, scoring = report["data"], report["scoring"]
-    of = f"Step {report['step']:,}, {counted(data['pairs'], 'item')} of {counted(data['paradigms'], 'paradigm')}"
+    of = (
+        f"Step {report['step']:,}, {counted(data['pairs'], 'item')} of"
+        f" {counted(data['paradigms'], 'paradigm')}"
+    )
     shown = [note(f"{of}, {scoring['name']} scoring: {scoring['description']}.")]
     shown += [note(f"{report['status']}: {warning}") for warning in report["warnings"]]
     if report["overall"]["accuracy"] is not None:
         text = f"Accuracy in percent; dashes at {report.get('chance', 50):.3g} are chance."
         text += f" In a baseline a tie counts {worth_of_a_tie(data)}."
-        text += " GPT-2 and people: as published with BLiMP (Warstadt et al. 2020)." if report["anchors"] else ""
+        text += (
+            " GPT-2 and people: as published with BLiMP (Warstadt et al. 2020)."
+            if report["anchors"]
+            else ""
+        )
         shown += [accuracy_chart(report), note(text)]
     shown += [note(line) for line in comparison_lines(report)]
     if len(run.reports) > 1:
@@ -126,8 +165,13 @@ def paradigms(run: RunFiles) -> list[Block]:
     header, rows = accuracy_table(run.report, "paradigms")
     text = f"Accuracy in percent. Baselines: {', '.join(run.report['baselines'])}."
     text += " The others are as published with BLiMP." if run.report["anchors"] else ""
-    rows = [[readable(row[0]), *row[1:-1], readable(row[-1])] for row in rows[:-1]]  # without "overall"
-    return [table(header, rows, align=f"l{'r' * (len(header) - 2)}l", rows_are="paradigms"), note(text)]
+    rows = [
+        [readable(row[0]), *row[1:-1], readable(row[-1])] for row in rows[:-1]
+    ]  # without "overall"
+    return [
+        table(header, rows, align=f"l{'r' * (len(header) - 2)}l", rows_are="paradigms"),
+        note(text),
+    ]
 
 
 def wrong_pairs(run: RunFiles) -> list[Block]:
@@ -140,17 +184,27 @@ def wrong_pairs(run: RunFiles) -> list[Block]:
         return [note(f"{error}.", f"esnlm blimp --run {run.path}")]
     text = "Pairs in which the wrong sentence is more probable, with the largest margins; at most"
     pairs = [
-        (f"{margin:.1f} nats", readable(line["UID"]), *_marked(line["sentence_good"], line["sentence_bad"]))
+        (
+            f"{margin:.1f} nats",
+            readable(line["UID"]),
+            *_marked(line["sentence_good"], line["sentence_bad"]),
+        )
         for margin, line in chosen
     ]
-    shown = [note(f"{text} {OF_A_PARADIGM} per paradigm. Right sentence first."), block("pairs", pairs=pairs)]
+    shown = [
+        note(f"{text} {OF_A_PARADIGM} per paradigm. Right sentence first."),
+        block("pairs", pairs=pairs),
+    ]
     return shown if chosen else []
 
 
 def worst(pairs: list[dict]) -> list[tuple[float, dict]]:
-    """Returns the wrong pairs with the largest margins, log p(bad) - log p(good) in nats, the largest first."""
+    """Returns the wrong pairs with the largest margins, log p(bad) - log p(good) in nats, the
+    largest first."""
     known = [line for line in pairs if None not in (line["log_prob_good"], line["log_prob_bad"])]
-    margins = [(line["log_prob_bad"] - line["log_prob_good"], line) for line in known if not line["right"]]
+    margins = [
+        (line["log_prob_bad"] - line["log_prob_good"], line) for line in known if not line["right"]
+    ]
     chosen: list[tuple[float, dict]] = []
     for margin, line in sorted(margins, key=lambda pair: -pair[0]):
         of_paradigm = sum(other["UID"] == line["UID"] for _, other in chosen)
@@ -176,16 +230,30 @@ def diagnostics(run: RunFiles) -> list[Block]:
         return []
     if run.diagnostics is None:
         command = f"esnlm diagnose --run {run.path}"
-        return [note("Contraction, memory and activity of the states are not measured yet.", command)]
+        return [
+            note("Contraction, memory and activity of the states are not measured yet.", command)
+        ]
     found = run.diagnostics["reservoirs"]
-    return [shown for each in found for shown in (note(each["verdict"]), block("facts", facts=format_rows(each)))]
+    return [
+        shown
+        for each in found
+        for shown in (note(each["verdict"]), block("facts", facts=format_rows(each)))
+    ]
 
 
 def samples(run: RunFiles) -> list[Block]:
     """Text generated by the model from a fixed seed."""
-    command = f"esnlm generate --run {run.path} {' '.join(f'--{name} {value}' for name, value in SAMPLES.items())}"
+    command = (
+        f"esnlm generate --run {run.path}"
+        f" {' '.join(f'--{name} {value}' for name, value in SAMPLES.items())}"
+    )
     if not run.may_load:
-        return [note("A page about this many runs loads no models. This command generates samples:", command)]
+        return [
+            note(
+                "A page about this many runs loads no models. This command generates samples:",
+                command,
+            )
+        ]
     say(f"{run.name}: loading the model")
     try:
         texts = loaded_run.load(run.directory.path).generate(**SAMPLES)
@@ -207,7 +275,13 @@ def commands(run: RunFiles) -> list[Block]:
     if run.diagnostics is not None and run.diagnostics.get("command"):
         lines["The state diagnostics"] = run.diagnostics["command"]
     shown = [block("command", what=what, line=line) for what, line in lines.items()]
-    return [*shown, note("With the same machine, number of cores and versions, the results are the same to the bit.")]
+    return [
+        *shown,
+        note(
+            "With the same machine, number of cores and versions, the results are the same to the"
+            " bit."
+        ),
+    ]
 
 
 SECTIONS = {

@@ -1,4 +1,5 @@
-"""The sections that compare runs: tables, losses in one chart, and paired comparisons on the same minimal pairs."""
+"""The sections that compare runs: tables, losses in one chart, and paired comparisons on the same
+minimal pairs."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +12,16 @@ from esnlm.errors import InputError
 from esnlm.evaluation import statistics
 from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.blimp_text import difference_table, readable
-from esnlm.reporting.html.blocks import COLOURS, Block, Section, Series, block, loss_chart, note, table
+from esnlm.reporting.html.blocks import (
+    COLOURS,
+    Block,
+    Section,
+    Series,
+    block,
+    loss_chart,
+    note,
+    table,
+)
 from esnlm.reporting.html.sections import RunFiles, loss_series
 from esnlm.reporting.run_groups import group_by_seed, name_group
 
@@ -35,7 +45,9 @@ def read_study(folder: Path) -> Study | None:
             return None
         names = [run["run"] for cell in tree.get("cells", []) for run in cell["runs"]]
         names += [trial["run"] for trial in tree.get("trials", []) if trial["measures"]]
-        shown = [table(tree["table"]["header"], tree["table"]["rows"], align="llr", rows_are="rows")]
+        shown = [
+            table(tree["table"]["header"], tree["table"]["rows"], align="llr", rows_are="rows")
+        ]
         shown += [note(line) for line in (tree["note"], tree["legend"], *tree["notes"]) if line]
         shown.append(block("command", what="Made by", line=tree["command"]))
     except (OSError, KeyError, TypeError, ValueError):
@@ -45,7 +57,8 @@ def read_study(folder: Path) -> Study | None:
 
 
 def sections(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
-    """Returns the sections about two or more runs. With `by_seed`, runs that differ only in their seed share a row."""
+    """Returns the sections about two or more runs. With `by_seed`, runs that differ only in their
+    seed share a row."""
     rows = [run.row for run in runs]
     groups = group_by_seed(rows) if by_seed else [[row] for row in rows]
     tables = (run_table.loss_table(groups), run_table.score_table(groups))
@@ -70,12 +83,15 @@ def _losses(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
             if run.row in group:
                 series += loss_series(run, (name, ""), (colour, colour))
                 name = ""  # once in the legend
-    chart = loss_chart(series, f"Training and validation losses of {len(runs)} runs over tokens read")
+    chart = loss_chart(
+        series, f"Training and validation losses of {len(runs)} runs over tokens read"
+    )
     return [*chart, note("Lines: training. Dots: validation.")] if chart else []
 
 
 def _phenomena(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
-    """Returns accuracies, one row per phenomenon and one column per run, of runs with the same report as the first."""
+    """Returns accuracies, one row per phenomenon and one column per run, of runs with the same
+    report as the first."""
     name = next(iter(runs[0].reports), "")
     shown = [group for group in groups if all(name in row["minimal_pairs"] for row in group)]
     if len(shown) < 2:
@@ -86,15 +102,23 @@ def _phenomena(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block
 
 
 def differences(runs: Sequence[RunFiles]) -> list[Block]:
-    """Returns the paired differences between each run and the first, and a note for each run without such a report."""
+    """Returns the paired differences between each run and the first, and a note for each run
+    without such a report."""
     name, report = next(iter(runs[0].reports.items()), ("", None))
     if report is None:
         return []
-    scoring, data, right, notes = report["scoring"]["name"], report["data"], {}, []  # by run (n,) bool
+    scoring, data, right, notes = (
+        report["scoring"]["name"],
+        report["data"],
+        {},
+        [],
+    )  # by run (n,) bool
     for run in runs:
         try:
             file = run.directory.evaluation / f"{name}.json"
-            _, right[run.name] = blimp_report.read_to_compare(file, scoring, data["sha256"], data["pairs"])
+            _, right[run.name] = blimp_report.read_to_compare(
+                file, scoring, data["sha256"], data["pairs"]
+            )
         except InputError as error:
             notes.append(note(f"{error}."))
     first = right.pop(runs[0].name, None)
@@ -103,17 +127,27 @@ def differences(runs: Sequence[RunFiles]) -> list[Block]:
     uids = np.array([line["UID"] for line in runs[0].pairs(name)])  # (n,) the same in all
     phenomenon_of = {uid: entry["phenomenon"] for uid, entry in report["paradigms"].items()}
     rows_of = {str(uid): np.flatnonzero(uids == uid) for uid in dict.fromkeys(uids)}
-    found = {run: statistics.compare(its, first, rows_of, phenomenon_of) for run, its in right.items()}
+    found = {
+        run: statistics.compare(its, first, rows_of, phenomenon_of) for run, its in right.items()
+    }
     overall = {run: its["overall"] for run, its in found.items()}
     corrected = statistics.holm([entry["p_value"] for entry in overall.values()])
     for entry, p_value in zip(overall.values(), corrected, strict=True):
         entry["p_value_holm"] = p_value
-    text = f"Accuracy minus that of {runs[0].name}, in points, paired over the same pairs ({name}, {scoring} scoring)."
-    text += " Intervals are bootstrapped over pairs; p-values are from McNemar’s exact test with the pairs pooled, and"
+    text = (
+        f"Accuracy minus that of {runs[0].name}, in points, paired over the same pairs ({name},"
+        f" {scoring} scoring)."
+    )
+    text += (
+        " Intervals are bootstrapped over pairs; p-values are from McNemar’s exact test with the"
+        " pairs pooled, and"
+    )
     text += " Holm’s correction is over the rows of each table."
     shown = [note(text), table(*difference_table(overall), rows_are="comparisons")]
     for other, its in found.items():
-        inner = difference_table({readable(name): entry for name, entry in its["phenomena"].items()})
+        inner = difference_table(
+            {readable(name): entry for name, entry in its["phenomena"].items()}
+        )
         title = f"{other} against {runs[0].name}, by phenomenon"
         shown.append(block("details", title=title, blocks=[table(*inner, rows_are="phenomena")]))
     return shown + notes

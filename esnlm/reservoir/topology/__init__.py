@@ -1,7 +1,8 @@
-"""Topologies of W_rec: the connections between the units of a reservoir. Each is one class in a file of this folder.
+"""Topologies of W_rec: the connections between the units of a reservoir. Each is one class in a
+file of this folder.
 
-A class registers itself in TOPOLOGIES by its `kind`. All files of the folder are imported here: add a file for a
-topology.
+A class registers itself in TOPOLOGIES by its `kind`. All files of the folder are imported here: add
+a file for a topology.
 """
 
 import importlib

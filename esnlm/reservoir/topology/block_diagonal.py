@@ -17,9 +17,13 @@ class BlockDiagonal(Topology):
 
     def check(self, state_size: int) -> None:
         if state_size % self.blocks:
-            raise ValueError(f"blocks is {self.blocks}: it must divide the state size, {state_size}")
+            raise ValueError(
+                f"blocks is {self.blocks}: it must divide the state size, {state_size}"
+            )
         if self.mean_degree > state_size // self.blocks:
-            raise ValueError(f"mean_degree is {self.mean_degree}: a block has {state_size // self.blocks} units")
+            raise ValueError(
+                f"mean_degree is {self.mean_degree}: a block has {state_size // self.blocks} units"
+            )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         width = state_size // self.blocks

@@ -11,7 +11,8 @@ from esnlm.settings import settings
 
 @settings
 class ErdosRenyi(Topology):
-    """Each connection exists with the same probability, independently of the others (Ueda et al. 2025a, section 2.1).
+    """Each connection exists with the same probability, independently of the others (Ueda et al.
+    2025a, section 2.1).
 
     The probability is the connectivity of the reservoir.
     """

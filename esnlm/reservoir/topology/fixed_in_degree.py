@@ -16,7 +16,9 @@ class FixedInDegree(Topology):
 
     def check(self, state_size: int) -> None:
         if self.degree > state_size:
-            raise ValueError(f"degree is {self.degree}: it must be at most the state size, {state_size}")
+            raise ValueError(
+                f"degree is {self.degree}: it must be at most the state size, {state_size}"
+            )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Draws missing columns with replacement and drops repetitions until every row is complete.
@@ -24,7 +26,8 @@ class FixedInDegree(Topology):
         Every step treats all columns alike, so every set of columns is equally likely.
         """
         size = state_size
-        # Draw the columns of a row or, if they are more than half of all, the columns that it leaves out.
+        # Draw the columns of a row or, if they are more than half of all, the columns that it
+        # leaves out.
         drawn = min(self.degree, size - self.degree)
         flat, lacking = np.empty(0, np.int64), np.full(size, drawn)
         while lacking.any():

@@ -9,15 +9,16 @@ from esnlm.settings import Natural, settings
 
 @settings
 class Given(Topology):
-    """W_rec was given as a matrix in Python (docs/library.md). The run stores it in `frozen/`; no seed redraws it."""
+    """W_rec was given as a matrix in Python (docs/library.md). The run stores it in `frozen/`; no
+    seed redraws it."""
 
     kind: str = "given"
     nonzeros: Natural = 0  # number of nonzeros of W_rec
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         raise InputError(
-            "model.reservoir.topology.kind is given: W_rec was given in Python and cannot be drawn from a seed; choose"
-            " another kind, or restore the run with its folder frozen/"
+            "model.reservoir.topology.kind is given: W_rec was given in Python and cannot be drawn"
+            " from a seed; choose another kind, or restore the run with its folder frozen/"
         )
 
     def entries(self, state_size: int, density: float) -> float:

@@ -21,15 +21,17 @@ class Orthogonal(Topology):
     def check(self, state_size: int) -> None:
         if self.degree > state_size or self.degree.bit_count() != 1:
             raise ValueError(
-                f"degree is {self.degree}: it must be a power of 2 and at most the state size, {state_size}"
+                f"degree is {self.degree}: it must be a power of 2 and at most the state size,"
+                f" {state_size}"
             )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Draws W = G_L ... G_2 G_1 P with L = log2(degree), for which W W^T = I to float32.
 
-        P is a permutation with random signs. Each G pairs all rows at random (an odd one stays out) and rotates each
-        pair by an angle ~ U(0, 2 pi), a Givens rotation. Each G doubles the nonzeros of a row, so rows have `degree` of
-        them, except a share below degree^2 / (2 N), in which paths meet.
+        P is a permutation with random signs. Each G pairs all rows at random (an odd one stays out)
+        and rotates each pair by an angle ~ U(0, 2 pi), a Givens rotation. Each G doubles the
+        nonzeros of a row, so rows have `degree` of them, except a share below degree^2 / (2 N), in
+        which paths meet.
         """
         rows = np.arange(state_size)
         shape = state_size, state_size
@@ -46,7 +48,9 @@ class Orthogonal(Topology):
             w = scipy.sparse.csr_array((values, positions), shape=shape) @ w
         w.sort_indices()
         row = np.repeat(rows, np.diff(w.indptr))
-        return Connections(row.astype(np.int32), w.indices.astype(np.int32), w.data.astype(np.float32))
+        return Connections(
+            row.astype(np.int32), w.indices.astype(np.int32), w.data.astype(np.float32)
+        )
 
     def entries(self, state_size: int, density: float) -> float:
         row = 1.0  # entries; two rotated rows share row (row - 1) / (N - 1) columns

@@ -10,7 +10,8 @@ from esnlm.settings import settings
 
 @settings
 class Ring(Topology):
-    """Unit i feeds unit i + 1 and the last unit the first, all with one weight (Rodan and Tino 2011, simple cycle)."""
+    """Unit i feeds unit i + 1 and the last unit the first, all with one weight (Rodan and Tino
+    2011, simple cycle)."""
 
     kind: str = "ring"
 

@@ -12,19 +12,25 @@ from esnlm.settings import Count, settings
 
 @settings
 class ScaleFree(Topology):
-    """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). Edges go both ways."""
+    """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). Edges go
+    both ways."""
 
     kind: str = "scale_free"
-    edges: Count = 16  # edges added with each joining unit; the mean degree is about twice this number [m]
+    edges: Count = (
+        16  # edges added with each joining unit; the mean degree is about twice this number [m]
+    )
 
     def check(self, state_size: int) -> None:
         if self.edges >= state_size:
-            raise ValueError(f"edges is {self.edges}: it must be below the state size, {state_size}")
+            raise ValueError(
+                f"edges is {self.edges}: it must be below the state size, {state_size}"
+            )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.
 
-        A unit draws units by degree until `edges` of them differ, as in networkx.barabasi_albert_graph.
+        A unit draws units by degree until `edges` of them differ, as in
+        networkx.barabasi_albert_graph.
         """
         coin = random.Random(int(rng.integers(2**63)))
         # The ends of all edges: each unit occurs as often as its degree.
@@ -42,5 +48,6 @@ class ScaleFree(Topology):
         return 2 * self.edges * (state_size - self.edges)
 
     def longest_row(self, state_size: int, density: float) -> float:
-        # The star's centre has k edges. Nearly every unit links to it up to k = 2 m at t = 2 m, then dk/dt = k / 2t.
+        # The star's centre has k edges. Nearly every unit links to it up to k = 2 m at t = 2 m,
+        # then dk/dt = k / 2t.
         return min(state_size - 1, 2 * math.sqrt(self.edges * state_size))

@@ -26,10 +26,12 @@ class Tracker(Protocol):
         """Logs the content of summary.json, once, at the end of a run that was not interrupted."""
 
     def finish(self) -> None:
-        """Closes files and connections at the end of the process; another process may resume an interrupted run."""
+        """Closes files and connections at the end of the process; another process may resume an
+        interrupted run."""
 
 
-# Starts a tracker from the run directory, the settings of the run, and the step to resume from (0: a new run).
+# Starts a tracker from the run directory, the settings of the run, and the step to resume from (0:
+# a new run).
 StartTracker = Callable[[RunDirectory, dict[str, Any], int], Tracker]
 # The module and class of each tracker, or the class. Modules are imported when a tracker starts.
 TRACKERS: dict[str, str | StartTracker] = {
@@ -39,7 +41,8 @@ TRACKERS: dict[str, str | StartTracker] = {
 
 
 def find_tracker(name: str) -> StartTracker:
-    """Returns the class of a tracker, from TRACKERS or an installed package. Raises InputError for an unknown name."""
+    """Returns the class of a tracker, from TRACKERS or an installed package. Raises InputError for
+    an unknown name."""
     registered = {each.name: each.value for each in entry_points(group=GROUP)} | TRACKERS
     if name not in registered:
         names = dict.fromkeys([*TRACKERS, *sorted(registered)])
@@ -52,7 +55,11 @@ class Trackers:
     """All trackers of a run. If one fails, a warning names it, and it is no longer called."""
 
     def __init__(
-        self, start: Mapping[str, StartTracker], directory: RunDirectory, settings: dict[str, Any], step: int
+        self,
+        start: Mapping[str, StartTracker],
+        directory: RunDirectory,
+        settings: dict[str, Any],
+        step: int,
     ) -> None:
         self._trackers: dict[str, Tracker] = {}
         for name, each in start.items():
@@ -86,10 +93,20 @@ class Trackers:
         except (Exception, SystemExit) as error:
             self._trackers.pop(name, None)
             reason = " ".join(str(error).split())[:500]
-            warn(f"tracking {name} failed: {type(error).__name__}: {reason}; the run continues without it")
+            warn(
+                f"tracking {name} failed: {type(error).__name__}: {reason}; the run continues"
+                " without it"
+            )
 
 
 def numbers(values: dict[str, Any]) -> dict[str, float]:
     """Returns the values that are numbers, including those spelled "nan", "inf" and "-inf"."""
-    found = {name: float(value) if value in ("nan", "inf", "-inf") else value for name, value in values.items()}
-    return {name: each for name, each in found.items() if isinstance(each, int | float) and not isinstance(each, bool)}
+    found = {
+        name: float(value) if value in ("nan", "inf", "-inf") else value
+        for name, value in values.items()
+    }
+    return {
+        name: each
+        for name, each in found.items()
+        if isinstance(each, int | float) and not isinstance(each, bool)
+    }

@@ -15,8 +15,9 @@ from esnlm.runs.trackers import numbers
 class MlflowTracker:
     """Logs the settings as parameters, all metrics by update, and the figures of the summary.
 
-    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run continues the same MLflow
-    run, which then has the metrics after the last checkpoint twice. pyproject.toml registers this class.
+    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. A resumed run
+    continues the same MLflow run, which then has the metrics after the last checkpoint twice.
+    pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
@@ -41,12 +42,18 @@ class MlflowTracker:
             self._run_id = run.info.run_id
             write_json(directory.mlflow_id, {"id": self._run_id})
             flat = traverse_util.flatten_dict(settings, sep=".")
-            self._client.log_batch(self._run_id, params=[Param(key, str(value)) for key, value in flat.items()])
+            self._client.log_batch(
+                self._run_id, params=[Param(key, str(value)) for key, value in flat.items()]
+            )
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         now = int(time.time() * 1000)
-        metrics = [self._metric(name, number, now, step) for name, number in numbers(values).items()]
-        self._under_way.append(self._client.log_batch(self._run_id, metrics=metrics, synchronous=False))
+        metrics = [
+            self._metric(name, number, now, step) for name, number in numbers(values).items()
+        ]
+        self._under_way.append(
+            self._client.log_batch(self._run_id, metrics=metrics, synchronous=False)
+        )
 
     def summary(self, values: dict[str, Any]) -> None:
         self.log(values["step"], {f"summary/{name}": value for name, value in values.items()})

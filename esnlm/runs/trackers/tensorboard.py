@@ -1,4 +1,5 @@
-"""Writes event files for TensorBoard to tensorboard/, with the `tensorboard` package, flushed at each line."""
+"""Writes event files for TensorBoard to tensorboard/, with the `tensorboard` package, flushed at
+each line."""
 
 import json
 import os
@@ -14,7 +15,8 @@ SUFFIX = ".esnlm"  # of our event files: TensorBoard reads any name that contain
 
 
 class TensorBoardTracker:
-    """Writes all metrics by update, losses also by words read, and the summary, which has single values, as text."""
+    """Writes all metrics by update, losses also by words read, and the summary, which has single
+    values, as text."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
         try:
@@ -32,8 +34,8 @@ class TensorBoardTracker:
         self._add(file_version="brain.Event:2")
         # Tells viewers to discard the data of earlier files.
         self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
-        # The new file begins with the lines kept in metrics.jsonl and replaces earlier files: no point appears twice,
-        # and a resumed run can add this tracker.
+        # The new file begins with the lines kept in metrics.jsonl and replaces earlier files: no
+        # point appears twice, and a resumed run can add this tracker.
         for line in directory.metrics.read_text("utf-8").splitlines():
             values = json.loads(line)
             self.log(values.pop("step"), values)
@@ -44,13 +46,22 @@ class TensorBoardTracker:
         self._add_scalars(step, values)
         if "words" in values:
             self._last = step, values["words"]
-        losses = {name: value for name, value in values.items() if name.startswith(("train_", "val_"))}
-        if losses and self._last[0] == step:  # a validation follows the line of its update, which has its words
-            self._add_scalars(self._last[1], {f"by_words/{name}": value for name, value in losses.items()})
+        losses = {
+            name: value for name, value in values.items() if name.startswith(("train_", "val_"))
+        }
+        if (
+            losses and self._last[0] == step
+        ):  # a validation follows the line of its update, which has its words
+            self._add_scalars(
+                self._last[1], {f"by_words/{name}": value for name, value in losses.items()}
+            )
         self._writer.flush()
 
     def summary(self, values: dict[str, Any]) -> None:
-        rows = [f"| {name} | {value} |" for name, value in traverse_util.flatten_dict(values, sep=".").items()]
+        rows = [
+            f"| {name} | {value} |"
+            for name, value in traverse_util.flatten_dict(values, sep=".").items()
+        ]
         text = "\n".join(["| | |", "| --- | --- |", *rows])
         metadata = {"plugin_data": {"plugin_name": "text"}}
         tensor = {"dtype": 7, "tensor_shape": {}, "string_val": [text.encode()]}  # 7: a string

@@ -16,9 +16,9 @@ UPLOAD_SECONDS = 60  # to finish uploading at the end of the run; `wandb sync` u
 class WandbTracker:
     """Logs only the settings, all metrics by update, and the summary.
 
-    W&B's variables (WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_DIR, WANDB_NAME, WANDB_RUN_ID) take precedence. By
-    default, the W&B run has the name of the run directory and an id stored there: a resumed run continues the same W&B
-    run, which ignores steps that it already has.
+    W&B's variables (WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_DIR, WANDB_NAME, WANDB_RUN_ID)
+    take precedence. By default, the W&B run has the name of the run directory and an id stored
+    there: a resumed run continues the same W&B run, which ignores steps that it already has.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
@@ -28,7 +28,9 @@ class WandbTracker:
             raise ImportError(f"{error}: pip install 'esnlm[wandb]'") from None
         # W&B would ask for a key at the terminal and block training.
         mode = wandb.setup(wandb.Settings(silent=True)).settings.mode
-        if mode not in ("offline", "disabled", "dryrun") and not wandb.login(prompt=False, verify=False):
+        if mode not in ("offline", "disabled", "dryrun") and not wandb.login(
+            prompt=False, verify=False
+        ):
             raise PermissionError("no API key; run `wandb login` first, or set WANDB_MODE=offline")
         self._is_complete = False
         self._run = wandb.init(
@@ -37,13 +39,15 @@ class WandbTracker:
             id=_run_id(directory),
             dir=os.environ.get("WANDB_DIR", directory.path),
             resume="allow",
-            reinit="create_new",  # an earlier failed run in this process, as in a study, stays separate
+            # an earlier failed run in this process, as in a study, stays separate
+            reinit="create_new",
             config=settings,
             allow_val_change=True,  # the run directory may have moved
             settings=wandb.Settings(
                 silent=True,
                 console="off",
-                # Sends no code, repository patch, package list, machine name, machine description or system load.
+                # Sends no code, repository patch, package list, machine name, machine description
+                # or system load.
                 disable_code=True,
                 disable_git=True,
                 disable_job_creation=True,

@@ -53,17 +53,32 @@ def test_samples_are_those_of_the_seed(full):
 
 def test_the_most_wrong_pairs():
     def line(uid, good, bad):
-        return {"UID": uid, "log_prob_good": good, "log_prob_bad": bad, "right": bad < good, "tie": good == bad}
+        return {
+            "UID": uid,
+            "log_prob_good": good,
+            "log_prob_bad": bad,
+            "right": bad < good,
+            "tie": good == bad,
+        }
 
-    lines = [line("one", -5.0, -5.0 + i) for i in range(-3, 5)] + [line("two", -9.0, -6.5), line("two", -9.0, -9.0)]
-    assert [(each["UID"], margin) for margin, each in worst(lines)] == [("one", 4.0), ("one", 3.0), ("two", 2.5)]
+    lines = [line("one", -5.0, -5.0 + i) for i in range(-3, 5)] + [
+        line("two", -9.0, -6.5),
+        line("two", -9.0, -9.0),
+    ]
+    assert [(each["UID"], margin) for margin, each in worst(lines)] == [
+        ("one", 4.0),
+        ("one", 3.0),
+        ("two", 2.5),
+    ]
 
 
 def test_points_of_a_chart_stand_where_their_values_are():
     points = np.array([[10, 4.0], [100, 3.0], [1000, 2.0]])
     [shown] = loss_chart([Series("NLL", points)], "losses")
     [(colour, path)] = shown["lines"]
-    places = np.array([[float(u) for u in place.split(",")] for place in path[1:].split("L")])  # of 1000
+    places = np.array(
+        [[float(u) for u in place.split(",")] for place in path[1:].split("L")]
+    )  # of 1000
     # The range of y is that of the values and 4 % more at each end: 1.92 to 4.08.
     expected = np.array([[0, 1000 * 0.08 / 2.16], [500, 500], [1000, 1000 * 2.08 / 2.16]])
     assert places == pytest.approx(expected, abs=0.06) and colour == 0

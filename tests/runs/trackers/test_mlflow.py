@@ -1,4 +1,5 @@
-"""MLflow's own client writes and reads a folder. `tracking` finds the tracker by the entry point of pyproject.toml."""
+"""MLflow's own client writes and reads a folder. `tracking` finds the tracker by the entry point of
+pyproject.toml."""
 
 import tomllib
 from importlib.metadata import EntryPoint
@@ -38,7 +39,9 @@ def start(directory, step=0):
 
 def points(client, run, name):
     # In order of their steps: those that are on their way at once arrive in any order.
-    return sorted((metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name))
+    return sorted(
+        (metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)
+    )
 
 
 def find_run(client):
@@ -47,7 +50,9 @@ def find_run(client):
 
 
 def test_the_entry_point_names_the_tracker():
-    registered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+    registered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][
+        GROUP
+    ]
     assert EntryPoint("mlflow", registered["mlflow"], GROUP).load() is MlflowTracker
 
 
@@ -76,6 +81,12 @@ def test_a_resumed_run_goes_on_in_the_same_run_and_logs_again_what_it_repeats(di
         trackers.log({"step": 8, "train_nll": 1.0})
         trackers.summary({"step": 8, "status": "diverged"})
     run = find_run(client)
-    assert points(client, run, "train_nll") == [(2, 4.0), (4, 2.0), (6, 8 / 6), (6, 8 / 6), (8, 1.0)]
+    assert points(client, run, "train_nll") == [
+        (2, 4.0),
+        (4, 2.0),
+        (6, 8 / 6),
+        (6, 8 / 6),
+        (8, 1.0),
+    ]
     assert points(client, run, "val_nll") == [(4, 3.5)]
     assert run.info.status == "FAILED"

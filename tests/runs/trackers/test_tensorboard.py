@@ -8,7 +8,11 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import Trackers
 from esnlm.runs.trackers.tensorboard import TensorBoardTracker
 
-SETTINGS = {"seed": 3, "model": {"leak_min": 0.5, "activation": "tanh", "rank": None}, "tracking": ["tensorboard"]}
+SETTINGS = {
+    "seed": 3,
+    "model": {"leak_min": 0.5, "activation": "tanh", "rank": None},
+    "tracking": ["tensorboard"],
+}
 
 
 @pytest.fixture
@@ -45,7 +49,15 @@ def test_figures_by_update_and_losses_by_words(directory, read):
         trackers.log(update(2))
         trackers.log(update(4, train_nll="inf"))
         trackers.log({"step": 4, "epoch": 1, "val_nll": 3.5, "note": "no number"})
-        trackers.summary({"step": 4, "status": "finished", "val_nll": 3.5, "device": {"cores": 2}, "perplexity": None})
+        trackers.summary(
+            {
+                "step": 4,
+                "status": "finished",
+                "val_nll": 3.5,
+                "device": {"cores": 2},
+                "perplexity": None,
+            }
+        )
     reader = read(directory.tensorboard)
     assert points(reader, "train_nll") == [(2, 4.0), (4, float("inf"))]
     assert points(reader, "words") == [(2, 200.0), (4, 400.0)]

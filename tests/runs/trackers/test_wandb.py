@@ -1,4 +1,5 @@
-"""Weights & Biases: what a stand-in for its package is told, and, where the package is, what it writes offline."""
+"""Weights & Biases: what a stand-in for its package is told, and, where the package is, what it
+writes offline."""
 
 import json
 import sys
@@ -19,7 +20,10 @@ class FakeWandb:
     Settings = SimpleNamespace
 
     def __init__(self, mode="offline", logged_in=False):
-        self.settings, self.logged_in = SimpleNamespace(mode=mode, sync_dir="offline-run-1"), logged_in
+        self.settings, self.logged_in = (
+            SimpleNamespace(mode=mode, sync_dir="offline-run-1"),
+            logged_in,
+        )
         self.begun, self.told, self.summary = {}, [], {}
 
     def setup(self, settings):
@@ -43,15 +47,24 @@ class FakeWandb:
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-    """A function that puts a stand-in in the package's place and starts the tracker in a run directory called small."""
-    for name in ("WANDB_PROJECT", "WANDB_NAME", "WANDB_RUN_ID", "WANDB_DIR", "WANDB_FINISH_TIMEOUT"):
+    """A function that puts a stand-in in the package's place and starts the tracker in a run
+    directory called small."""
+    for name in (
+        "WANDB_PROJECT",
+        "WANDB_NAME",
+        "WANDB_RUN_ID",
+        "WANDB_DIR",
+        "WANDB_FINISH_TIMEOUT",
+    ):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "small").mkdir()
 
     def start(**kind):
         fake = FakeWandb(**kind)
         monkeypatch.setitem(sys.modules, "wandb", fake)
-        return fake, Trackers({"wandb": WandbTracker}, RunDirectory(tmp_path / "small"), SETTINGS, 0)
+        return fake, Trackers(
+            {"wandb": WandbTracker}, RunDirectory(tmp_path / "small"), SETTINGS, 0
+        )
 
     return start
 
@@ -68,7 +81,12 @@ def test_what_is_sent(begin, tmp_path, capsys):
     assert (fake.begun["project"], fake.begun["name"]) == ("esnlm", "small")
     assert fake.begun["dir"] == tmp_path / "small"
     settings = fake.begun["settings"]
-    assert settings.silent and settings.disable_code and settings.disable_git and settings.x_disable_meta
+    assert (
+        settings.silent
+        and settings.disable_code
+        and settings.disable_git
+        and settings.x_disable_meta
+    )
     assert settings.finish_timeout == 60
 
 
@@ -88,8 +106,9 @@ def test_nobody_is_asked_for_a_key(begin, capsys):
     assert capsys.readouterr().err == ""
     fake, trackers = begin(mode="online")
     trackers.log({"step": 2, "train_nll": 1.0})
-    assert capsys.readouterr().err == (
-        "warning: tracking wandb failed: PermissionError: no API key; run `wandb login` first, or set"
-        " WANDB_MODE=offline; the run continues without it\n"
+    assert (
+        capsys.readouterr().err
+        == "warning: tracking wandb failed: PermissionError: no API key; run `wandb login` first,"
+        " or set WANDB_MODE=offline; the run continues without it\n"
     )
     assert not fake.begun
