@@ -45,12 +45,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ["JAX_PLATFORMS"] = (
-    "cpu"  # a plugin shall only compile: were it asked for devices, it would look for its own
-)
-os.environ.setdefault(
-    "TPU_SKIP_MDS_QUERY", "1"
-)  # or it asks the network which TPU this machine has
+# a plugin shall only compile: were it asked for devices, it would look for its own
+os.environ["JAX_PLATFORMS"] = "cpu"
+# or it asks the network which TPU this machine has
+os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 
 import jax
 import measure
@@ -59,20 +57,19 @@ from flax import nnx
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from esnlm import config_io
-from esnlm.config import Experiment
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch, Steps
 from esnlm.features.recurrence import BY_DEVICE
 from esnlm.features.stream import FeatureStream
+from esnlm.machine.mesh import EVERYWHERE, make_mesh
+from esnlm.machine.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.models.devices import choose_compute
-from esnlm.parallel.mesh import EVERYWHERE, make_mesh
-from esnlm.parallel.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
-from esnlm.training import end_to_end, update
+from esnlm.training import config_io, end_to_end, update
 from esnlm.training.batches import PackedTargets
+from esnlm.training.config import Experiment
 from esnlm.training.loop import optimizer_of
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -84,14 +81,16 @@ MODELS = {  # name: configuration and settings
     "deep readout": ("frontier/wide_bigrams.yaml",),
 }
 ROWS, FIRST_TARGETS = 656, 31  # predictions of an update from rows of their own, and the others
+# of an update through time: the longest sentence, padded, and the slots that all are packed into
 LENGTH, SLOTS = (
     96,
     8,
-)  # of an update through time: the longest sentence, padded, and the slots that all are packed into
+)
+# that a window has room for; of the run, whose learning rates are a table
 STEPS, UPDATES = (
     128,
     1000,
-)  # that a window has room for; of the run, whose learning rates are a table
+)
 EXCHANGES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 
 # XLA's description of a GPU that is not present: fields of its GpuDeviceInfoProto.
@@ -225,9 +224,8 @@ class Model:
             whole.for_device(self.compute),
             mesh or Mesh(np.array([device]), ("device",)),
         )
-        reads_whole = (
-            self.config.ahead_size > 0 and not self.config.features_are_frozen
-        )  # features that a trunk makes
+        # features that a trunk makes
+        reads_whole = self.config.ahead_size > 0 and not self.config.features_are_frozen
         is_cut = (
             mesh is not None and self.config.feature_size % self.devices == 0 and not reads_whole
         )

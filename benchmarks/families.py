@@ -40,18 +40,18 @@ import jax
 import measure
 import numpy as np
 
-from esnlm import config_io
-from esnlm.config import Experiment, TrainingConfig
+from esnlm.api.train_run import has_large_arrays
+from esnlm.base.errors import InputError
 from esnlm.data.store import TokenStore, open_store
-from esnlm.errors import InputError
 from esnlm.models.devices import choose_compute, placement_of
+from esnlm.training import config_io
 from esnlm.training.batches import EpochPlan, plan_epoch
+from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.training.learning_rate import learning_rates
 from esnlm.training.loop import optimizer_of
+from esnlm.training.optimizer import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import Updates
-from esnlm.workflows.train import has_large_arrays
 
 if measure.torch is not None:
     import peers
@@ -177,9 +177,8 @@ def figures(
     if not whole:
         raise InputError("no model could be measured: " + "; ".join(failures.values()))
     rounds = min(map(len, whole.values()))
-    share = count / np.array(
-        [len(window) for window in windows[:rounds]]
-    )  # of a window, whose updates a round makes
+    # of a window, whose updates a round makes
+    share = count / np.array([len(window) for window in windows[:rounds]])
     ahead = {
         name: np.array(seconds[name, "ahead"]) * share * about[name]["ahead"]
         for name in loads & whole.keys()

@@ -60,9 +60,8 @@ def measure_generation(
         "esnlm": partial(generate, ready(*model), args.tokens),
         "SciPy": partial(loop.generate, args.tokens),
     }
-    seconds, failures = measure.interleave(
-        contenders, args.rounds, last=found
-    )  # a round's number is its seed
+    # a round's number is its seed
+    seconds, failures = measure.interleave(contenders, args.rounds, last=found)
     compared = measure.compare(seconds, "esnlm")
     for name, result in compared.items():
         result["tokens_per_s"] = args.tokens / result["median_s"]

@@ -64,9 +64,8 @@ class Part:
         self.file, self.work, self.small = args.out / f"{args.part}.json", args.work, args.small
         self.began, self.end = time.monotonic(), time.monotonic() + args.seconds - END
         self.units = 128 if args.small else 4096
-        self.precisions = (
-            ("float32",) if args.small else ("tf32", "bf16")
-        )  # a CPU does not support TF32
+        # a CPU does not support TF32
+        self.precisions = ("float32",) if args.small else ("tf32", "bf16")
         self.found: dict = {"small": args.small, "gpu": gpu(), "failures": []}
         self.save()
 
@@ -193,9 +192,8 @@ def progress(run: Path) -> dict:
     )
     lines = [line for line in lines if "tokens_per_second" in line]
     times = [line["tokens"] / line["tokens_per_second"] for line in lines]
-    found: dict = {
-        "first_line_s": times[0] if times else None
-    }  # after the run was ready to train: most of it compiles
+    # after the run was ready to train: most of it compiles
+    found: dict = {"first_line_s": times[0] if times else None}
     if lines:
         found |= {key: lines[-1].get(key) for key in ("step", "tokens", "words", "train_nll")}
     if len(lines) > 1 and times[-1] > times[0]:
@@ -219,9 +217,8 @@ def score(part: Part) -> dict:
     given = ["--run", part.work / "runs" / "warm", "--data", pairs, "--out", report]
     found = esnlm_command(part, "blimp", *given, seconds=max(part.left() - 5, 1))
     whole = json.loads(report.read_text("utf-8")) if report.exists() else {}
-    short = {
-        key: value for key, value in whole.items() if isinstance(value, int | float | str)
-    }  # all but tables
+    # all but tables
+    short = {key: value for key, value in whole.items() if isinstance(value, int | float | str)}
     return found | {"files": len(list(pairs.glob("*.jsonl"))), "report": short}
 
 
@@ -289,7 +286,7 @@ def measure_models(part: Part, configs: list[str], store: str, precisions: tuple
     import families
     import measure
 
-    from esnlm import config_io
+    from esnlm.training import config_io
 
     given = argparse.Namespace(
         store=part.work / "stores" / store, precisions=precisions, patience=0.7 * part.left()

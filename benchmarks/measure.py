@@ -29,12 +29,12 @@ import jax.numpy as jnp
 import numpy as np
 from gpu_parts import gpu
 
-from esnlm.allocator import keep_freed_memory, share_one_heap
-from esnlm.errors import InputError
-from esnlm.io.atomic import write_files
-from esnlm.ops.matmul import matmul
-from esnlm.process import exit_with
-from esnlm.reporting.tables import markdown_table
+from esnlm.base.errors import InputError
+from esnlm.base.files import write_files
+from esnlm.machine.allocator import keep_freed_memory, share_one_heap
+from esnlm.machine.matmul import matmul
+from esnlm.machine.process import exit_with
+from esnlm.reports.tables import markdown_table
 
 try:
     import torch
@@ -46,9 +46,8 @@ SHORTEST = 0.01  # seconds: a shorter contender repeats within its turn
 # seconds between turns: thread pools spin for a while after their last work, on the next one's
 # cores
 SETTLE = 0.03
-MEASURED = (
-    Path(__file__).parents[1] / "build" / "measured"
-)  # the pages of results/ are written from it
+# the pages of results/ are written from it
+MEASURED = Path(__file__).parents[1] / "build" / "measured"
 PACKAGES = (
     "esnlm",
     "jax",
@@ -120,9 +119,8 @@ def interleave(
         try:
             run(name, 0)
             seconds[name] = []
-        except (
-            Exception
-        ) as error:  # a peer may fail in any way; record it and continue with the others
+        # a peer may fail in any way; record it and continue with the others
+        except Exception as error:
             failures[name] = one_line(error)
     for i in range(rounds):
         for name in seconds:

@@ -54,9 +54,8 @@ def torch_matrix(matrix: BCOO, layout: str) -> torch.Tensor:
     """Returns a BCOO matrix as "csr", "coo", "dense" (float32) or "dense bf16"."""
     indices, values = (torch.from_numpy(np.array(x)) for x in (matrix.indices.T, matrix.data))
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # torch calls its CSR "beta", and its checks implicit
+        # torch calls its CSR "beta", and its checks implicit
+        warnings.simplefilter("ignore", UserWarning)
         coo = torch.sparse_coo_tensor(indices, values, matrix.shape, device=TORCH_DEVICE).coalesce()
         if layout.startswith("dense"):
             return coo.to_dense().to(torch.bfloat16 if layout == "dense bf16" else torch.float32)

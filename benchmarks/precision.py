@@ -24,7 +24,7 @@ import measure
 import numpy as np
 
 import esnlm
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.models.echo_state import EchoState

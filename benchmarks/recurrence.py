@@ -30,7 +30,7 @@ import untrained
 from jax import lax
 
 import esnlm
-from esnlm.ops.matmul import matmul
+from esnlm.machine.matmul import matmul
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir

@@ -130,9 +130,8 @@ def _plain_jax(cell, params, inputs, targets, mask):
 
     states = lax.scan(step, cell.initial_state(inputs.shape[1]), inputs)[1]  # (T, B, N)
     with jax.default_matmul_precision("float32"):
-        log_probs = jax.nn.log_softmax(
-            states @ params["b"].T @ params["a"].T + params["bias"]
-        )  # (T, B, V)
+        # (T, B, V)
+        log_probs = jax.nn.log_softmax(states @ params["b"].T @ params["a"].T + params["bias"])
     return (jnp.take_along_axis(log_probs, targets[..., None], axis=2)[..., 0] * mask).sum(0)
 
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import jax
 
 import esnlm
-from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.devices import choose_compute
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training.config import Experiment
 
 
 def initialize(size: int, vocab_size: int, rank: int, degree: float = 32) -> esnlm.Run:
@@ -31,8 +31,7 @@ def initialize(size: int, vocab_size: int, rank: int, degree: float = 32) -> esn
     return esnlm.Run(Path(), Experiment(model=model, compute=chosen), 0, initialized, tokenizer)
 
 
-@lru_cache(
-    maxsize=1
-)  # the same reservoir is measured at several precisions, and W_rec of 65,536 units takes seconds
+# the same reservoir is measured at several precisions, and W_rec of 65,536 units takes seconds
+@lru_cache(maxsize=1)
 def _frozen(model: EchoStateConfig, vocab_size: int) -> dict:
     return model.initialize_frozen(vocab_size, seed=0)[0]

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 import esnlm
-from esnlm import config_io
+from esnlm.api.train_run import train_run
 from esnlm.features.layout import in_sequence
-from esnlm.workflows.train import train_run
+from esnlm.training import config_io
 
 HERE = Path(__file__).parent
 TEXT, FROZEN, TRAINED, LINE = "#dfe8f3", "#d8ecdc", "#fbe3c8", "0.3"

@@ -26,9 +26,8 @@ def run(name: str, folder: Path) -> nbformat.NotebookNode:
         CellExecutionError: a cell failed.
     """
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-    os.environ["PATH"] = (
-        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for !esnlm
-    )
+    # for !esnlm
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # The same picture has the same ids, day by day.
     (folder / "matplotlibrc").write_text("svg.hashsalt: esnlm\n", "utf-8")
     NotebookClient(

@@ -19,12 +19,10 @@ ROOT = Path(__file__).parents[1]
 PATTERNS = ("results/**/*.md", "results/**/*.png", "configs/README.md", "configs/**/*.yaml")
 OUTSIDE = {path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)}
 LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")  # [text](target)
-PIPE = re.compile(
-    r"`[^`\n]*\\\|[^`\n]*`"
-)  # code in a table, with an escaped mark between two cells
-BLOCK = re.compile(
-    r"(^```.*?^```$|(?:^ {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL
-)  # code, whose brackets are no links
+# code in a table, with an escaped mark between two cells
+PIPE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+# code, whose brackets are no links
+BLOCK = re.compile(r"(^```.*?^```$|(?:^ {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

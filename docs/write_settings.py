@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from esnlm.config import TRAINING, Experiment
+from esnlm.base.settings import choice_of, section_of
 from esnlm.data.sources import SOURCES
 from esnlm.models.registry import MODELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.settings import choice_of, section_of
+from esnlm.training.config import TRAINING, Experiment
 
 HEAD = """# Every setting
 

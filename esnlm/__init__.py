@@ -8,8 +8,8 @@ docs/library.md is a tutorial, from drawing a single reservoir to training a run
 
 from typing import TYPE_CHECKING, Any
 
-from esnlm.errors import InputError
-from esnlm.versions import ESNLM as __version__  # noqa: F401
+from esnlm.base.errors import InputError
+from esnlm.base.versions import ESNLM as __version__  # noqa: F401
 
 if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
     from esnlm.api.readout import Readout as Readout
@@ -17,17 +17,17 @@ if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
     from esnlm.api.train import prepare as prepare
     from esnlm.api.train import tokenizer as tokenizer
     from esnlm.api.train import train as train
-    from esnlm.config import Experiment as Experiment
     from esnlm.loaded_run import Run as Run
     from esnlm.loaded_run import load as load
     from esnlm.reservoir.functions import activation as activation
     from esnlm.reservoir.functions import update_rule as update_rule
-    from esnlm.reservoir.topology.function import topology as topology
+    from esnlm.reservoir.topology import topology as topology
+    from esnlm.training.config import Experiment as Experiment
 
 # JAX takes a second or two to start. Each name is imported at its first use, so that --help and
 # preparing text do not wait for JAX.
 _HOMES = {
-    "Experiment": "esnlm.config:Experiment",
+    "Experiment": "esnlm.training.config:Experiment",
     "Readout": "esnlm.api.readout:Readout",
     "Reservoir": "esnlm.api.reservoir:Reservoir",
     "Run": "esnlm.loaded_run:Run",
@@ -35,7 +35,7 @@ _HOMES = {
     "load": "esnlm.loaded_run:load",
     "prepare": "esnlm.api.train:prepare",
     "tokenizer": "esnlm.api.train:tokenizer",
-    "topology": "esnlm.reservoir.topology.function:topology",
+    "topology": "esnlm.reservoir.topology:topology",
     "train": "esnlm.api.train:train",
     "update_rule": "esnlm.reservoir.functions:update_rule",
 }

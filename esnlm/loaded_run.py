@@ -13,14 +13,14 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from esnlm import config_io
-from esnlm.compute import backend, in_float32
-from esnlm.config import Experiment, ResolvedExperiment, flatten, resolved
+from esnlm.base.console import Progress, Shown, counted
+from esnlm.base.errors import InputError, warn_caller, whole_number
+from esnlm.base.remote import is_url, run_copy
+from esnlm.base.rng import check_seed
 from esnlm.data.corpus import require_training_store
 from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
-from esnlm.errors import InputError, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import (
@@ -31,23 +31,21 @@ from esnlm.evaluation.sequences import (
     sum_log_probs,
 )
 from esnlm.features.stream import SentenceFeatures
-from esnlm.io.console import Progress, Shown, counted
-from esnlm.io.remote import is_url, run_copy
+from esnlm.machine.compute import backend, in_float32
+from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import placement_of, resolve_compute
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
-from esnlm.parallel.placement import Placement
-from esnlm.rng import check_seed
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.warning import warn_caller
+from esnlm.training import config_io
+from esnlm.training.config import Experiment, ResolvedExperiment, flatten, resolved
 
 Step = int | Literal["best"] | None  # of a checkpoint
 
 MAX_STATE_BYTES = 8 << 30  # per sequence: nothing else limits the length of a sentence
-MAX_BYTES_AT_ONCE = (
-    256 << 20
-)  # for the states of sentences read together, unless one alone has more
+# for the states of sentences read together, unless one alone has more
+MAX_BYTES_AT_ONCE = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -273,9 +271,8 @@ class Run:
                 [sequences[i] for i in np.flatnonzero(windows == number)]
             )
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
-            size = min(
-                1 << (total - 1).bit_length(), total + -total % 1024
-            )  # few sizes, so few compilations
+            # few sizes, so few compilations
+            size = min(1 << (total - 1).bit_length(), total + -total % 1024)
             states = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
             found += [
                 each.copy()
@@ -397,9 +394,8 @@ class Run:
     @cached_property
     def _readout_here(self) -> dict:
         """The arrays of the readout, on one device."""
-        model = (
-            self._ready if self._placement is None else self.model
-        )  # `_ready` is one copy, on one device.
+        # `_ready` is one copy, on one device.
+        model = self._ready if self._placement is None else self.model
         return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
@@ -568,9 +564,8 @@ def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
     device, precision = backend(), experiment.compute.precision
     to_choose = dataclasses.replace(
         experiment.compute,
-        precision=(
-            "float32" if device != "gpu" and precision == "tf32" else precision
-        ),  # only GPUs have tf32
+        # only GPUs have tf32
+        precision=("float32" if device != "gpu" and precision == "tf32" else precision),
         kernel="auto",
         batch_slots=None,
         window_tokens=None,

@@ -23,11 +23,10 @@ import numpy as np
 from scipy.special import softmax
 
 from esnlm.api.reservoir import Reservoir, input_scales
-from esnlm.errors import InputError
-from esnlm.regression.base import BLOCK
-from esnlm.regression.ridge import Ridge
-from esnlm.regression.solvers import RidgeSums
-from esnlm.warning import warn_caller
+from esnlm.base.errors import InputError, warn_caller
+from esnlm.readout.base import BLOCK
+from esnlm.readout.ridge import Ridge
+from esnlm.readout.solvers import RidgeSums
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -121,9 +120,8 @@ class _ReservoirEstimator(BaseEstimator):
                 check_consistent_length(u, target)
             steps = [len(u) for u in sequences]
             steps[0] += self._steps if again else 0
-            self._check_washout(
-                steps[:-1] if self.carry_state else steps
-            )  # a later call may continue the last one
+            # a later call may continue the last one
+            self._check_washout(steps[:-1] if self.carry_state else steps)
         outputs = self._sums.outputs if again else targets[0].shape[1]
         for target in targets:
             if target.shape[1] != outputs:
@@ -291,9 +289,8 @@ class _ReservoirEstimator(BaseEstimator):
         for u in sequences:
             checksum = zlib.crc32(np.ascontiguousarray(u).data, checksum)
         if fits:
-            self._fit_checksum = (
-                checksum if reset else None
-            )  # not of further parts: a short one may come again
+            # not of further parts: a short one may come again
+            self._fit_checksum = checksum if reset else None
         elif checksum == self._fit_checksum:
             warn_caller(
                 "X has the inputs of the fit: with carry_state, predictions continue after the"

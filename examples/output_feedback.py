@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse
 
 import esnlm
-from esnlm.rng import Stream, generator
+from esnlm.base.rng import Stream, generator
 from examples.series import mackey_glass, narma10, nrmse, sine
 
 

@@ -28,14 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import esnlm
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
+from esnlm.base.files import write_json
 from esnlm.evaluation.statistics import wilson
-from esnlm.io.json_file import write_json
-from esnlm.process import exit_with
+from esnlm.machine.process import exit_with
 
-Surprisal = Callable[
-    [str, str], float
-]  # of a region ("6", or "*" for all) and a condition, in bits
+# of a region ("6", or "*" for all) and a condition, in bits
+Surprisal = Callable[[str, str], float]
 
 SYMBOL = re.compile(
     r"\s*(?:\(\s*(?P<region>\d+|\*)\s*;\s*%(?P<condition>[^%]*)%\s*\)|(?P<number>\d+\.?\d*|\.\d+)|(?P<mark>[-+<>=&|()\[\]]))\s*"

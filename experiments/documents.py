@@ -29,19 +29,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import esnlm
-from esnlm.compute import in_float32
+from esnlm.base.console import counted
+from esnlm.base.errors import InputError
+from esnlm.base.files import write_file, write_json
 from esnlm.data.corpus import unigram_counts
 from esnlm.data.store import StoreWriter, TokenStore, open_store
-from esnlm.errors import InputError
 from esnlm.evaluation.statistics import runs_by_seed, seed_interval
 from esnlm.features.lanes import documents_of
-from esnlm.io.atomic import write_file
-from esnlm.io.console import counted
-from esnlm.io.json_file import write_json
-from esnlm.process import exit_with
+from esnlm.machine.compute import in_float32
+from esnlm.machine.process import exit_with
 from esnlm.readout import linear
-from esnlm.reporting import plots
-from esnlm.reporting.tables import markdown_table
+from esnlm.reports import plots
+from esnlm.reports.tables import markdown_table
 
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
@@ -268,9 +267,8 @@ def at_best_rates(known: dict) -> dict[str, list[dict]]:
         if record["rate"] == rate.setdefault(record["model"], record["rate"]):
             found.setdefault(record["model"], []).append(record)
     for model, records in found.items():
-        runs_by_seed(
-            records, f"{model} at a rate of {records[0]['rate']:g}"
-        )  # raises if a seed occurs twice
+        # raises if a seed occurs twice
+        runs_by_seed(records, f"{model} at a rate of {records[0]['rate']:g}")
     return dict(sorted(found.items(), key=lambda item: _mean(item[1], "nll")[0]))
 
 

@@ -20,10 +20,10 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
-from esnlm import compilation_cache
-from esnlm.allocator import give_back_freed_memory
 from esnlm.features import layout
-from esnlm.reporting import plots
+from esnlm.machine import compilation_cache
+from esnlm.machine.allocator import give_back_freed_memory
+from esnlm.reports import plots
 from esnlm.training import batches, end_to_end
 from tests import peers
 from tests.golden import small

@@ -137,9 +137,8 @@ def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=
         elif rule == "euler_state":
             r = r + leak * f((w_rec - diffusion * np.eye(len(leak))) @ r + driven)
         elif rule == "residual_shift":
-            cycle = np.eye(len(leak))[
-                [len(leak) - 1, *range(len(leak) - 1)]
-            ]  # row i has its 1 in column i - 1
+            # row i has its 1 in column i - 1
+            cycle = np.eye(len(leak))[[len(leak) - 1, *range(len(leak) - 1)]]
             r = (1 - leak) * (cycle @ r) + leak * f(w_rec @ r + driven)
         else:
             r = (1 - leak) * r + leak * f(w_rec @ r + driven)

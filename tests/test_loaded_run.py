@@ -8,11 +8,11 @@ import pytest
 
 import esnlm
 from esnlm import loaded_run
-from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation.sequences import encode
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models import devices
+from esnlm.training.config import Experiment
 from tests.evaluation.small_run import small_run
 
 

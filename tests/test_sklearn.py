@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.sklearn import ReservoirClassifier, ReservoirRegressor
 
 ORDER = "the rows are time steps of one sequence: a prediction depends on the steps before it"
@@ -67,14 +67,12 @@ def test_narma_is_predicted_by_ridge_on_inputs_and_states():
     seen = np.hstack([U, x])[50:900]
     h, y = seen - seen.mean(axis=0), Y[50:900] - Y[50:900].mean()
     gram = h.T @ h
-    variance = (
-        seen[256:].var(axis=0).mean()
-    )  # behind the first fold: of segments of 128, two make about a quarter
+    # behind the first fold: of segments of 128, two make about a quarter
+    variance = seen[256:].var(axis=0).mean()
     w = np.linalg.solve(gram + 1e-6 * variance * len(h) * np.eye(len(gram)), h.T @ y).T
     np.testing.assert_allclose(h @ network.coef_.T, h @ w.T, atol=1e-7)
-    assert (
-        nrmse(network.predict(U)[900:], Y[900:, 0]) < 0.45
-    )  # a linear model of the input alone: 0.9 and more
+    # a linear model of the input alone: 0.9 and more
+    assert nrmse(network.predict(U)[900:], Y[900:, 0]) < 0.45
 
 
 def test_a_series_goes_on_where_the_fit_ended():
@@ -98,9 +96,8 @@ def test_several_sequences_of_several_lengths():
     found = network.predict(cut)
     assert [each.shape for each in found] == [(300, 1), (400, 1), (500, 1)]
     np.testing.assert_allclose(found[2], by_hand(network, U[700:])[1], atol=1e-9)
-    y = np.concatenate(
-        [each[30:] for each in targets]
-    )  # without the washout, which the fit leaves out, too
+    # without the washout, which the fit leaves out, too
+    y = np.concatenate([each[30:] for each in targets])
     missed = np.concatenate([each[30:] for each in found]) - y
     assert network.score(cut, targets) == pytest.approx(
         1 - np.sum(missed**2) / np.sum((y - y.mean()) ** 2)
@@ -315,9 +312,8 @@ def test_a_series_as_short_as_the_washout_has_no_fit_yet():
         network.fit(U[:3], Y[:3])  # forgets the earlier fit
     with pytest.raises(ValueError, match="washout is 5, but the sequence has only 2 steps"):
         network.fit([U[:9], U[9:11]], [Y[:9], Y[9:11]])
-    network.partial_fit(U[:4], Y[:4]).partial_fit(
-        [U[4:6], U[6:20]], [Y[4:6], Y[6:20]]
-    )  # 6 and 14 steps
+    # 6 and 14 steps
+    network.partial_fit(U[:4], Y[:4]).partial_fit([U[4:6], U[6:20]], [Y[4:6], Y[6:20]])
 
 
 def test_a_fit_in_pieces_of_some_steps_is_that_of_the_whole(monkeypatch):
@@ -433,9 +429,8 @@ def test_every_setting_of_the_reservoir_reaches_it():
     plain = reservoir()
     assert (plain.settings.activation, plain.settings.update_rule) == ("tanh", "leaky_output")
     assert plain.measured_radius() == pytest.approx(0.9, rel=1e-5)
-    assert nonzeros(plain) == pytest.approx(
-        1000, rel=0.15
-    )  # a number drawn at random, to within 32 or so
+    # a number drawn at random, to within 32 or so
+    assert nonzeros(plain) == pytest.approx(1000, rel=0.15)
     # Of 100 weights the standard deviation is that to within a tenth or so; the same random_state
     # draws the same ones.
     assert plain.w_in.std(axis=0) == pytest.approx([0.5, 0.2], rel=0.3)
@@ -500,10 +495,8 @@ def test_a_table_of_several_series_is_not_one_series():
     index = pd.MultiIndex.from_product([range(10), range(30)], names=["id", "time"])
     table = pd.DataFrame(U[:300], index, ["u"])
     network = ReservoirRegressor(10, random_state=0)
-    for X, y in (
-        (table, Y[:300]),
-        (U[:300], pd.Series(Y[:300, 0], index)),
-    ):  # in a pipeline, only y has an index
+    # in a pipeline, only y has an index
+    for X, y in ((table, Y[:300]), (U[:300], pd.Series(Y[:300, 0], index))):
         with pytest.raises(
             ValueError, match=r"MultiIndex \(id, time\).*groupby\(level=0\).*reset_index"
         ):

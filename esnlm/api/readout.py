@@ -17,12 +17,12 @@ import numpy as np
 from scipy.special import log_softmax
 
 from esnlm.api import readout_fits
-from esnlm.compute import backend, in_float32
-from esnlm.errors import InputError
-from esnlm.regression.base import Fitter
-from esnlm.regression.fitters import FITTERS
-from esnlm.rng import check_seed
-from esnlm.settings import build
+from esnlm.base.errors import InputError
+from esnlm.base.rng import check_seed
+from esnlm.base.settings import build
+from esnlm.machine.compute import backend, in_float32
+from esnlm.readout.base import Fitter
+from esnlm.readout.fitters import FITTERS
 
 
 class Readout:
@@ -59,9 +59,8 @@ class Readout:
             raise InputError(f"rank is {rank}: give at least 1, with ridge, or None for full rank")
         check_seed(seed)
         self.rank, self.classes, self.seed = rank, classes, seed
-        self.arrays: dict[
-            str, np.ndarray
-        ] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
+        # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
+        self.arrays: dict[str, np.ndarray] = {}
         self._of_ids = self._flat = False
 
     @in_float32

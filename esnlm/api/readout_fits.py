@@ -7,15 +7,15 @@ the sequences.
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
+from esnlm.base.rng import Stream, generator
 from esnlm.models.ngrams import UnigramModel
-from esnlm.regression import rls
-from esnlm.regression.base import Fitter, Window, row_blocks
-from esnlm.regression.calibration import HeldOut
-from esnlm.regression.ridge import Ridge
-from esnlm.regression.rls import RecursiveLeastSquares
-from esnlm.regression.solvers import RidgeSums
-from esnlm.rng import Stream, generator
+from esnlm.readout import rls
+from esnlm.readout.base import Fitter, Window, row_blocks
+from esnlm.readout.calibration import HeldOut
+from esnlm.readout.ridge import Ridge
+from esnlm.readout.rls import RecursiveLeastSquares
+from esnlm.readout.solvers import RidgeSums
 
 PRECISION = "float32"  # precision of lms's matrix products
 MOST_HELD_OUT = 0.1  # maximum share of the rows

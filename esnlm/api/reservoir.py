@@ -18,23 +18,21 @@ from flax import nnx
 from jax.experimental.sparse import BCOO
 from scipy.sparse._sparsetools import csr_matvec
 
-from esnlm.compute import backend, default_batch_slots, in_float32
+from esnlm.base.errors import InputError, whole_number
+from esnlm.base.rng import Stream, check_seed, seed_sequence
+from esnlm.base.settings import build
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import lyapunov
-from esnlm.errors import InputError, whole_number
 from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
+from esnlm.machine.compute import backend, default_batch_slots, in_float32
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
 from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
 from esnlm.reservoir.spectrum import spectral_radius as radius_of
-from esnlm.reservoir.topology import TOPOLOGIES, Topology
-from esnlm.reservoir.topology.function import register
-from esnlm.reservoir.topology.given import Given
+from esnlm.reservoir.topology import TOPOLOGIES, Given, Topology, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
-from esnlm.rng import Stream, check_seed, seed_sequence
-from esnlm.settings import build
 
 MOST_BYTES = 256 << 20  # of states computed at once
 HOST_ACTIVATIONS: dict[str, Callable] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
@@ -497,9 +495,8 @@ class Reservoir:
             raise InputError(
                 f"a sequence has shape {array.shape}: give {shape} of real numbers{hint}"
             )
-        if (
-            np.count_nonzero(np.isfinite(array)) < array.size
-        ):  # for one time step, half the time of `all`
+        # for one time step, half the time of `all`
+        if np.count_nonzero(np.isfinite(array)) < array.size:
             raise InputError("a sequence has a number that is not finite")
         return array.astype(np.float64)
 
@@ -568,9 +565,8 @@ def _product(matrix: Matrix) -> Callable[[np.ndarray], np.ndarray]:
         if x.shape != (columns, 1):
             return w @ x
         found = np.zeros((rows, 1))
-        csr_matvec(
-            rows, columns, w.indptr, w.indices, w.data, x, found
-        )  # w @ x without its checks, which take as long
+        # w @ x without its checks, which take as long
+        csr_matvec(rows, columns, w.indptr, w.indices, w.data, x, found)
         return found
 
     return multiply

@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from esnlm import config_io, loaded_run
+from esnlm import loaded_run
 from esnlm.api.reservoir import Reservoir
-from esnlm.config import Experiment, as_dict
+from esnlm.api.train_run import INTERRUPTED, train_run
+from esnlm.base.errors import InputError
 from esnlm.data.encode import write_sentences
-from esnlm.data.sources.given import put_sentences
+from esnlm.data.sources import put_sentences
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import WORD_PATTERN, Tokenizer, load_tokenizer, train_bpe, word_tokenizer
-from esnlm.errors import InputError
 from esnlm.evaluation.sequences import list_texts
 from esnlm.loaded_run import Run
-from esnlm.regression.base import Fitter
+from esnlm.readout.base import Fitter
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.workflows.train import INTERRUPTED, train_run
+from esnlm.training import config_io
+from esnlm.training.config import Experiment, as_dict
 
 Callback = Callable[[int, dict[str, Any]], Any]
 

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
 
+from esnlm.base.console import clock, detail, speaking
+from esnlm.base.errors import InputError
+from esnlm.base.remote import full_name, is_url
 from esnlm.commands.base import Parser, accept_levels
-from esnlm.errors import InputError
-from esnlm.io.console import clock, detail, speaking
-from esnlm.io.remote import full_name, is_url
-from esnlm.process import exit_with
+from esnlm.machine.process import exit_with
 
 OFTEN = ("train", "blimp", "prepare", "score", "likelihood", "curve", "generate", "study")
 OTHERS = ("lm-eval", "babylm", "diagnose", "report", "export")
@@ -56,13 +56,12 @@ def _whole_parser(program: str) -> Parser:
             commands.add_parser(name, help=first, conflict_handler="resolve"), command
         )
         if "_ARGCOMPLETE" in os.environ and added.get_default("overrides") is not None:
-            from esnlm.config import Experiment, as_dict, flatten
+            from esnlm.training.config import Experiment, as_dict, flatten
 
             for setting in flatten(as_dict(Experiment())):
                 added.add_argument(f"--{setting}")
-    if (
-        "_ARGCOMPLETE" in os.environ
-    ):  # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
+    # a shell completes a line: eval "$(register-python-argcomplete esnlm)"
+    if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # from esnlm[completion]
 
         argcomplete.autocomplete(parser)

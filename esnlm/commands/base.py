@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from esnlm.io.console import Level
+from esnlm.base.console import Level
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -86,10 +86,12 @@ def accept_processes(parser: argparse.ArgumentParser) -> None:
 def join_processes(options: argparse.Namespace, stops_together: bool) -> None:
     """Removes the options of `accept_processes` from `options` and joins the run's group of
     processes."""
-    from esnlm.distributed import group
+    from esnlm.base import processes
 
     names = ("coordinator", "processes", "process", "wait")
-    group.join(**{name: vars(options).pop(name) for name in names}, stops_together=stops_together)
+    processes.join(
+        **{name: vars(options).pop(name) for name in names}, stops_together=stops_together
+    )
 
 
 def shipped_configs() -> Path:

@@ -77,6 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     join_processes(options, stops_together=False)
-    from esnlm.evaluate_run import evaluate_run
+    from esnlm.commands.evaluate_run import evaluate_run
 
     evaluate_run(**vars(options))

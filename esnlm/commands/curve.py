@@ -52,6 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.workflows.learning_curve import measure_curve
+    from esnlm.commands.learning_curve import measure_curve
 
     measure_curve(**vars(options))

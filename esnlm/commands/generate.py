@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.io.console import working
+    from esnlm.base.console import working
     from esnlm.loaded_run import load
 
     settings = {

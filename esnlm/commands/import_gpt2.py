@@ -13,8 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.io.console import working
-    from esnlm.workflows.import_gpt2 import import_gpt2
+    from esnlm.base.console import working
+    from esnlm.commands.gpt2_import import import_gpt2
 
     with working(f"importing {options.folder}"):
         experiment = import_gpt2(options.folder, options.out)

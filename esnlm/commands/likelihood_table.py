@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from esnlm import loaded_run
+from esnlm.base.console import stage, working
+from esnlm.base.errors import InputError
+from esnlm.base.files import require_writable, write_json
+from esnlm.base.remote import full_name
+from esnlm.base.screen import Screen
 from esnlm.data.encode import encode_file
 from esnlm.data.store import TokenStore, open_store
-from esnlm.errors import InputError
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.likelihood import of_ngrams
-from esnlm.io.atomic import require_writable
-from esnlm.io.console import stage, working
-from esnlm.io.json_file import write_json
-from esnlm.io.remote import full_name
-from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step
 from esnlm.training.summary import describe_device, versions
 

@@ -15,8 +15,8 @@ model_args:
 
 import argparse
 
+from esnlm.base.errors import InputError
 from esnlm.commands.base import accept_settings
-from esnlm.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

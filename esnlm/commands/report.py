@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.io.atomic import require_writable
-    from esnlm.io.remote import run_copy
-    from esnlm.reporting import plots
-    from esnlm.reporting.loss_plot import plot_losses
-    from esnlm.reporting.run_groups import distinct_runs
-    from esnlm.reporting.run_table import SUFFIXES, report
+    from esnlm.base.files import require_writable
+    from esnlm.base.remote import run_copy
+    from esnlm.reports import plots
+    from esnlm.reports.loss_plot import plot_losses
+    from esnlm.reports.run_groups import distinct_runs
+    from esnlm.reports.run_table import SUFFIXES, report
     from esnlm.runs.directory import RunDirectory
 
     if options.html is not None and (options.out or options.plot or options.by != "run"):
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
             raise InputError(f"{file}: the name must end in {' or '.join(suffixes)}")
         require_writable(file, options.overwrite)
     if options.html is not None:
-        from esnlm.reporting.html.page import write_page
+        from esnlm.reports.html.page import write_page
 
         folders = [run_copy(run) for run in options.runs]
         print(write_page(folders, options.html, options.seeds, options.scoring, options.command))

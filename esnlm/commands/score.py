@@ -7,8 +7,8 @@ With --tokens it makes a table of the surprisal of each word or token instead (d
 import argparse
 from pathlib import Path
 
+from esnlm.base.errors import InputError
 from esnlm.commands.base import SEVERAL, STEP, step
-from esnlm.errors import InputError
 from esnlm.evaluation.conventions import CONVENTIONS
 
 
@@ -126,9 +126,9 @@ def run(options: argparse.Namespace) -> None:
         or options.context != "sentence"
     ):
         raise InputError("--column, --word, --context, --out and --plot need --tokens")
+    from esnlm.base.console import working
     from esnlm.data.text_files import read_lines
     from esnlm.evaluation.sequences import is_blank
-    from esnlm.io.console import working
     from esnlm.loaded_run import load
 
     sentences = read_lines(options.input)

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from esnlm import loaded_run
+from esnlm.base.console import counted, say, tell, warn, working
+from esnlm.base.errors import InputError
+from esnlm.base.files import require_writable, spell_nonfinite, write_files
 from esnlm.data.sentences import load_punkt, punkt_splitter
 from esnlm.data.tables import Table, read_table
 from esnlm.data.text_files import read_lines
-from esnlm.errors import InputError
 from esnlm.evaluation.sequences import is_blank
 from esnlm.evaluation.surprisal import JoinedSentence, Options, join, separator_of
-from esnlm.io.atomic import require_writable, write_files
-from esnlm.io.console import counted, say, tell, warn, working
-from esnlm.io.json_file import spell_nonfinite
-from esnlm.reporting import plots, surprisal_plot
-from esnlm.reporting.tables import csv_table
+from esnlm.reports import plots, surprisal_plot
+from esnlm.reports.tables import csv_table
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
 POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case
@@ -36,9 +35,8 @@ class InputText:
 
     sentences: list[Any]  # texts, or lists of words
     documents: list[Any]  # of each sentence
-    cells: list[
-        dict[str, str]
-    ]  # copied to the output: of each sentence or, with `rows`, of each row of the table
+    # copied to the output: of each sentence or, with `rows`, of each row of the table
+    cells: list[dict[str, str]]
     rows: list[list[int]] | None = None  # of each sentence in a table with one word per row
     spaces: list[list[bool]] | None = None  # whether a space follows each word
 
@@ -219,9 +217,8 @@ def _in_order(table: Table, columns: Sequence[str], asked: str | None) -> list[l
                 f"{table.name}: column {name!r} does not hold positions of words: {error}"
             ) from None
         return found
-    if (
-        name != "none" and len(set(keys)) < len(found) and len(keys) < 2 * len(found)
-    ):  # scattered over the table
+    # scattered over the table
+    if name != "none" and len(set(keys)) < len(found) and len(keys) < 2 * len(found):
         rank = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         together = sorted(range(len(keys)), key=lambda row: rank[keys[row]])
         found = [list(rows) for _, rows in groupby(together, keys.__getitem__)]

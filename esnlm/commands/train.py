@@ -53,10 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int | None:
     if not options.plan:
         join_processes(options, stops_together=True)
-    from esnlm import config_io
-    from esnlm.training import plan
-    from esnlm.training.profile import parse_span
-    from esnlm.workflows.train import train_run
+    from esnlm.api.train_run import train_run
+    from esnlm.training import config_io, plan
+    from esnlm.training.interruption import parse_span
 
     read = (
         config_io.read
@@ -82,7 +81,6 @@ def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
         )
     parent = open_run(options.parent)
     config = parent.config if options.config is None else options.config
-    parent_run = (
-        f"./{options.parent}" if options.parent == "null" else options.parent
-    )  # a setting reads "null" as None
+    # a setting reads "null" as None
+    parent_run = f"./{options.parent}" if options.parent == "null" else options.parent
     return find_config(config), [f"--parent.run={parent_run}", *options.overrides]

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from esnlm.base.console import warn, working
+from esnlm.base.errors import InputError
+from esnlm.base.files import write_json, writing
 from esnlm.data.sources import DataSource
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.errors import InputError
-from esnlm.io.atomic import writing
-from esnlm.io.console import warn, working
-from esnlm.io.json_file import write_json
 from esnlm.runs.directory import RunDirectory
 
 
@@ -112,9 +111,8 @@ def require_training_store(store: TokenStore, directory: RunDirectory) -> None:
 
 def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
     """Counts the predicted tokens of a store, all but the first of each sentence, (V,) int64."""
-    first = np.asarray(
-        store.tokens[store.offsets[:-1]]
-    )  # BOS, but not in later windows of a document
+    # BOS, but not in later windows of a document
+    first = np.asarray(store.tokens[store.offsets[:-1]])
     every = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size)
     return (every - np.bincount(first, minlength=tokenizer.vocab_size)).astype(np.int64)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from esnlm.base.errors import InputError
 from esnlm.data.inputs import read_text
 from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore, token_dtype
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.data.tokenizer_json import well_formed
-from esnlm.errors import InputError
 
 if TYPE_CHECKING:  # NLTK is an extra
     from nltk.tokenize.punkt import PunktParameters
@@ -175,9 +175,8 @@ def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
     words = [len(sentence.split()) for sentence in sentences]
     sizes = [len(well_formed(sentence).encode()) for sentence in sentences]
     lengths = np.array([len(each) + 2 for each in ids])
-    return Encoded(
-        tokens, lengths, np.array(words), np.array(sizes), np.zeros_like(lengths), 0
-    )  # one document
+    # one document
+    return Encoded(tokens, lengths, np.array(words), np.array(sizes), np.zeros_like(lengths), 0)
 
 
 def _store(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:

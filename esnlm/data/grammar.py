@@ -25,9 +25,8 @@ Rules = dict[str, list[tuple[float, list[str]]]]
 """Nonterminal -> alternatives, each with its probability and symbols. A symbol that is not a key is
 a word."""
 
-Forms = tuple[
-    str, ...
-]  # of a noun: singular, plural; of a verb: singular, plural, past (also the participle)
+# of a noun: singular, plural; of a verb: singular, plural, past (also the participle)
+Forms = tuple[str, ...]
 
 NUMBERS = ("sg", "pl")
 
@@ -67,11 +66,8 @@ REPORTING = _forms(
 PREPOSITIONS = ("near", "behind", "beside", "opposite", "around")
 ADVERBS = ("often", "sometimes", "always", "usually")
 DETERMINERS = ("the", "my", "our")
-NOUNS = {
-    "himself": MASCULINE,
-    "herself": FEMININE,
-    "itself": NEUTER,
-}  # by the reflexive that a singular noun binds
+# by the reflexive that a singular noun binds
+NOUNS = {"himself": MASCULINE, "herself": FEMININE, "itself": NEUTER}
 
 
 @cache

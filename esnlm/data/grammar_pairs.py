@@ -26,9 +26,9 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from esnlm.base.errors import InputError
+from esnlm.base.files import NewFolder, writing
 from esnlm.data import grammar
-from esnlm.errors import InputError
-from esnlm.io.atomic import NewFolder, writing
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
+from esnlm.base.console import counted
+from esnlm.base.errors import InputError
+from esnlm.base.files import file_sha256
 from esnlm.data.tables import read_table
 from esnlm.data.text_files import (
     COMPRESSED,
@@ -24,9 +27,6 @@ from esnlm.data.text_files import (
     read_chunks,
     read_records,
 )
-from esnlm.errors import InputError
-from esnlm.io.console import counted
-from esnlm.io.sealed_folder import file_sha256
 
 DATASET = "hf:"  # prefix of a dataset's name
 # Names of files that are about a corpus, in a folder with its texts.
@@ -35,9 +35,8 @@ ABOUT_A_CORPUS = re.compile(r"(readme|licen[cs]e)(\.(md|txt|rst))?", re.IGNORECA
 NAME_FIELD = "name another field with --field, or leave the file out"  # in `prepare`
 FIELD_IS_FIXED = f"records need their text in the field {FIELD!r}"  # in commands without --field
 
-Records = Callable[
-    [], Iterator[tuple[str, object]]
-]  # reads the location and the text of each record
+# reads the location and the text of each record
+Records = Callable[[], Iterator[tuple[str, object]]]
 
 
 class Totals(NamedTuple):
@@ -221,9 +220,8 @@ def _files(item: Path) -> list[tuple[Path, str]]:
         )
     pattern = f"{glob.escape(str(item))}/**" if item.is_dir() else str(item)
     paths = sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())
-    paths = [
-        path for path in paths if "__MACOSX" not in path.parts
-    ]  # macOS adds this folder to ZIP archives
+    # macOS adds this folder to ZIP archives
+    paths = [path for path in paths if "__MACOSX" not in path.parts]
     if not paths:
         raise InputError(f"{item}: no such file, folder with files, or pattern with matches")
     root = item if item.is_dir() else Path(os.path.commonpath([path.parent for path in paths]))

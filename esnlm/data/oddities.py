@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 
-from esnlm.io.console import counted, warn
+from esnlm.base.console import counted, warn
 
 # Unmistakable marks anywhere; other marks only as a whole line, since within a line they may be
 # text.

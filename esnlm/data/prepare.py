@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.allocator import give_back_freed_memory
-from esnlm.compilation_cache import available_cores
+from esnlm.base.console import Progress, counted, say, warn, working
+from esnlm.base.errors import InputError
 from esnlm.data.encode import Encoded, encode_in_order
 from esnlm.data.inputs import TextInput, find_inputs
 from esnlm.data.oddities import Oddities
@@ -24,12 +24,11 @@ from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer, train_bpe
-from esnlm.errors import InputError
-from esnlm.io.console import Progress, counted, say, warn, working
+from esnlm.machine.allocator import give_back_freed_memory
+from esnlm.machine.compilation_cache import available_cores
 
-PUNKT_SAMPLE = (
-    2 << 20
-)  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
+# bytes to train Punkt on, some 350,000 words: more took longer and split no better
+PUNKT_SAMPLE = 2 << 20
 MUCH = 0.1  # warn if cuts leave out a larger share of the tokens
 WORTH_A_WORKER = 8 << 20  # bytes prepared in the time that a worker takes to start
 

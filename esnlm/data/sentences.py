@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 if TYPE_CHECKING:  # NLTK is an extra and takes a second to import
     from nltk.tokenize.punkt import PunktParameters

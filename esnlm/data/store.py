@@ -26,11 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from esnlm.base.errors import InputError
+from esnlm.base.files import NewFolder, file_sha256, writing
+from esnlm.base.remote import is_url, store_copy
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
-from esnlm.errors import InputError
-from esnlm.io.atomic import NewFolder, writing
-from esnlm.io.remote import is_url, store_copy
-from esnlm.io.sealed_folder import file_sha256
 
 FORMAT = {"format": "esnlm token store", "version": 2}
 ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4", "documents.npy": "<u4"}
@@ -48,9 +47,8 @@ class TokenStore:
     offsets: np.ndarray = field(repr=False)  # (sentences + 1,)
     words: np.ndarray = field(repr=False)  # (sentences,)
     bytes: np.ndarray = field(repr=False)  # (sentences,)
-    documents: np.ndarray = field(
-        repr=False
-    )  # (sentences,), the number of each sentence's document
+    # (sentences,), the number of each sentence's document
+    documents: np.ndarray = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.words)

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from esnlm.base.console import counted, warn
+from esnlm.base.errors import InputError
 from esnlm.data.text_files import holds_documents, kind_of, read_chunks
-from esnlm.errors import InputError
-from esnlm.io.console import counted, warn
 
 SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
 

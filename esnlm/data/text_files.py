@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 CHUNK = 1 << 20  # bytes
 COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
@@ -194,9 +194,8 @@ def _decode(blocks: Iterable[bytes], name: str) -> Iterator[str]:
     encoding, rest = "utf-8-sig", b""  # rest: read but not yielded yet
     for block in blocks:
         data = rest + block
-        end = 1 + max(
-            data.rfind(b"\n"), data.rfind(b"\r", 0, -1)
-        )  # a \r at the end may be half of a \r\n
+        # a \r at the end may be half of a \r\n
+        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))
         rest = data[end:]
         if end:
             yield _decoded(data[:end], encoding, name)
@@ -209,9 +208,8 @@ def _decoded(data: bytes, encoding: str, name: str) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        if data.startswith(
-            (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        ):  # bytes that UTF-8 never has
+        # bytes that UTF-8 never has
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise InputError(
                 f"{name}: not UTF-8 but UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"
             ) from None

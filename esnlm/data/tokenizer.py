@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import tiktoken
 
+from esnlm.base.errors import InputError
+from esnlm.base.files import write_files
 from esnlm.data import tokenizer_json
 from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, well_formed
-from esnlm.errors import InputError
-from esnlm.io.atomic import write_files
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 OURS = b"esnlm tokenizer"  # marks the tokenizer.json written by `Tokenizer.save`
@@ -165,9 +165,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return tokenizer_json.bytes_of_ids(self.content, self.vocab_size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            each.name: getattr(self, each.name) for each in fields(self)
-        }  # the library's pickle loses settings
+        # the library's pickle loses settings
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def encode(self, text: str) -> list[int]:
         return self._library.encode(well_formed(text), add_special_tokens=False).ids

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 ENDOFTEXT = "<|endoftext|>"
 # The usual names of BOS and EOS, if tokenizer_config.json and special_tokens_map.json do not name

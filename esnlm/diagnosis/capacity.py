@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from esnlm.base.errors import InputError
+from esnlm.base.rng import Stream, generator
 from esnlm.diagnosis.contraction import Cell, State
-from esnlm.errors import InputError
-from esnlm.regression.solvers import gram_of_samples, predict_ridge
-from esnlm.rng import Stream, generator
+from esnlm.readout.solvers import gram_of_samples, predict_ridge
 
 SATURATED = 0.99  # a unit is saturated if |f(.)| is above this
 

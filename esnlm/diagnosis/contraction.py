@@ -21,10 +21,10 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from esnlm.errors import InputError
-from esnlm.reporting import plots
+from esnlm.base.errors import InputError
+from esnlm.base.rng import Stream, generator
+from esnlm.reports import plots
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.rng import Stream, generator
 
 # A distance below this share of the states' norm is float32 rounding.
 FLOOR = 100 * float(np.finfo(np.float32).eps)

@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from esnlm import config_io, loaded_run
-from esnlm.compute import backend, in_float32
-from esnlm.config import Experiment
+from esnlm import loaded_run
+from esnlm.base.console import stage
+from esnlm.base.errors import InputError
+from esnlm.base.files import require_writable, write_json, writing
+from esnlm.base.screen import Screen
 from esnlm.data.text_files import read_lines
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
-from esnlm.errors import InputError
-from esnlm.io.atomic import require_writable, writing
-from esnlm.io.console import stage
-from esnlm.io.json_file import write_json
-from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run
+from esnlm.machine.compute import backend, in_float32
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reporting.diagnosis_rows import format_rows
+from esnlm.reports.diagnosis_rows import format_rows
 from esnlm.reservoir import weights
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import config_io
+from esnlm.training.config import Experiment
 from esnlm.training.summary import describe_device, versions
 
 FIGURES, PICTURE = "diagnostics.json", "contraction.png"

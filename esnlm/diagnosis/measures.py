@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from esnlm.base.console import stage
+from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity, contraction, lyapunov, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
-from esnlm.errors import InputError
-from esnlm.io.console import stage
 from esnlm.models.devices import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.arrays import as_scipy

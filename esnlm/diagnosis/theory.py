@@ -1,8 +1,4 @@
-"""The echo state property by theory: proposition 3 of Jaeger 2001, from norms and eigenvalues.
-
-At the papers' settings it decides nothing; diagnosis/contraction.py then measures. Sparse matrices
-stay sparse.
-"""
+"""The linearisation of a reservoir's time step at state 0 and input 0, where f(x) is x."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -14,8 +10,37 @@ from scipy.sparse.linalg import svds
 
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.reservoir.linearisation import is_known, linearise
+from esnlm.reservoir.functions import is_built_in
 from esnlm.reservoir.spectrum import spectral_radius
+
+
+def is_known(activation: str, update_rule: str) -> bool:
+    """Returns whether `linearise` is known to be right. For registered functions it is not
+    known."""
+    return is_built_in(activation) and is_built_in(update_rule)
+
+
+def linearise(layer: Reservoir, decay: float) -> scipy.sparse.csr_array | np.ndarray:
+    """Returns (I - alpha diag(a)) O + diag(a) W, (N, N) float64, as sparse as W; O is I, or the
+    cyclic shift of `residual_shift`.
+
+    With alpha = gamma this is also I + diag(a) (W - gamma I), the linearisation of `euler_state`.
+    `decay` is alpha, or gamma. Registered functions are treated like tanh or `leaky_output`; see
+    `is_known`.
+    """
+    w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
+    kept = scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a))
+    if layer.update_rule == "residual_shift":
+        # Column j of kept O is column j + 1 of kept.
+        kept = scipy.sparse.csr_array(kept[:, np.roll(np.arange(len(a)), -1)])
+    if not scipy.sparse.issparse(w):
+        return kept.toarray() + a[:, None] * w
+    return scipy.sparse.csr_array(kept + scipy.sparse.diags_array(a) @ w)
+
+
+# The echo state property by theory: proposition 3 of Jaeger 2001, from norms and eigenvalues. At
+# the papers' settings it decides nothing; diagnosis/contraction.py then measures. Sparse matrices
+# stay sparse.
 
 DENSE_LIMIT = 512  # maximum units for singular values by LAPACK
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
@@ -36,9 +61,8 @@ class Theory:
     reason: str  # one sentence
     sigma_max: float  # largest singular value of W
     radius: float  # largest |eigenvalue| of W
-    linear_radius: (
-        float | None
-    )  # largest |eigenvalue| of reservoir/linearisation.py; None if unknown
+    # largest |eigenvalue| of reservoir/linearisation.py; None if unknown
+    linear_radius: float | None
     empty_tokens: int  # number of tokens that drive no unit: their column of W_in, or W_in d, is 0
 
 

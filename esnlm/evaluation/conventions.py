@@ -6,7 +6,7 @@ The commands import this file for --help, so it imports neither JAX nor NumPy.
 
 from dataclasses import dataclass
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,10 @@ class Convention:
 
     name: str  # for --scoring
     description: str  # for reports
-    bos: bool = (
-        True  # BOS comes first; without it, the first token of the sentence is the condition
-    )
-    space: bool = (
-        False  # a space precedes the sentence, so that its first word is encoded as inside a text
-    )
+    # BOS comes first; without it, the first token of the sentence is the condition
+    bos: bool = True
+    # a space precedes the sentence, so that its first word is encoded as inside a text
+    space: bool = False
     eos: bool = False  # EOS comes last and is scored
     tie_is_right: bool = True  # whether a pair of equal log-probabilities counts as right
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
 from esnlm.evaluation.minimal_pairs import Pair, sentences_of, wrong_of
@@ -34,9 +34,8 @@ class Evaluation:
     pairs: list[Pair]
     log_prob_good: np.ndarray  # (n,) float64, nats
     log_prob_bad: np.ndarray  # (n,)
-    tokens_good: (
-        np.ndarray
-    )  # (n,) all ids of a sequence, with BOS and EOS if the convention has them
+    # (n,) all ids of a sequence, with BOS and EOS if the convention has them
+    tokens_good: np.ndarray
     tokens_bad: np.ndarray  # (n,)
     outcome: np.ndarray  # (n,) 1 right, 0.5 a tie, 0 wrong, NaN undefined
     details: dict[int, dict]  # further figures of sets, by row
@@ -211,9 +210,8 @@ class Judge:
     def __init__(self, items: Sequence[Pair], sentences: list[str]) -> None:
         number_of = {sentence: i for i, sentence in enumerate(sentences)}
         self._items = items
-        self.good = np.array(
-            [number_of[item.good] for item in items]
-        )  # (n,) the index of the right sentence
+        # (n,) the index of the right sentence
+        self.good = np.array([number_of[item.good] for item in items])
         # The indices of the wrong sentences, (n, K). Rows with fewer repeat the first one.
         wrong = [[number_of[sentence] for sentence in wrong_of(item)] for item in items]
         self.wrong_count = np.array([len(numbers) for numbers in wrong])  # (n,)

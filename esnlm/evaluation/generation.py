@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.readout import linear
 
 _logits = jax.jit(linear.logits, static_argnames="precision")
@@ -43,9 +43,8 @@ def generate_each(
         The ids chosen for each prompt, without EOS.
     """
     rngs = [np.random.default_rng((seed, number)) for number in numbers or range(len(prompts))]
-    read = [
-        prompt.tolist() for prompt in prompts
-    ]  # the tokens of each slot: its prompt, then its own choices
+    # the tokens of each slot: its prompt, then its own choices
+    read = [prompt.tolist() for prompt in prompts]
     chosen: list[list[int]] = [[] for _ in prompts]
     going, time = set(range(len(prompts))), 0
     while going:
@@ -82,8 +81,7 @@ def choose(
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits = np.where(logits >= np.partition(logits, -top_k)[-top_k], logits, -np.inf)
-    with np.errstate(
-        over="ignore"
-    ):  # A tiny temperature makes all other logits -inf, and their p 0.
+    # A tiny temperature makes all other logits -inf, and their p 0.
+    with np.errstate(over="ignore"):
         p = np.exp((logits - logits.max()) / temperature)
     return int(rng.choice(len(p), p=p / p.sum()))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from esnlm.compute import ResolvedCompute
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
 from esnlm.features.lanes import whole_documents
 from esnlm.features.stream import DocumentFeatures, SentenceFeatures
+from esnlm.machine.compute import ResolvedCompute
 from esnlm.models.ngrams import NgramModel
 
 BLOCK_TOKENS = 1 << 20  # scored at a time by an n-gram model; bounds the memory for long texts

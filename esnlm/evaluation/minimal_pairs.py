@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from esnlm.base.errors import InputError
 from esnlm.data.tables import read_table
 from esnlm.data.text_files import kind_of, read_whole_text, without_compression
-from esnlm.errors import InputError
 
 # A folder's files of one kind are read: the first of these that it contains.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
@@ -63,12 +63,10 @@ class Columns(NamedTuple):
     capitalization."""
 
     good: str = "sentence_good"
-    bad: tuple[str, ...] = (
-        "sentence_bad",
-    )  # several columns, or a list in one: a set of more than two sentences
-    group: str | None = (
-        None  # the paradigm; None: "UID", "paradigm", or the file's name if there is neither
-    )
+    # several columns, or a list in one: a set of more than two sentences
+    bad: tuple[str, ...] = ("sentence_bad",)
+    # the paradigm; None: "UID", "paradigm", or the file's name if there is neither
+    group: str | None = None
     phenomenon: str | None = None  # None: "linguistics_term", or "phenomenon" if there is none
     # For tables with one sentence per row, in the column `good`: its grammaticality, and its pair's
     # number or name in the paradigm.
@@ -107,9 +105,8 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
     """
     columns = columns or Columns()
     items: list[Pair] = []
-    home: dict[
-        str, tuple[int, Path, str]
-    ] = {}  # paradigm -> the number of its path, its file, its phenomenon
+    # paradigm -> the number of its path, its file, its phenomenon
+    home: dict[str, tuple[int, Path, str]] = {}
     size: Counter[str] = Counter()
     for number, path in enumerate(map(Path, [data] if isinstance(data, str | Path) else data)):
         files, name = _files(path)
@@ -207,9 +204,8 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
         bad = columns.bad if columns.label is None else (columns.label, columns.pair)
         for name in (columns.good, *bad, columns.group, columns.phenomenon):
             if name is not None:
-                table.texts(
-                    _spelled(name, table.rows[0]), several_lines=True
-                )  # raises if the table lacks this column
+                # raises if the table lacks this column
+                table.texts(_spelled(name, table.rows[0]), several_lines=True)
         rows: Iterator[tuple[int, dict]] = zip(table.lines, table.rows, strict=True)
     else:
         text = read_whole_text(file)

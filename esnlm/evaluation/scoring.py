@@ -20,8 +20,8 @@ import numpy as np
 
 from esnlm.features.lanes import Lanes
 from esnlm.features.stream import DocumentFeatures, SentenceFeatures
-from esnlm.ops import xla
-from esnlm.parallel.mesh import fetch
+from esnlm.machine import xla
+from esnlm.machine.mesh import fetch
 from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about this many sizes. Each size is compiled once.
@@ -184,17 +184,15 @@ def _launch(
     packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate(targets)
     pairs, place = np.unique(packed, return_inverse=True)
     predicted = pairs & 0xFFFFFFFF
-    distinct, sources = np.unique(
-        pairs >> 32, return_inverse=True
-    )  # (R,) rows; (P,) the row of each pair
+    # (R,) rows; (P,) the row of each pair
+    distinct, sources = np.unique(pairs >> 32, return_inverse=True)
     chunks = []
     # The rows per chunk: equal for all chunks, with little padding, and one of about SIZES sizes.
     even, step = -(-len(distinct) // -(-len(distinct) // chunk)), max(1, chunk // SIZES)
     size = min(chunk, -(-even // step) * step)
     for first in range(0, len(distinct), size):
-        here = slice(
-            *np.searchsorted(sources, [first, first + size])
-        )  # the pairs that read these rows
+        # the pairs that read these rows
+        here = slice(*np.searchsorted(sources, [first, first + size]))
         real, width = here.stop - here.start, 2 * size
         while width < real:
             width *= 2
@@ -236,9 +234,8 @@ def _group_log_probs(
     _: jax.Array,
     precision: str,
 ) -> jax.Array:
-    return linear.group_log_probs(params, xla.gathered(buffer, rows), group, precision)[
-        sources
-    ]  # (P,)
+    # (P,)
+    return linear.group_log_probs(params, xla.gathered(buffer, rows), group, precision)[sources]
 
 
 def _collect(launched: _Launched) -> list[np.ndarray]:

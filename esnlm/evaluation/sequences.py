@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from esnlm.base.console import Shown, counted
+from esnlm.base.errors import InputError, warn_caller
 from esnlm.data.oddities import INVISIBLE, code_point
-from esnlm.errors import InputError
 from esnlm.evaluation import conventions
-from esnlm.io.console import Shown, counted
 from esnlm.models.ngrams import NgramModel
-from esnlm.warning import warn_caller
 
 
 class ScorableRun(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr, ndtri, stdtrit
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -90,9 +90,8 @@ def accuracies(
         no accuracy.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    worth, by_coin = (
-        np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin)
-    )  # (n,) (n,)
+    # (n,) (n,)
+    worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))
     paradigms: dict[str, dict] = {}
     resampled: dict[str, np.ndarray] = {}
     for name, rows in rows_of.items():
@@ -193,9 +192,8 @@ def resampled_means(
     resample costs a few draws instead of n.
     """
     distinct, counts = np.unique(values, return_counts=True)
-    drawn = rng.multinomial(
-        len(values), counts / len(values), size=resamples
-    )  # (resamples, distinct values)
+    # (resamples, distinct values)
+    drawn = rng.multinomial(len(values), counts / len(values), size=resamples)
     return drawn @ distinct / len(values)
 
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.base.console import Shown, counted, say
+from esnlm.base.errors import InputError, warn_caller
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
 from esnlm.evaluation.sequences import (
@@ -23,8 +24,6 @@ from esnlm.evaluation.sequences import (
     list_texts,
     sum_log_probs,
 )
-from esnlm.io.console import Shown, counted, say
-from esnlm.warning import warn_caller
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 END = "<|endoftext|>"  # marks the end of a sentence in the table
@@ -113,9 +112,8 @@ def surprisals(
         first = 0
         for number in document:
             (text, words), sequence = sentences[number], sequences[number]
-            here = slice(
-                first, first + len(sequence) - 1
-            )  # the predictions of this sentence's tokens after BOS
+            # the predictions of this sentence's tokens after BOS
+            here = slice(first, first + len(sequence) - 1)
             first += len(sequence)
             ids = sequence[1 : len(sequence) - convention.eos]
             spans = alignment.token_spans(" " * convention.space + text, ids, run.tokenizer)
@@ -177,9 +175,8 @@ def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
     window before)."""
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
-    step = max(
-        1, longest // 2
-    )  # after the first window, every token is predicted from at least half a window
+    # after the first window, every token is predicted from at least half a window
+    step = max(1, longest // 2)
     firsts = range(0, length - longest - 1 + step, step)
     return [
         (first, min(first + longest + 1, length), (longest - step) * (first > 0))

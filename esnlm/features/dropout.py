@@ -8,7 +8,7 @@ masks as features inside the gradient.
 import jax
 import jax.numpy as jnp
 
-from esnlm.rng import Stream
+from esnlm.base.rng import Stream
 
 # Sites of the masks in a recurrent model (Ueda et al. 2025b): right after the input, and right
 # before the readout.

@@ -18,9 +18,8 @@ class Pieces(NamedTuple):
     # (T, B) int32, tokens since the state was reset: at the beginning of a document or of the lane
     depths: np.ndarray
     corpus_positions: np.ndarray  # (T, B) uint32
-    left: (
-        np.ndarray
-    )  # (T, B) int32, tokens after this one in its sentence; 0 where a lane has ended
+    # (T, B) int32, tokens after this one in its sentence; 0 where a lane has ended
+    left: np.ndarray
     targets: np.ndarray  # (T, B) int32, the next token, predicted if `left` is above 0
     running: np.ndarray  # (T,), lanes that have not ended
 

@@ -31,9 +31,8 @@ class Steps(NamedTuple):
     parents: Any
     first_rows: Any  # (T,) int32
     count: Any  # () int32, how many of the T time steps to run: one compilation serves all
-    corpus_positions: Any = (
-        None  # (T, B) uint32, position of each token in the corpus; None: no dropout
-    )
+    # (T, B) uint32, position of each token in the corpus; None: no dropout
+    corpus_positions: Any = None
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,8 @@ class Layout:
 
         It does not support a layout with a shared first token.
         """
-        step = np.repeat(
-            np.arange(self.steps), np.diff([*self.first_rows, self.total])
-        )  # (total,), of each row
+        # (total,), of each row
+        step = np.repeat(np.arange(self.steps), np.diff([*self.first_rows, self.total]))
         row, laid = np.concatenate(self.rows), np.zeros(self.tokens.shape, np.uint32)
         laid[step[row], row - self.first_rows[step[row]]] = np.concatenate(values)
         return laid
@@ -148,9 +146,8 @@ def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
     first_rows, total = np.empty(steps, np.int32), 0
     for t in range(steps):
         alive = alive[[len(sentences[s]) > t for s in alive]]
-        node = np.stack(
-            [slot[alive], [sentences[s][t] for s in alive]], axis=1
-        )  # (alive, 2): parent, token
+        # (alive, 2): parent, token
+        node = np.stack([slot[alive], [sentences[s][t] for s in alive]], axis=1)
         distinct, which = np.unique(node, axis=0, return_inverse=True)
         parents[t, : len(distinct)], tokens[t, : len(distinct)] = distinct.T
         first_rows[t] = total
@@ -188,9 +185,8 @@ def pack_batch(
     steps = packed_steps(max(len(sentence) for sentence in sentences))
     filled: list[int] = []  # tokens of each slot
     slot_of, first_steps = {}, {}
-    for s in np.argsort(
-        [-len(sentence) for sentence in sentences], kind="stable"
-    ):  # first fit, longest first
+    # first fit, longest first
+    for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):
         room = steps - len(sentences[s])
         slot = next((slot for slot, length in enumerate(filled) if length <= room), len(filled))
         filled += [0] * (slot == len(filled))

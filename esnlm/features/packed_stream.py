@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from esnlm.features.layout import FEWEST_STEPS, PackedBatch, pack_batch
-from esnlm.parallel.placement import Placement
+from esnlm.machine.placement import Placement
 
 TOKENS = 2048  # approximate number of tokens in a packed batch
 

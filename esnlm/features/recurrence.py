@@ -17,8 +17,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from esnlm.features import dropout
 from esnlm.features.layout import Steps
-from esnlm.ops import xla
-from esnlm.parallel.mesh import ALL, EVERYWHERE
+from esnlm.machine import xla
+from esnlm.machine.mesh import ALL, EVERYWHERE
 
 BY_DEVICE = PartitionSpec(ALL)
 

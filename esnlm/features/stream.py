@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from esnlm.compute import backend
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
 from esnlm.features.lanes import Pieces
 from esnlm.features.layout import Layout, Steps
 from esnlm.features.recurrence import BY_DEVICE, Cell, State
-from esnlm.parallel import mesh as meshes
-from esnlm.parallel.placement import Placement
+from esnlm.machine import mesh as meshes
+from esnlm.machine.compute import backend
+from esnlm.machine.placement import Placement
 
 ONE_DEVICE = "data.context is document: this runs on one device only; set compute.mesh to {data: 1}"
 FEWEST_CPU_SLOTS = 16  # An AVX-512 register holds 16 float32 numbers, so fewer slots save little.
@@ -26,9 +26,8 @@ class SentenceFeatures(Protocol):
     """Computes the features of many sentences at once: a FeatureStream, or another class of this
     folder."""
 
-    placement: (
-        Placement | None
-    )  # placement of the model's arrays on a mesh; None: there is one device
+    # placement of the model's arrays on a mesh; None: there is one device
+    placement: Placement | None
     slots: int  # number of sentences per call for best speed
 
     def read(

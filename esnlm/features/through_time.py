@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from esnlm.features.recurrence import State, scan_sentences
-from esnlm.ops.matmul import matmul
+from esnlm.machine.matmul import matmul
 
 Product = Callable[[jax.Array], jax.Array]  # from h (H, B) to W h (G, B)
 Advance = Callable[[Product, State, jax.Array], tuple[State, jax.Array]]

@@ -12,7 +12,7 @@ from jax import lax
 from esnlm.features.lanes import Pieces
 from esnlm.features.recurrence import State
 from esnlm.features.stream import FeatureStream
-from esnlm.parallel.placement import Placement
+from esnlm.machine.placement import Placement
 
 ROWS = 1024  # rows that go through the trunk together
 

@@ -18,18 +18,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from esnlm.errors import InputError
+from esnlm.base.console import say, working
+from esnlm.base.errors import InputError
+from esnlm.base.files import json_text, write_files, writing
+from esnlm.base.remote import run_copy
+from esnlm.base.screen import Screen
+from esnlm.base.versions import provenance
 from esnlm.evaluation.alignment import token_spans
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.interchange.revisions import revision_names, words_of_checkpoints
-from esnlm.io.atomic import write_files, writing
-from esnlm.io.console import say, working
-from esnlm.io.json_file import json_text
-from esnlm.io.remote import run_copy
-from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step, load
-from esnlm.provenance import provenance
 from esnlm.runs.directory import RunDirectory
 
 # The pipeline's task for each folder of sentences.
@@ -222,10 +221,8 @@ def _item(task: str, record: dict, stem: str) -> Item:
             pair = [record["sentence_good"], record["sentence_bad"]]
             return Item(record["UID"] if "field" in record else stem, pair, pair, pair)
         case "ewok":
-            targets = [
-                " " + record["Target1"],
-                " " + record["Target2"],
-            ]  # Context2's texts are not scored
+            # Context2's texts are not scored
+            targets = [" " + record["Target1"], " " + record["Target2"]]
             return Item(
                 record["Domain"],
                 [record["Context1"] + target for target in targets],

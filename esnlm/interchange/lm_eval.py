@@ -19,7 +19,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation.generation import generate_each
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
@@ -224,9 +224,8 @@ def run_command_line(words: Sequence[str]) -> None:
     before, sys.argv = sys.argv, ["lm-eval", *words]  # where the harness reads its arguments
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "os.fork", RuntimeWarning
-            )  # JAX warns when the harness calls git
+            # JAX warns when the harness calls git
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             cli_evaluate()
     except InputError:
         raise

@@ -17,14 +17,14 @@ import jax
 import numpy as np
 from flax import nnx, traverse_util
 
-from esnlm.compute import Recurrence, ResolvedCompute
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
 from esnlm.features.recurrence import Cell, State
 from esnlm.features.stream import FeatureStream, SentenceFeatures
 from esnlm.features.trunk_stream import TrunkStream
-from esnlm.parallel.placement import Placement
+from esnlm.machine.compute import Recurrence, ResolvedCompute
+from esnlm.machine.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.arrays import arrays_by_name
 

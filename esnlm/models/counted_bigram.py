@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.models.ngrams import WittenBellModel
 from esnlm.reservoir.arrays import Frozen
 
@@ -118,7 +118,6 @@ class CountedBigram(nnx.Module):
         p_1(v), all (V,)."""
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
         c = np.asarray(self.counts[...]).astype(np.float64)  # (P,)
-        unigram = (np.bincount(w, c, size) + 1) / (
-            c.sum() + size
-        )  # each predicted token ends one pair
+        # each predicted token ends one pair
+        unigram = (np.bincount(w, c, size) + 1) / (c.sum() + size)
         return np.bincount(v, c, size), np.bincount(v, minlength=size), unigram

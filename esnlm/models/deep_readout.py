@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from esnlm.cells.attention import Attention, AttentionConfig
-from esnlm.cells.diagonal import Diagonal, DiagonalConfig
-from esnlm.cells.gru import Gru, GruConfig
-from esnlm.cells.side_by_side import SideBySide
-from esnlm.cells.token_history import TokenHistory
-from esnlm.compute import Recurrence, ResolvedCompute, SparseMatrix
+from esnlm.base.errors import InputError
+from esnlm.base.rng import Stream, generator
+from esnlm.base.settings import Natural, settings
 from esnlm.data.store import TokenStore
-from esnlm.errors import InputError
 from esnlm.features.recurrence import State
+from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
 from esnlm.models import counted_bigram
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
+from esnlm.models.cells.attention import Attention, AttentionConfig
+from esnlm.models.cells.diagonal import Diagonal, DiagonalConfig
+from esnlm.models.cells.gru import Gru, GruConfig
 from esnlm.models.counted_bigram import CountedBigram
 from esnlm.models.echo_state import (
     record_of_reservoir,
@@ -34,14 +34,14 @@ from esnlm.models.echo_state import (
     reservoir_nonzeros,
     reservoir_numbers,
 )
+from esnlm.models.side_by_side import SideBySide
+from esnlm.models.token_history import TokenHistory
+from esnlm.models.trunk import initial
+from esnlm.models.trunk.trunk import Trunk, TrunkConfig
 from esnlm.readout.linear import FullRankReadout
 from esnlm.reservoir import cell, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.rng import Stream, generator
-from esnlm.settings import Natural, settings
-from esnlm.trunk import initial
-from esnlm.trunk.trunk import Trunk, TrunkConfig
 
 
 @settings
@@ -102,9 +102,8 @@ class DeepReadoutConfig(ModelConfig):
 
     @property
     def feature_size(self) -> int:
-        return self.readout.rank + (
-            1 if self.readout.is_counted else 0
-        )  # z, and the id of the last token
+        # z, and the id of the last token
+        return self.readout.rank + (1 if self.readout.is_counted else 0)
 
     @property
     def recurrence(self) -> Recurrence:
@@ -130,9 +129,8 @@ class DeepReadoutConfig(ModelConfig):
         trained = self.readout.parameters(frozen_size(self), self.attention.heads, vocab_size)
         nonzeros, entries = reservoir_numbers(self.reservoir, vocab_size)
         dense = self._dense_numbers(vocab_size)
-        counted = (
-            vocab_size**2 * self.readout.is_counted
-        )  # How many are nonzero is unknown before the text is read.
+        # How many are nonzero is unknown before the text is read.
+        counted = vocab_size**2 * self.readout.is_counted
         return Counts(
             trained,
             trained + round(self.reservoirs * nonzeros) + dense + self.gru.nonzeros(vocab_size),

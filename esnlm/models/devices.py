@@ -7,7 +7,9 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from esnlm.compute import (
+from esnlm.base.errors import InputError
+from esnlm.machine import mesh as meshes
+from esnlm.machine.compute import (
     MOST_SLOTS,
     ComputeConfig,
     Recurrence,
@@ -15,11 +17,9 @@ from esnlm.compute import (
     backend,
     default_batch_slots,
 )
-from esnlm.errors import InputError
+from esnlm.machine.mesh import VOCABULARY
+from esnlm.machine.placement import Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS, ModelConfig
-from esnlm.parallel import mesh as meshes
-from esnlm.parallel.mesh import VOCABULARY
-from esnlm.parallel.placement import Placement, rows_on
 from esnlm.reservoir import sparse
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its

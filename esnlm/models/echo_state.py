@@ -9,15 +9,15 @@ from dataclasses import field
 
 import numpy as np
 
-from esnlm.compute import Recurrence, ResolvedCompute, SparseMatrix
+from esnlm.base.settings import Rate, settings
 from esnlm.data.store import TokenStore
+from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
 from esnlm.reservoir import cell, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.settings import Rate, settings
 
 
 @settings

@@ -21,16 +21,16 @@ import numpy as np
 from flax import nnx, traverse_util
 from jax import lax
 
-from esnlm.compute import ResolvedCompute
+from esnlm.base.rng import Stream, generator
+from esnlm.base.settings import Count, Positive, Rate, settings
 from esnlm.features import dropout as dropouts
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
+from esnlm.machine.compute import ResolvedCompute
+from esnlm.machine.matmul import einsum
+from esnlm.machine.placement import Placement
 from esnlm.models.base import Counts, LanguageModel, ModelConfig
-from esnlm.ops.matmul import einsum
-from esnlm.parallel.placement import Placement
 from esnlm.reservoir.arrays import arrays_by_name
-from esnlm.rng import Stream, generator
-from esnlm.settings import Count, Positive, Rate, settings
 
 # Sites of dropout masks: the embedding, and in layer l LAYER_SITES * l + one of the others.
 EMBEDDING, ATTENTION, AFTER_ATTENTION, AFTER_MLP = range(4)
@@ -46,9 +46,8 @@ class GPT2Config(ModelConfig):
     family: str = "gpt2"
     layers: Count = 12  # number of blocks of attention and MLP
     heads: Count = 12  # attention heads per block
-    width: Count = (
-        768  # size of the embedding and of the residual stream; the MLP is four times as wide
-    )
+    # size of the embedding and of the residual stream; the MLP is four times as wide
+    width: Count = 768
     positions: Count = 1024  # maximum sentence length in tokens, BOS included and EOS not
     # dropout rate, applied to the embedding, the attention weights and the output of each branch
     dropout: Rate = 0.1
@@ -184,14 +183,12 @@ class GPT2(LanguageModel):
         config, length = self.config, tokens.shape[1]
         keys = keys if config.dropout else None
 
-        x = _rows(self.wte["weight"][...], tokens) + _rows(
-            self.wpe["weight"][...], positions
-        )  # (B, T, D)
+        # (B, T, D)
+        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], positions)
         x = _drop(x, keys, EMBEDDING, config.dropout)
         sentence, column = jnp.cumsum(positions == 0, axis=1), jnp.arange(length)  # (B, T), (T,)
-        visible = (sentence[:, :, None] == sentence[:, None, :]) & (
-            column[:, None] >= column
-        )  # (B, T, T): query, key
+        # (B, T, T): query, key
+        visible = (sentence[:, :, None] == sentence[:, None, :]) & (column[:, None] >= column)
 
         def layer(x: jax.Array, inputs: tuple[dict, jax.Array]) -> tuple[jax.Array, None]:
             p, number = inputs
@@ -226,9 +223,8 @@ class GPT2(LanguageModel):
         """Returns the cache after one more token per slot. Beyond its length the features are
         NaN."""
         config, position, length = self.config, state.position, state.key.shape[3]
-        x = _rows(self.wte["weight"][...], tokens) + _rows(
-            self.wpe["weight"][...], position
-        )  # (B, D)
+        # (B, D)
+        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], position)
         x = jnp.where(position < length, x, jnp.nan)[:, None]  # (B, 1, D)
         visible = jnp.arange(length) <= position
 
@@ -236,9 +232,8 @@ class GPT2(LanguageModel):
             x: jax.Array, inputs: tuple[dict, jax.Array, jax.Array]
         ) -> tuple[jax.Array, tuple]:
             p, *kept = inputs  # (B, heads, positions, E)
-            query, *new = (
-                part.swapaxes(1, 2) for part in self._queries_keys_values(x, p)
-            )  # (B, heads, 1, E)
+            # (B, heads, 1, E)
+            query, *new = (part.swapaxes(1, 2) for part in self._queries_keys_values(x, p))
             key, value = (
                 lax.dynamic_update_slice_in_dim(*each, position, 2)
                 for each in zip(kept, new, strict=True)
@@ -246,16 +241,14 @@ class GPT2(LanguageModel):
             scores = einsum("bhqe,bhke->bhqk", query, key, self.precision) / math.sqrt(
                 query.shape[-1]
             )
-            weights = jax.nn.softmax(
-                jnp.where(visible, scores, -jnp.inf)
-            )  # (B, heads, 1, positions)
+            # (B, heads, 1, positions)
+            weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf))
             y = einsum("bhqk,bhke->bhqe", weights, value, self.precision)
             return self._after_attention(x, y, p, lambda y, where: y), (key, value)
 
         x, (key, value) = lax.scan(layer, x, (arrays_by_name(self.h), state.key, state.value))
-        features = _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)[
-            :, 0
-        ]  # (B, D)
+        # (B, D)
+        features = _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)[:, 0]
         return Cache(key, value, position + 1, features.T)
 
     def output(self, state: Cache) -> jax.Array:
@@ -298,9 +291,8 @@ class GPT2(LanguageModel):
             p["mlp"]["c_fc"],
             self.precision,
         )
-        y = _linear(
-            jax.nn.gelu(y, approximate=True), p["mlp"]["c_proj"], self.precision
-        )  # (B, T, 4 D) before
+        # (B, T, 4 D) before
+        y = _linear(jax.nn.gelu(y, approximate=True), p["mlp"]["c_proj"], self.precision)
         return x + drop(y, AFTER_MLP)
 
 
@@ -311,9 +303,8 @@ def _evaluate(model: GPT2, batch: PackedBatch) -> jax.Array:
 
 # Kept for the gradient, the attention weights (B, heads, T, T) of all layers would take most of the
 # memory.
-@partial(
-    jax.checkpoint, static_argnums=(6, 7), prevent_cse=False
-)  # scan keeps the two passes apart
+# scan keeps the two passes apart
+@partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)
 def _attention(
     query: jax.Array,
     key: jax.Array,

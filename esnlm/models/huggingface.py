@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
+from esnlm.base.errors import InputError
+from esnlm.base.settings import build
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
-from esnlm.errors import InputError
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
-from esnlm.settings import build
 
 # The supported values of config.json, Hugging Face's default first. The two activations are two
 # names of one formula.

@@ -30,23 +30,22 @@ from flax import nnx
 from jax import lax
 from jax.experimental.sparse import BCOO
 
-from esnlm.compute import Recurrence, ResolvedCompute
+from esnlm.base.rng import Stream, generator
+from esnlm.base.settings import Count, Positive, settings
 from esnlm.data.store import TokenStore
+from esnlm.machine.compute import Recurrence, ResolvedCompute
+from esnlm.machine.matmul import matmul
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.models.echo_state import EchoState, EchoStateConfig
-from esnlm.ops.matmul import matmul
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.rng import Stream, generator
-from esnlm.settings import Count, Positive, settings
 
-State = tuple[
-    Any, jax.Array, jax.Array
-]  # the reservoir's state, z (r, B), and whether there was a prediction (1, B)
+# the reservoir's state, z (r, B), and whether there was a prediction (1, B)
+State = tuple[Any, jax.Array, jax.Array]
 
 
 @settings
@@ -57,9 +56,8 @@ class JaegerConfig(ModelConfig):
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     rank: Count = 512  # rank of W_out = A (B_u B B_y) [r]
-    feedback_scale: Positive = (
-        1.0  # standard deviation of W_back's nonzeros; W_back is as sparse as W_in
-    )
+    # standard deviation of W_back's nonzeros; W_back is as sparse as W_in
+    feedback_scale: Positive = 1.0
 
     dropout = 0.0
 
@@ -87,9 +85,8 @@ class JaegerConfig(ModelConfig):
         )
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        w_back = (
-            12 * self.reservoir.state_size * vocab_size * feedback_gamma(self)
-        )  # a value and two indices per entry
+        # a value and two indices per entry
+        w_back = 12 * self.reservoir.state_size * vocab_size * feedback_gamma(self)
         return without_feedback(self).frozen_bytes(vocab_size) + round(w_back)
 
     def initialize_frozen(

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.cells.token_history import TokenHistory, ids_of
+from esnlm.base.rng import Stream, generator
+from esnlm.base.settings import Count, Rate, settings
 from esnlm.features import through_time
+from esnlm.machine.matmul import matmul
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
-from esnlm.ops.matmul import matmul
+from esnlm.models.token_history import TokenHistory, ids_of
+from esnlm.models.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
-from esnlm.rng import Stream, generator
-from esnlm.settings import Count, Rate, settings
-from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 
 State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
 
@@ -33,9 +33,8 @@ class LstmConfig(ModelConfig):
 
     family: str = "lstm"
     width: Count = 512  # size of the embedding and of the hidden state (Ueda et al. 2025a)
-    dropout: Rate = (
-        0.1  # dropout rate, applied after the embedding and before the readout (Ueda et al. 2025a)
-    )
+    # dropout rate, applied after the embedding and before the readout (Ueda et al. 2025a)
+    dropout: Rate = 0.1
     # Use the readout matrix, times sqrt(width), as the embedding (Press and Wolf 2017). The papers
     # do not.
     tied: bool = False
@@ -206,9 +205,8 @@ class LstmWithNgrams(Lstm):
     def through_time(self, x: Any, positions: jax.Array, start: Any) -> tuple[Any, jax.Array]:
         """Returns the last state, and z after each token, (T, H, B). See features/recurrence.py."""
         last_tokens, history = self.history.through_time(x[1], positions, start[1])  # (T, K, B)
-        added = self.ngrams(
-            ids_of(history.mT.reshape(-1, history.shape[1])), self.precision
-        )  # (T B, H)
+        # (T B, H)
+        added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)
         end, h = super().through_time(x[0], positions, start[0])
         return (end, last_tokens), h + added.reshape(*positions.shape, -1).mT
 

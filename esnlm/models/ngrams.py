@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 BLOCK_TOKENS = 1 << 22  # tokens read at a time, to bound the memory that a large corpus takes
 

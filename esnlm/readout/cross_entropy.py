@@ -33,12 +33,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from esnlm.ops import xla
-from esnlm.ops.matmul import matmul
+from esnlm.machine import xla
+from esnlm.machine.matmul import matmul
 
-Gradient = tuple[
-    jax.Array | None, jax.Array, jax.Array
-]  # dL/dZ (None if Z is frozen), dL/dW and dL/db
+# dL/dZ (None if Z is frozen), dL/dW and dL/db
+Gradient = tuple[jax.Array | None, jax.Array, jax.Array]
 
 LARGEST_SUM = 1e30  # maximum row sum: a loss of 69 nats, whose products are still finite
 _dot = partial(jnp.dot, precision=lax.Precision.HIGHEST)
@@ -135,9 +134,8 @@ def _forward(
             nll = nll - held_out + jnp.log(rest)
         loss, slopes = _dot(weights, nll), weights
         if held_out is not None:
-            slopes = (
-                weights / rest
-            )  # The gradient of log rest adds p (1 - exp(held_out)) / rest to that of log p, 1.
+            # The gradient of log rest adds p (1 - exp(held_out)) / rest to that of log p, 1.
+            slopes = weights / rest
         scale = jnp.zeros_like(total).at[rows].add(slopes) / total  # (C,): w / s
         dz = None
         if with_dz:
@@ -146,9 +144,8 @@ def _forward(
             scale = xla.after(scale, mean)  # one large product after the other
         dw = matmul(e, scale[:, None] * z, (0, 0), precision)  # (V, r)
         dw = dw.at[targets].add(-slopes[:, None] * z[rows])
-        if (
-            jax.sharding.get_abstract_mesh().empty
-        ):  # On a mesh a scatter would gather all rows on each device.
+        # On a mesh a scatter would gather all rows on each device.
+        if jax.sharding.get_abstract_mesh().empty:
             dw = xla.laid_out(dw)
         dbias = _dot(scale, e).at[targets].add(-slopes)  # (V,)
         return loss, dz, dw, dbias
@@ -163,9 +160,8 @@ def _forward(
         )
 
     def about_target() -> tuple[jax.Array, *Gradient]:
-        logits = _without_bias(
-            z, w, prior, precision
-        )  # (C, V); the pass of the exponentials adds the bias
+        # (C, V); the pass of the exponentials adds the bias
+        logits = _without_bias(z, w, prior, precision)
         picked = logits[rows, targets] + bias[targets]  # (P,)
         base = picked[: len(z)]  # (C,), logit of the first target of each row
         e, total = _relative(logits, bias, base)

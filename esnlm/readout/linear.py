@@ -1,10 +1,7 @@
-"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B.
-
-The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or
-{"w", "bias"}, the form that an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout
-without a bias.
-
-The dictionary may also have a frozen "prior", a counted model whose log p is added to the logits
+"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B. The modules hold
+the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, the
+form that an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias. The
+dictionary may also have a frozen "prior", a counted model whose log p is added to the logits
 (readout/prior.py) [ours]. The features then have a further, last column with the id of the token.
 """
 
@@ -15,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.ops.matmul import matmul
+from esnlm.base.rng import Stream, generator
+from esnlm.base.settings import Count, settings
+from esnlm.machine.matmul import matmul
 from esnlm.readout import cross_entropy, prior
 from esnlm.readout.scaling import readout_sigmas
-from esnlm.rng import Stream, generator
-from esnlm.settings import Count, settings
 
 ROWS_AT_ONCE = 64  # rows initialized at once; the values do not depend on it
 

@@ -8,7 +8,7 @@ import scipy.sparse
 from flax import nnx, traverse_util
 from jax.experimental import sparse
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 Matrix = sparse.BCOO | jax.Array | np.ndarray  # sparse, with rows sorted, or dense
 

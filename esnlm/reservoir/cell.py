@@ -121,9 +121,8 @@ class Reservoir(nnx.Module):
         update_rule: leaky_output, leaky_membrane or another name in UPDATE_RULES.
     """
 
-    state_precision: str = (
-        "float32"  # of W_rec's product: float32, tf32 or bf16; `for_device` sets it
-    )
+    # of W_rec's product: float32, tf32 or bf16; `for_device` sets it
+    state_precision: str = "float32"
 
     def __init__(
         self,
@@ -145,9 +144,8 @@ class Reservoir(nnx.Module):
         self.update_rule, self.rule = update_rule, UPDATE_RULES[update_rule]
         self.decay = decay
         self.recurrent: Frozen = FrozenMatrix(w_rec)
-        self.input: Any = FrozenMatrix(
-            w_in
-        )  # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
+        # or a TrainedInput; on a device a TokenInput, VectorInput or TrainedInput
+        self.input: Any = FrozenMatrix(w_in)
         self.leak = Frozen(jax.device_put(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jax.device_put(embedding))  # (D, V)
 

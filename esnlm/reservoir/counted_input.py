@@ -27,9 +27,8 @@ from esnlm.data.store import TokenStore
 from esnlm.reservoir.arrays import bcoo
 
 WINDOW = 2  # tokens on either side
-SMOOTHING = (
-    0.75  # exponent of the context's frequency, so that rare contexts do not get the largest PMI
-)
+# exponent of the context's frequency, so that rare contexts do not get the largest PMI
+SMOOTHING = 0.75
 CHUNK = 1 << 22  # tokens processed at once
 ENTRIES = 1 << 22  # entries of y, and of G, in float64 at once
 
@@ -133,8 +132,7 @@ def _summed(
     found = np.empty((weights.shape[0], units))
     step = max(1, ENTRIES // vocab_size)
     for first in range(0, units, step):
-        some = slice(
-            first, first + step
-        )  # of the units, since SciPy copies a dense factor to float64
+        # of the units, since SciPy copies a dense factor to float64
+        some = slice(first, first + step)
         found[:, some] = weights @ np.ascontiguousarray(random[:, some], np.float64)
     return found

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 Activation = Callable[[jax.Array], jax.Array]  # elementwise
 Function = TypeVar("Function", bound=Callable)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.ops import xla
+from esnlm.machine import xla
 
 MOST = 40  # maximum entries of a piece
 LENGTHS = np.array([1, 2, 4, 8, 16, 24, 32, MOST])  # padded lengths of pieces; each is a kernel
@@ -28,12 +28,10 @@ class Rows(NamedTuple):
     """A matrix as pieces of its rows. Piece 0 is empty, and pieces of one length follow each
     other."""
 
-    pieces: tuple[
-        tuple[tuple[jax.Array, jax.Array], ...], ...
-    ]  # by length: value and column of each entry, (n,)
-    of_row: Union[
-        tuple[jax.Array, ...], "Rows"
-    ]  # indices of each row's pieces, (N,) each, or a matrix that adds them
+    # by length: value and column of each entry, (n,)
+    pieces: tuple[tuple[tuple[jax.Array, jax.Array], ...], ...]
+    # indices of each row's pieces, (N,) each, or a matrix that adds them
+    of_row: Union[tuple[jax.Array, ...], "Rows"]
 
 
 def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> Rows:
@@ -41,9 +39,8 @@ def prepare(rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray) -
     entries = np.bincount(row, minlength=rows)
     count = -(-entries // MOST)  # pieces of each row
     longest = -(-entries // np.maximum(count, 1))
-    place = (
-        np.arange(len(row)) - (np.cumsum(entries) - entries)[row]
-    )  # index of each entry in its row
+    # index of each entry in its row
+    place = np.arange(len(row)) - (np.cumsum(entries) - entries)[row]
     piece = (np.cumsum(count) - count)[row] + place // longest[row]
     length = LENGTHS[np.searchsorted(LENGTHS, np.bincount(piece, minlength=count.sum()))]
     number = np.empty(len(length), np.int32)

@@ -29,8 +29,8 @@ from jax import lax
 from jax.experimental import sparse
 from jax.sharding import PartitionSpec
 
-from esnlm.ops import matmul as products
-from esnlm.ops import xla
+from esnlm.machine import matmul as products
+from esnlm.machine import xla
 from esnlm.reservoir import fused
 from esnlm.reservoir.arrays import bcoo
 

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 
 DENSE_LIMIT = 200  # nodes; above this the iteration is faster
 ROUND = 500  # products before each Arnoldi process
@@ -170,9 +170,8 @@ def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]
         ritz, residual, krylov_size = _outermost_ritz(operator, v)
         products += krylov_size
         half = np.array(log_norms[len(log_norms) // 2 :])
-        growth = float(
-            np.exp(np.polyfit(np.arange(half.size), half, 1)[0])
-        )  # by the least-squares slope
+        # by the least-squares slope
+        growth = float(np.exp(np.polyfit(np.arange(half.size), half, 1)[0]))
         residual /= growth  # not ritz, which may be 0
         disagreement = abs(ritz / growth - 1)
         if residual <= RESIDUAL and disagreement <= DISAGREEMENT:

@@ -10,19 +10,17 @@ import numpy as np
 from jax.experimental.sparse import BCOO
 from pydantic import Field
 
+from esnlm.base.errors import InputError, warn_caller
+from esnlm.base.rng import Stream, generator, seed_sequence
+from esnlm.base.settings import Choice, Count, Fraction, Positive, settings
 from esnlm.data.store import TokenStore
-from esnlm.errors import InputError
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
 from esnlm.reservoir.functions import check_own_functions, require_registered
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
-from esnlm.reservoir.topology import TOPOLOGIES, Topology
-from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
-from esnlm.rng import Stream, generator, seed_sequence
-from esnlm.settings import Choice, Count, Fraction, Positive, settings
-from esnlm.warning import warn_caller
+from esnlm.reservoir.topology import TOPOLOGIES, ErdosRenyi, Topology
 
 # Above this connectivity a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
@@ -52,26 +50,21 @@ class ReservoirConfig:
     state_size: Count = 4096  # number of units per layer [N_state]
     # The graph of W_rec's connections; most kinds set the density, too.
     topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "erdos_renyi")] = ErdosRenyi()
-    mean_degree: Positive = (
-        32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
-    )
-    connectivity: Connectivity | None = (
-        None  # share of nonzeros; null: mean_degree / state_size [gamma]
-    )
-    input_connectivity: Connectivity | None = (
-        None  # share of nonzeros of W_in; 1: dense; null: gamma
-    )
-    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = (
-        0.99  # spectral radius of W_rec after scaling [rho_rec]
-    )
+    # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
+    mean_degree: Positive = 32.0
+    # share of nonzeros; null: mean_degree / state_size [gamma]
+    connectivity: Connectivity | None = None
+    # share of nonzeros of W_in; 1: dense; null: gamma
+    input_connectivity: Connectivity | None = None
+    # spectral radius of W_rec after scaling [rho_rec]
+    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99
     input_scale: Scale = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
     # Values of W_in: random, or counted from each token's neighbours in the training text, so that
     # tokens used alike drive the units alike (reservoir/counted_input.py). A counted W_in is dense
     # if input_connectivity is null.
     input_weights: Literal["random", "counted"] = "random"
-    leak_min: Fraction = (
-        0.0  # smallest leak; each unit draws its own from leak_min to leak_max [alpha_min]
-    )
+    # smallest leak; each unit draws its own from leak_min to leak_max [alpha_min]
+    leak_min: Fraction = 0.0
     leak_max: Annotated[float, Field(gt=0, le=1)] = 1.0  # largest leak [alpha_max]
     # Distribution of the leaks between these bounds: uniform, or log, which draws their logarithms
     # uniformly, so that as many leaks lie between 0.01 and 0.1 as between 0.1 and 1. Tanaka et al.
@@ -79,9 +72,8 @@ class ReservoirConfig:
     leak_spacing: Literal["uniform", "log"] = "uniform"
     # Continuous time (Ueda et al. 2025b); if given, the leak of every unit is step / time_constant.
     continuous: ContinuousTime | None = None
-    activation: str = (
-        "tanh"  # activation of the units: tanh, relu, or a name registered by esnlm.activation [f]
-    )
+    # activation of the units: tanh, relu, or a name registered by esnlm.activation [f]
+    activation: str = "tanh"
     # Equation of a time step. The leak acts on the state h in leaky_output, on x, the argument of
     # f, in leaky_membrane (Fujimaki 2026), and is the size of an Euler step in euler_state
     # (Gallicchio 2024). residual_shift is leaky_output with the old state moved on by one unit
@@ -130,9 +122,8 @@ class ReservoirConfig:
         recurrent = (self.state_size, self.state_size, self.recurrent_gamma)
         w_in = (self.state_size, self.embedding or vocab_size, self.input_gamma)
         embedding = [] if self.embedding is None else [(self.embedding, vocab_size, 1.0)]
-        return [recurrent, w_in, *embedding] + (self.layers - 1) * 2 * [
-            recurrent
-        ]  # above, W_in is as sparse as W_rec
+        # above, W_in is as sparse as W_rec
+        return [recurrent, w_in, *embedding] + (self.layers - 1) * 2 * [recurrent]
 
     @property
     def leaks(self) -> tuple[float, float]:
@@ -292,9 +283,8 @@ def _initialize_w_rec(
             indices = np.stack([connections.row, connections.column], axis=1)
             w = bcoo(connections.values(rng), indices, (size, size))
         if config.topology.spectral_radius is None:
-            real = (
-                w if isinstance(w, np.ndarray) else as_scipy(w)
-            )  # avoids a second float64 copy of a dense W
+            # avoids a second float64 copy of a dense W
+            real = w if isinstance(w, np.ndarray) else as_scipy(w)
             radius = spectral_radius(
                 real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer)
             )

@@ -25,12 +25,10 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from esnlm.distributed import group
-from esnlm.errors import InputError
-from esnlm.io.atomic import NewFolder, remove_abandoned, remove_folder
-from esnlm.io.sealed_folder import MANIFEST, Manifest
-from esnlm.io.sealed_folder import find_difference as verify
-from esnlm.warning import warn_caller
+from esnlm.base import processes
+from esnlm.base.errors import InputError, warn_caller
+from esnlm.base.files import MANIFEST, Manifest, NewFolder, remove_abandoned, remove_folder
+from esnlm.base.files import find_difference as verify
 
 ARRAYS, METADATA = "arrays", "metadata.json"
 
@@ -42,9 +40,8 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     """Saves a checkpoint completely or not at all, even if the process is killed. Replaces only a
     damaged one."""
     folder = Path(folder).absolute()
-    arrays = jax.tree.map(
-        np.asarray, jax.device_get(arrays)
-    )  # without sharding, so that any machine can restore
+    # without sharding, so that any machine can restore
+    arrays = jax.tree.map(np.asarray, jax.device_get(arrays))
     named = _named(arrays)
     size = sum(array.nbytes for array in named.values())
     if verify(folder) is None:
@@ -132,9 +129,8 @@ def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
         if good < keep:
             good += verify(folder) is None
         elif step != spared:
-            with contextlib.suppress(
-                InputError
-            ):  # With damaged metadata, the step may be permanent.
+            # With damaged metadata, the step may be permanent.
+            with contextlib.suppress(InputError):
                 if not metadata(folder).get("permanent", False):
                     remove_folder(folder)
 
@@ -194,7 +190,7 @@ def _name(path: tuple) -> str:
 def _orbax() -> Iterator[ocp.Checkpointer]:
     """Yields Orbax's checkpointer without its log, for this process alone: it waits for no other
     process of the run."""
-    here, logger = group.index(), logging.getLogger("absl")
+    here, logger = processes.index(), logging.getLogger("absl")
     alone = ocp.options.MultiprocessingOptions(
         primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"esnlm{here}"
     )

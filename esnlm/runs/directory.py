@@ -10,12 +10,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from esnlm.distributed import group
-from esnlm.errors import InputError
-from esnlm.io.atomic import remove, writing
-from esnlm.io.json_file import write_json
-from esnlm.io.sealed_folder import Manifest
-from esnlm.warning import warn_caller
+from esnlm.base import processes
+from esnlm.base.errors import InputError, warn_caller
+from esnlm.base.files import Manifest, remove, write_json, writing
 
 FORMAT = 2  # the format of run directories that this version writes and reads
 
@@ -42,15 +39,13 @@ class RunDirectory:
     config = Entry("config.yaml")  # the settings, including those chosen for the device
     data = Entry("data.json")  # the sha256 of the run's token stores and tokenizer
     tokenizer = Entry("tokenizer/")  # a copy of the token store's tokenizer
-    unigram = Entry(
-        "unigram.npy"
-    )  # counts of each predicted token in the training text, (V,) int64
+    # counts of each predicted token in the training text, (V,) int64
+    unigram = Entry("unigram.npy")
     stores = Entry("stores/")  # token stores of a corpus generated for the run, or given in Python
     minimal_pairs = Entry("minimal_pairs/")  # of a corpus generated for the run
     frozen = Entry("frozen/")  # the reservoir, saved once as a checkpoint
-    initial = Entry(
-        "initial/"
-    )  # the trained arrays that the run began from, if it continues another run
+    # the trained arrays that the run began from, if it continues another run
+    initial = Entry("initial/")
     checkpoints = Entry("checkpoints/")  # a folder for each saved step
     sums = Entry("sums/")  # of a regression in progress, a folder for each saved step
     metrics = Entry("metrics.jsonl")  # a line for each logged step and for each validation
@@ -116,7 +111,7 @@ class RunDirectory:
         If bad input stops a new run, its files are removed, so that the corrected command starts
         from scratch.
         """
-        if not group.writes():
+        if not processes.writes():
             yield
             return
         begun = any(each.exists() for each in (self.config, self.checkpoints, self.sums))
@@ -167,7 +162,7 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the run directory against a second training. The lock ends with the process."""
-        if not group.writes():  # process 0 of this run holds the lock
+        if not processes.writes():  # process 0 of this run holds the lock
             yield
             return
         self.require_own()
@@ -191,7 +186,6 @@ class RunDirectory:
             yield
         finally:
             lock.release()
-            if [path.name for path in self.path.iterdir()] == [
-                self.lock.name
-            ]:  # a rejected training leaves no files
+            # a rejected training leaves no files
+            if [path.name for path in self.path.iterdir()] == [self.lock.name]:
                 remove(self.path)

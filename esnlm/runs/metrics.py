@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from esnlm.io.atomic import write_file, writing
-from esnlm.io.json_file import spell_nonfinite
+from esnlm.base.files import spell_nonfinite, write_file, writing
 
 
 class Metrics:
@@ -19,9 +18,8 @@ class Metrics:
     """
 
     def __init__(self, file: Path | None, resume_step: int) -> None:
-        self.listeners: list[
-            Callable[[dict[str, Any]], None]
-        ] = []  # called with the values of each line
+        # called with the values of each line
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self._file = file
         if file is None:
             return

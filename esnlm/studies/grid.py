@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.studies.measures import Run
 from esnlm.studies.study_file import (
     Axis,
@@ -65,9 +65,8 @@ def make_cells(grid: GridFile, file: Path) -> list[Cell]:
                 *([case] if case else []),
                 *(f"{names[key]}={spell(value)}" for key, value in point.items()),
             ]
-            name = (
-                ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"
-            )  # also a folder's name
+            # also a folder's name
+            name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"
             if taken := {"run", "seed"} & {*settings, *point} or {*settings} & {*point}:
                 raise InputError(
                     f"{file}: {name}: {min(taken)} is set by seeds and out, or by the block's grid"

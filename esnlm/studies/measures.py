@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.config import Experiment
-from esnlm.errors import InputError
-from esnlm.reporting import blimp_report, run_table
-from esnlm.reporting.run_groups import machine
-from esnlm.reporting.run_table import FIGURES
+from esnlm.base.errors import InputError
+from esnlm.reports import blimp_report, run_table
+from esnlm.reports.run_groups import machine
+from esnlm.reports.run_table import FIGURES
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import settings
+from esnlm.training.config import Experiment
 
 # Title and digits of each. All come from summary.json except blimp, the overall accuracy on minimal
 # pairs in percent.
@@ -28,10 +28,8 @@ OF_SUMMARY = (
     *("val_bits_per_byte", "perplexity", "seconds", "tokens_per_second"),
 )
 MEASURES = {name: FIGURES[name] for name in OF_SUMMARY} | {"blimp": ("minimal pairs, %", 1)}
-BASELINES = {
-    "length": "length only",
-    "unigram": "a unigram model of the training text",
-}  # in reports on minimal pairs
+# in reports on minimal pairs
+BASELINES = {"length": "length only", "unigram": "a unigram model of the training text"}
 
 
 class Run(NamedTuple):

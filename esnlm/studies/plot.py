@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.reporting import plots
-from esnlm.reporting.plots import COLOURS, FAINT, INK
+from esnlm.reports import plots
+from esnlm.reports.plots import COLOURS, FAINT, INK
 from esnlm.studies.measures import MEASURES
 
 PANELS = ("train_nll", "val_nll", "blimp")

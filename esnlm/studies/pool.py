@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from esnlm.compilation_cache import available_cores
-from esnlm.errors import InputError
-from esnlm.io.console import clock, end_status, say, status, tell
+from esnlm.base.console import clock, end_status, say, status, tell
+from esnlm.base.errors import InputError
+from esnlm.machine.compilation_cache import available_cores
 
 INTERRUPTED = 75
 SECONDS = 0.2  # between checks of a process
@@ -68,9 +68,8 @@ class Pool:
         if self.asked:
             tell("stopped; the same command resumes")
             return INTERRUPTED
-        return max(
-            (max(code, 1) for code in self.failed.values()), default=0
-        )  # negative codes are signals
+        # negative codes are signals
+        return max((max(code, 1) for code in self.failed.values()), default=0)
 
     def run(
         self,

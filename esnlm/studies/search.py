@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from esnlm import config_io
-from esnlm.config import as_dict, flatten, hash_settings
-from esnlm.errors import InputError
+from esnlm.base.console import tell
+from esnlm.base.errors import InputError
+from esnlm.base.files import write_file
 from esnlm.evaluation import minimal_pairs
-from esnlm.io.atomic import write_file
-from esnlm.io.console import tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.measures import Run, read_run
@@ -31,7 +29,8 @@ from esnlm.studies.study_file import (
     short_names,
     spell,
 )
-from esnlm.training import plan
+from esnlm.training import config_io, plan
+from esnlm.training.config import as_dict, flatten, hash_settings
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -120,9 +119,8 @@ class _Search:
                 else "a text with data.validation"
             )
             raise InputError(f"{file}: objective is {study.objective}: name {what}")
-        self.sign = (
-            -1.0 if study.objective == "blimp" else 1.0
-        )  # factor that makes lower values better
+        # factor that makes lower values better
+        self.sign = -1.0 if study.objective == "blimp" else 1.0
         ends = {
             key: place.choices or [place.low, place.high] for key, place in study.search.items()
         }
@@ -238,9 +236,8 @@ class _Search:
             found = {int(line["step"]): float(line[name]) for line in lines if name in line}
             new = sorted(found.keys() - known)
             for step in new:
-                trial.report(
-                    self.sign * found[step], step
-                )  # Optuna compares reports in the objective's direction
+                # Optuna compares reports in the objective's direction
+                trial.report(self.sign * found[step], step)
             known.update(new)
             return bool(new) and trial.should_prune()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.studies import table
 from esnlm.studies.grid import make_cells, make_runs, take_lists

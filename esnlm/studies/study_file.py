@@ -17,11 +17,11 @@ from pydantic import (
     model_validator,
 )
 
-from esnlm import config_io
-from esnlm.config import Experiment
-from esnlm.errors import InputError
-from esnlm.io.yaml_file import read_tree
+from esnlm.base.errors import InputError
+from esnlm.base.yaml_file import read_tree
 from esnlm.studies.measures import MEASURES
+from esnlm.training import config_io
+from esnlm.training.config import Experiment
 
 
 def spell(value: Any) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
+from esnlm.base.files import json_text, write_files
 from esnlm.evaluation.statistics import runs_by_seed, seed_interval
-from esnlm.io.atomic import write_files
-from esnlm.io.json_file import json_text
-from esnlm.reporting.tables import markdown_table
+from esnlm.reports.tables import markdown_table
 from esnlm.studies.measures import BASELINES, MEASURES
 from esnlm.studies.study_file import StudyFile
 
@@ -46,9 +45,8 @@ def row(
     means = {}
     for measure in MEASURES:
         its = [run[measure] for run in distinct if run[measure] is not None]
-        with np.errstate(
-            invalid="ignore", over="ignore"
-        ):  # numbers of a diverged run may be infinite
+        # numbers of a diverged run may be infinite
+        with np.errstate(invalid="ignore", over="ignore"):
             mean = float(np.mean(its)) if its else None
             error = float(np.std(its, ddof=1) / np.sqrt(len(its))) if len(its) > 1 else None
         means[measure] = {"mean": mean, "se": error, "interval": seed_interval(its), "n": len(its)}

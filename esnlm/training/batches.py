@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.config import ResolvedExperiment, TrainingConfig
+from esnlm.base.rng import Stream, generator
 from esnlm.data.store import TokenStore
 from esnlm.features.lanes import Lanes, Pieces, equal_lanes
-from esnlm.rng import Stream, generator
+from esnlm.training.config import ResolvedExperiment, TrainingConfig
 
 Array = Any  # a NumPy array, or a traced array inside a compiled function
 
@@ -109,9 +109,8 @@ def plan_documents(
     lanes = _lanes(*drawn_from)
     firsts = np.arange(0, lanes.steps, piece)[:, None]  # (updates, 1)
     tokens = np.clip(lanes.sizes - firsts, 0, piece).sum(axis=1)
-    ends = np.bincount(
-        lanes.last_steps() // piece, minlength=len(firsts)
-    )  # After a sentence nothing is predicted.
+    # After a sentence nothing is predicted.
+    ends = np.bincount(lanes.last_steps() // piece, minlength=len(firsts))
     return DocumentPlan(drawn_from, tokens - ends, split_windows(tokens, window_tokens), piece)
 
 

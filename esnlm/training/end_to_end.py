@@ -9,14 +9,14 @@ import numpy as np
 import optax
 from flax import nnx
 
-from esnlm.compute import backend
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch, pack_batch, packed_steps
 from esnlm.features.recurrence import State
 from esnlm.features.stream import ONE_DEVICE, SentenceFeatures
+from esnlm.machine.compute import backend
+from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel, RecurrentModel, merge
-from esnlm.parallel.placement import Placement
 from esnlm.training import batches, update
 from esnlm.training.batches import DocumentPlan, PackedTargets, Sentences
 from esnlm.training.update import Outcome, Updates
@@ -112,9 +112,8 @@ class EndToEndUpdates(Updates):
         positions.
         """
         fitting = max(1, self.compute.chunk_tokens // packed_steps(longest))
-        multiple = min(
-            self.slots_multiple, 1 << fitting.bit_length() - 1
-        )  # the largest power of two that fits
+        # the largest power of two that fits
+        multiple = min(self.slots_multiple, 1 << fitting.bit_length() - 1)
         return min(FEWEST_SLOTS, fitting), math.lcm(self.placement.devices, multiple)
 
 

@@ -2,14 +2,21 @@
 
 import contextlib
 import os
+import re
 import signal
 import stat
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
-from esnlm.distributed import group
-from esnlm.io.console import tell
+import jax
+from jax.profiler import ProfileOptions
+
+from esnlm.base import processes
+from esnlm.base.console import say, tell, warn
+from esnlm.base.errors import InputError
 
 # Signals of a closed terminal, and of SLURM before a job's time is over (sbatch --signal=USR1@60).
 OTHERS = (signal.SIGHUP, signal.SIGUSR1)
@@ -19,14 +26,13 @@ class Interruption:
     """True once the process was asked to stop, or once any process of the run was."""
 
     def __init__(self, ends_process: bool = True) -> None:
-        self.ends_process = (
-            ends_process  # at a second SIGINT; otherwise that raises KeyboardInterrupt
-        )
+        # at a second SIGINT; otherwise that raises KeyboardInterrupt
+        self.ends_process = ends_process
         self.asked = False
         self.must_wait = False
 
     def __bool__(self) -> bool:
-        return group.any_asked_to_stop(self.asked)
+        return processes.any_asked_to_stop(self.asked)
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
@@ -40,7 +46,7 @@ class Interruption:
     def stop(self) -> None:
         """Asks the run to stop, in all processes."""
         self.asked = True
-        if group.count() > 1:
+        if processes.count() > 1:
             signal.raise_signal(signal.SIGTERM)  # JAX handles it and informs the other processes.
 
     def ask(self, number: int, frame: FrameType | None) -> None:
@@ -54,7 +60,7 @@ class Interruption:
             _leave_terminal()
         asked_before = self.asked
         self.stop()
-        if not self.must_wait and group.count() == 1:
+        if not self.must_wait and processes.count() == 1:
             raise KeyboardInterrupt
         if not asked_before:
             tell("\nstopping after this update; Ctrl-C again leaves at once, without saving")
@@ -72,7 +78,7 @@ def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
         signal.SIGINT,
         *(each for each in OTHERS if signal.getsignal(each) != signal.SIG_IGN),
     ]  # as under nohup
-    if group.count() == 1:  # With several processes JAX's own handler informs all of them.
+    if processes.count() == 1:  # With several processes JAX's own handler informs all of them.
         numbers.append(signal.SIGTERM)
     before = {number: signal.signal(number, interruption.ask) for number in numbers}
     try:
@@ -88,3 +94,68 @@ def _leave_terminal() -> None:
     for stream in (1, 2):
         if stat.S_ISCHR(os.fstat(stream).st_mode):
             os.dup2(nowhere, stream)
+
+
+# A trace of what the host and the device do during some updates, written by JAX's profiler
+# (`train.py --profile`).
+
+
+class Span(NamedTuple):
+    """The updates to trace, counted from 1 over the whole run."""
+
+    first: int
+    last: int
+
+
+def parse_span(text: str) -> Span:
+    """Returns the updates of "FROM:TO". Raises InputError for anything else."""
+    words = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text, re.ASCII)
+    span = Span(*map(int, words.groups())) if words else Span(0, 0)
+    if not 1 <= span.first <= span.last:
+        raise InputError(
+            f"--profile {text}: give the first and the last update, from 1, as in --profile 100:110"
+        )
+    return span
+
+
+class Profile:
+    """Traces some updates of a run into a folder. Leaving the `with` block writes a trace under
+    way.
+
+    A trace that fails gives a warning and does not end the run. With several processes, only
+    process 0 traces.
+    """
+
+    def __init__(self, span: Span | None, folder: Path) -> None:
+        self.span, self.folder, self.tracing = span, folder, False
+
+    def __enter__(self) -> "Profile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.tracing:
+            self.switch()
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether the trace begins or ends after update `step`."""
+        return self.span is not None and step == (
+            self.span.last if self.tracing else self.span.first - 1
+        )
+
+    def switch(self) -> None:
+        """Begins the trace, or writes it and prints how to view it."""
+        if not processes.writes():
+            return
+        options = ProfileOptions()
+        # Python's own calls would fill most of the file, and run slower.
+        options.python_tracer_level = 0
+        was_tracing, self.tracing = self.tracing, False
+        try:
+            if was_tracing:
+                jax.profiler.stop_trace()
+                say(f"profile: {self.folder}: open its *.trace.json.gz at https://ui.perfetto.dev")
+            else:
+                jax.profiler.start_trace(self.folder, profiler_options=options)
+                self.tracing = True
+        except (OSError, RuntimeError) as error:
+            warn(f"{self.folder}: no profile: {error}")

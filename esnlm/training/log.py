@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.io.console import Progress, warn
-from esnlm.memory import memory_use
+from esnlm.base.console import Progress, warn
+from esnlm.machine.memory import memory_use
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
 from esnlm.training.update import Outcome

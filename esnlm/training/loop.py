@@ -11,30 +11,28 @@ import numpy as np
 import optax
 from flax import serialization
 
-from esnlm.config import ResolvedExperiment, TrainingConfig
+from esnlm.base import processes
+from esnlm.base.console import Progress, detail, warn
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
-from esnlm.distributed import group
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.stream import FeatureStream, SentenceFeatures
-from esnlm.io.console import Progress, detail, warn
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.models.devices import placement_of
-from esnlm.regression.base import Fitter
+from esnlm.readout.base import Fitter
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, readout_regression
+from esnlm.training.config import ResolvedExperiment, TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.training.interruption import Interruption
-from esnlm.training.learning_rate import learning_rates
+from esnlm.training.interruption import Interruption, Profile
 from esnlm.training.log import TrainingLog
+from esnlm.training.optimizer import Schedule, learning_rates, not_reached, steps_at_words
 from esnlm.training.plan import require_memory
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.profile import Profile
 from esnlm.training.readout_regression import ReadoutRegression
-from esnlm.training.schedule import Schedule, not_reached, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.update import Updates, make_optimizer
 
@@ -53,7 +51,7 @@ def open_training(
         corpus.tokenizer.vocab_size,
     )
     require_memory(experiment, vocab_size)
-    with group.in_turn():
+    with processes.in_turn():
         model = open_model(config, vocab_size, experiment.seed, directory, corpus.train)
     if isinstance(training, Fitter):
         return model, readout_regression.open_state(
@@ -102,9 +100,8 @@ class Training:
         experiment, corpus, compute = self.experiment, self.corpus, self.experiment.compute
         placement = placement_of(experiment.model, compute, corpus.tokenizer.vocab_size)
         if placement.mesh is None:
-            placement = dataclasses.replace(
-                placement, rows=placement.vocab_size
-            )  # A regression pads nothing.
+            # A regression pads nothing.
+            placement = dataclasses.replace(placement, rows=placement.vocab_size)
         stream = model.stream(compute, placement)
         assert isinstance(stream, FeatureStream), (
             "`Experiment` accepts regressions on frozen features only"
@@ -175,7 +172,7 @@ class Training:
             self._log_validation((state.step - 1) // schedule.updates_per_epoch + 1, validation)
             if validation is not None and training.stop_after is not None:
                 # Process 0 decides by its value, since all must end together.
-                state.note_validation(group.agree(validation.nll), training.stop_margin)
+                state.note_validation(processes.agree(validation.nll), training.stop_margin)
                 if state.validations_since_best >= training.stop_after:
                     return True
             return state.step == updates_in_all or (stops and state.skipped > 0)
@@ -222,7 +219,7 @@ class Training:
             due = schedule.due(state.step)
             log.push(outcome, due.log)
             interrupted = bool(interruption)
-            if due.checkpoint or interrupted or (stops and group.count() > 1):
+            if due.checkpoint or interrupted or (stops and processes.count() > 1):
                 log.flush()
 
             # 5. Checkpoint.

@@ -14,20 +14,21 @@ import jax
 import optax
 from flax import serialization
 
-from esnlm import config_io
-from esnlm.config import Experiment, differences
+from esnlm.base.console import say, warn
+from esnlm.base.errors import InputError
+from esnlm.base.remote import is_url
 from esnlm.data.corpus import Corpus
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.errors import InputError
-from esnlm.io.console import say, warn
-from esnlm.io.remote import is_url
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import config_io
+from esnlm.training.config import Experiment, differences
 
+# states of our optimizers with moments of gradients
 MOMENTS = (
     optax.ScaleByAdamState,
     optax.TraceState,
-)  # states of our optimizers with moments of gradients
+)
 
 
 def open_run(run: str) -> RunDirectory:

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from esnlm.compute import backend
-from esnlm.config import Experiment, TrainingConfig
+from esnlm.base.console import counted
+from esnlm.base.errors import InputError
+from esnlm.base.screen import Screen
 from esnlm.data.corpus import require_usable
-from esnlm.errors import InputError
-from esnlm.io.console import counted
-from esnlm.io.screen import Screen
-from esnlm.memory import device_memory, memory_use, total_memory
+from esnlm.machine.compute import backend
+from esnlm.machine.memory import device_memory, memory_use, total_memory
+from esnlm.machine.mesh import describe
 from esnlm.models.devices import choose_compute, mesh_of
-from esnlm.parallel.mesh import describe
-from esnlm.regression.base import Fitter
+from esnlm.readout.base import Fitter
 from esnlm.training import readout_regression
+from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.update import make_optimizer
 
 FLOAT = 4  # bytes of a number

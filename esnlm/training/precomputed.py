@@ -17,10 +17,10 @@ import jax
 import numpy as np
 import optax
 
-from esnlm.compute import backend
 from esnlm.features import dropout
 from esnlm.features.stream import FeatureStream, LaidOut
 from esnlm.features.trunk_stream import TrunkStream
+from esnlm.machine.compute import backend
 from esnlm.models.base import LanguageModel, RecurrentModel
 from esnlm.training import batches, update
 from esnlm.training.batches import DocumentPlan, EpochPlan, PackedTargets, Sentences
@@ -52,9 +52,8 @@ class PrecomputedUpdates(Updates):
         reads_ahead: bool = True,
         **others: Any,
     ) -> None:
-        lanes = (
-            len(epochs[0].lanes.sizes) if isinstance(epochs[0], DocumentPlan) else 0
-        )  # 0: no documents
+        # 0: no documents
+        lanes = len(epochs[0].lanes.sizes) if isinstance(epochs[0], DocumentPlan) else 0
         if lanes:
             others["compute"] = dataclasses.replace(others["compute"], batch_slots=lanes)
         compute, store, rate = others["compute"], others["store"], model.config.dropout
@@ -87,9 +86,8 @@ class PrecomputedUpdates(Updates):
             (number, window.start): after for (number, window), after in pairwise(places)
         }
         self.reader = ThreadPoolExecutor(1) if reads_ahead else None
-        self.ahead: tuple[tuple[int, range], Future[Window]] | None = (
-            None  # the window being read, and its place
-        )
+        # the window being read, and its place
+        self.ahead: tuple[tuple[int, range], Future[Window]] | None = None
 
     def load(self, number: int, window: range) -> None:
         """Computes the features of a window."""
@@ -152,9 +150,8 @@ class PrecomputedUpdates(Updates):
         laid_out = self._lay_out(
             Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True)))
         )
-        rows = iter(
-            laid_out.rows
-        )  # one array per sentence of the window; each update takes the next ones
+        # one array per sentence of the window; each update takes the next ones
+        rows = iter(laid_out.rows)
         packed = [
             batches.pack_update(some, list(islice(rows, len(some.inputs))), self.shapes)
             for some in updates

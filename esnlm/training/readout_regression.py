@@ -16,19 +16,19 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from esnlm.compute import ResolvedCompute
+from esnlm.base import processes
+from esnlm.base.console import Progress, say
+from esnlm.base.errors import InputError
+from esnlm.base.rng import Stream, generator
 from esnlm.data.store import TokenStore
-from esnlm.distributed import group
-from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
-from esnlm.io.console import Progress, say
-from esnlm.memory import memory_use
+from esnlm.machine import mesh as meshes
+from esnlm.machine.compute import ResolvedCompute
+from esnlm.machine.memory import memory_use
 from esnlm.models.ngrams import UnigramModel
-from esnlm.parallel import mesh as meshes
-from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut
-from esnlm.rng import Stream, generator
+from esnlm.readout.base import Accumulators, Fitter, Window
+from esnlm.readout.calibration import HeldOut
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
@@ -113,7 +113,7 @@ class ReadoutRegression:
         self.metrics.write(step=state.step, tokens=state.tokens, **figures)
         state.note_memory()
         save_state(state, self.directory, keep=1, permanent=False)
-        if group.writes():
+        if processes.writes():
             shutil.rmtree(self.directory.sums, ignore_errors=True)
 
     def _accumulate(self, learned: np.ndarray, state: State) -> bool:
@@ -208,14 +208,14 @@ class ReadoutRegression:
                 f"training.kind is {self.fitter.kind}: the states of some sentences are not finite;"
                 " lower model.reservoir.spectral_radius or input_scale, or choose gradient"
             )
-        if group.count() > 1:  # every process fits the whole readout
+        if processes.count() > 1:  # every process fits the whole readout
             features = jax.numpy.asarray(meshes.fetch(features))
         return Window(features, rows, np.concatenate(given.targets))
 
     def _save_accumulators(self, state: State) -> None:
         """Saves sums/STEP and deletes older ones."""
         state.note_memory()
-        with group.written_by_first() as writes:
+        with processes.written_by_first() as writes:
             if writes:
                 sums = self.directory.sums
                 checkpoint.save(

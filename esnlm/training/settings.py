@@ -4,9 +4,13 @@ resumed."""
 import dataclasses
 from collections.abc import Sequence
 
-from esnlm import config_io
-from esnlm.compute import ComputeConfig, backend
-from esnlm.config import (
+from esnlm.base.errors import InputError
+from esnlm.data.corpus import Corpus
+from esnlm.machine.compute import ComputeConfig, backend
+from esnlm.models.devices import resolve_compute
+from esnlm.runs.directory import RunDirectory
+from esnlm.training import config_io, parent
+from esnlm.training.config import (
     DECIDES_NOTHING,
     Experiment,
     ResolvedExperiment,
@@ -14,11 +18,6 @@ from esnlm.config import (
     differences,
     resolved,
 )
-from esnlm.data.corpus import Corpus
-from esnlm.errors import InputError
-from esnlm.models.devices import resolve_compute
-from esnlm.runs.directory import RunDirectory
-from esnlm.training import parent
 
 # Settings that may be chosen for the device. A resumed run keeps the choice of its first start.
 DEVICE_CHOICES = ("kernel", "batch_slots", "window_tokens")

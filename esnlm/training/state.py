@@ -12,18 +12,18 @@ import jax
 import optax
 from flax import serialization
 
-from esnlm.config import TrainingConfig
+from esnlm.base import processes
+from esnlm.base.console import say, warn, working
+from esnlm.base.errors import InputError
 from esnlm.data.store import TokenStore
-from esnlm.distributed import group
-from esnlm.errors import InputError
-from esnlm.io.console import say, warn, working
-from esnlm.memory import memory_use
+from esnlm.machine.memory import memory_use
+from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel, ModelConfig
-from esnlm.parallel.placement import Placement
-from esnlm.regression.base import Accumulators
+from esnlm.readout.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.average import Averaged, evaluated
+from esnlm.training.config import TrainingConfig
+from esnlm.training.optimizer import Averaged, evaluated
 from esnlm.training.parent import with_moments
 
 
@@ -33,9 +33,8 @@ class State:
 
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
-    accumulators: Accumulators = field(
-        default_factory=dict
-    )  # of a regression under way; empty otherwise
+    # of a regression under way; empty otherwise
+    accumulators: Accumulators = field(default_factory=dict)
     # state of the lanes of documents before the window or update to come; None: there are none
     carried: Any = None
     placement: Placement | None = None  # of params and optimizer; None: as in a checkpoint
@@ -47,20 +46,16 @@ class State:
     seconds: float = 0.0  # spent in training, over all processes
     peak_memory_bytes: int = 0  # at the last checkpoint, over all processes
     train_nll_sum: float = 0.0  # the train NLL is this sum, in nats, ...
-    train_nll_count: int = (
-        0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
-    )
+    # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
+    train_nll_count: int = 0
     skipped: int = 0  # updates left out because they were not finite
-    unlogged: list[float] = field(
-        default_factory=list
-    )  # batch losses since the last line of metrics
+    # batch losses since the last line of metrics
+    unlogged: list[float] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
-    devices: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # devices of the training so far, in order
-    regression: dict[str, Any] = field(
-        default_factory=dict
-    )  # record of the readout's fit; empty before
+    # devices of the training so far, in order
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    # record of the readout's fit; empty before
+    regression: dict[str, Any] = field(default_factory=dict)
     best_step: int | None = None  # step of the best validation so far, for training.stop_after
     best_val_nll: float | None = None  # its NLL in nats per token
     validations_since_best: int = 0
@@ -164,7 +159,7 @@ def open_state(
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     counters = counters_of(metadata)
-    if group.writes():  # A kill may have cut the last pruning short.
+    if processes.writes():  # A kill may have cut the last pruning short.
         checkpoint.prune(
             directory.checkpoints, training.keep_checkpoints, counters.get("best_step")
         )
@@ -186,8 +181,8 @@ def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, An
     damaged.
     """
     for folder in folders:
-        newest = checkpoint.restore_latest(folder, warn) if group.writes() else None
-        step = group.agree(None if newest is None else newest[0])
+        newest = checkpoint.restore_latest(folder, warn) if processes.writes() else None
+        step = processes.agree(None if newest is None else newest[0])
         if step is not None:
             return newest or (step, *checkpoint.restore(folder / str(step)))
     return None
@@ -202,11 +197,10 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
     if state.carried is not None:
         arrays["carried"] = serialization.to_state_dict(state.carried)
-    if isinstance(
-        optimizer, Averaged
-    ):  # `esnlm.load` looks for it here, since it does not open the optimizer's state.
+    # `esnlm.load` looks for it here, since it does not open the optimizer's state.
+    if isinstance(optimizer, Averaged):
         arrays["average"] = arrays["optimizer"].pop("average")
-    with group.written_by_first() as writes:
+    with processes.written_by_first() as writes:
         if writes:
             metadata = state.counters() | {"permanent": permanent}
             checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)

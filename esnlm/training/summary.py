@@ -7,18 +7,18 @@ from typing import Any
 
 import jax
 
-from esnlm.compilation_cache import available_cores
-from esnlm.config import Experiment, ResolvedExperiment, TrainingConfig, hash_settings
+from esnlm.base import processes
+from esnlm.base.versions import version
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.data.store import TokenStore
-from esnlm.distributed import group
 from esnlm.evaluation.likelihood import Likelihood
+from esnlm.machine import mesh as meshes
+from esnlm.machine.compilation_cache import available_cores
 from esnlm.models.base import Counts
 from esnlm.models.devices import mesh_of
-from esnlm.parallel import mesh as meshes
+from esnlm.training.config import Experiment, ResolvedExperiment, TrainingConfig, hash_settings
 from esnlm.training.plan import updates_per_epoch
 from esnlm.training.state import State
-from esnlm.versions import version
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -40,9 +40,8 @@ def summarize(
 ) -> dict[str, Any]:
     """Returns the values of summary.json; losses are in nats per token."""
     training, vocab_size = experiment.training, corpus.tokenizer.vocab_size
-    train_nll = (
-        state.train_nll
-    )  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
+    # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
+    train_nll = state.train_nll
     val_nll = validation.nll if validation else None
     stopped = (
         isinstance(training, TrainingConfig)
@@ -144,4 +143,4 @@ def describe_device() -> dict[str, str | int]:
     device = jax.devices()[0]
     here = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
     here["cores"] = available_cores()
-    return here if group.count() == 1 else here | {"processes": group.count()}
+    return here if processes.count() == 1 else here | {"processes": processes.count()}

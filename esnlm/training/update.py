@@ -12,19 +12,18 @@ import numpy as np
 import optax
 from jax import lax
 
-from esnlm.compute import ResolvedCompute
-from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.stream import SentenceFeatures
+from esnlm.machine import xla
+from esnlm.machine.compute import ResolvedCompute
+from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
-from esnlm.ops import xla
-from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
-from esnlm.training.average import averaged
 from esnlm.training.batches import EpochPlan, PackedTargets
-from esnlm.training.learning_rate import scale_by_rates
+from esnlm.training.config import TrainingConfig
+from esnlm.training.optimizer import averaged, scale_by_rates
 
 # ---- the optimizer ----
 
@@ -102,9 +101,8 @@ def readout_loss_and_gradient(
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
         h = xla.gathered(buffer, packed.rows)  # (C, N)
         if "w" in params["readout"]:
-            h = placement.replicated(
-                h
-            )  # at full rank each device multiplies all of h with its rows of W
+            # at full rank each device multiplies all of h with its rows of W
+            h = placement.replicated(h)
         features = drop_output(h, packed.corpus_positions, key, dropout_rate)
 
         def loss(params: dict) -> jax.Array:
@@ -258,9 +256,8 @@ class Updates(ABC):
         loss_and_gradient: Callable,
     ) -> None:
         self.placement, self.epochs = placement, epochs
-        self.carried: Any = (
-            None  # for documents, the state of the lanes before the window or update to come
-        )
+        # for documents, the state of the lanes before the window or update to come
+        self.carried: Any = None
         self.compute, self.seed, self.store, self.dropout = (
             compute,
             seed,

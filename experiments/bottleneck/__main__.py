@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from esnlm.base.console import say
+from esnlm.base.errors import InputError
+from esnlm.base.yaml_file import read_tree
 from esnlm.commands.base import Parser
-from esnlm.errors import InputError
-from esnlm.io.console import say
-from esnlm.io.yaml_file import read_tree
-from esnlm.process import exit_with
+from esnlm.machine.process import exit_with
 from experiments.bottleneck import curves, one_step, report, settings
 from experiments.bottleneck.record import Record
 from experiments.bottleneck.settings import CurvesSettings

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from esnlm.io.console import Progress
+from esnlm.base.console import Progress
 from experiments.bottleneck import images, network
 from experiments.bottleneck.images import PIXELS, Images
 from experiments.bottleneck.record import Record

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from esnlm.errors import InputError
-from esnlm.settings import Count, Natural, NonNegative
-from esnlm.settings import settings as checked
+from esnlm.base.errors import InputError
+from esnlm.base.settings import Count, Natural, NonNegative
+from esnlm.base.settings import settings as checked
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE = (3, 32, 32)  # red, green, blue; rows; columns
@@ -30,17 +30,15 @@ class ImageSettings:
     test: Natural = 2000
     seed: Natural = 0  # seed of the choice among CIFAR-10's images, or of generated images
     power: NonNegative = 2.0  # for generated images: amplitudes fall as 1 / f**power
-    patterns: Count = (
-        8  # for generated images: number of smooth patterns per class; each image has one
-    )
+    # for generated images: number of smooth patterns per class; each image has one
+    patterns: Count = 8
 
 
 class Images(NamedTuple):
     """Images and their classes."""
 
-    x: (
-        np.ndarray
-    )  # (n, 3072) float32, each channel of mean 0 and deviation 1 over the training images
+    # (n, 3072) float32, each channel of mean 0 and deviation 1 over the training images
+    x: np.ndarray
     y: np.ndarray  # (n, 2) float32, one-hot
 
 

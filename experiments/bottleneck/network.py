@@ -16,10 +16,11 @@ from jax import lax
 
 from esnlm.readout.scaling import sigmas_and_rates
 
+# a rate per layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
 FORMS = (
     "rates",
     "gains",
-)  # a rate per layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
+)
 
 
 class Network(NamedTuple):
@@ -73,9 +74,8 @@ def initialize(
         sigma /= gains
     gamma = np.full(len(sigma), np.sqrt(2))
     gamma[-1] = 1
-    rng = np.random.Generator(
-        np.random.SFC64([seed, *widths])
-    )  # NumPy's fastest: this is most of the work
+    # NumPy's fastest: this is most of the work
+    rng = np.random.Generator(np.random.SFC64([seed, *widths]))
     shapes = zip(widths[1:], widths[:-1], strict=True)
     weights = [rng.standard_normal(shape, np.float32) for shape in shapes]
     if biases:
@@ -121,9 +121,8 @@ def step(
     h = forward(weights, gains, x)
     inputs = [x, *map(jax.nn.relu, h[:-1])]  # h_0 .. h_{L-1}
     gradient = [(h[-1] - y) / len(x)]
-    for w, gain, below in zip(
-        weights[:0:-1], gains[:0:-1], h[-2::-1], strict=True
-    ):  # eq. 2.35 with psi'
+    # eq. 2.35 with psi'
+    for w, gain, below in zip(weights[:0:-1], gains[:0:-1], h[-2::-1], strict=True):
         back = gain * product(gradient[0], w)[:, : below.shape[1]]  # no unit is below a bias
         gradient.insert(0, jnp.where(below > 0, back, 0))
     change, moved = [], jnp.zeros_like(x)  # the changes of h~_l, and that of h_{l-1}
@@ -135,9 +134,8 @@ def step(
             product(gain * moved, w[:, : moved.shape[1]].T)
             - (rate * gain**2) * product(seen, above)
         )
-        moved = jnp.where(
-            now > 0, jnp.maximum(change[-1], -now), jnp.maximum(now + change[-1], 0)
-        )  # through ReLU
+        # through ReLU
+        moved = jnp.where(now > 0, jnp.maximum(change[-1], -now), jnp.maximum(now + change[-1], 0))
     return Step(h, gradient, change)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.io.console import Progress
+from esnlm.base.console import Progress
 from experiments.bottleneck import images, network
 from experiments.bottleneck.images import PIXELS, Images
 from experiments.bottleneck.record import Record

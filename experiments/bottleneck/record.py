@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from esnlm.errors import InputError
-from esnlm.io.atomic import write_file, write_files, writing
-from esnlm.io.json_file import spell_nonfinite
+from esnlm.base.errors import InputError
+from esnlm.base.files import spell_nonfinite, write_file, write_files, writing
 from esnlm.training.summary import describe_device, versions
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.reporting import plots
-from esnlm.reporting.plots import COLOURS
-from esnlm.reporting.tables import markdown_table
+from esnlm.reports import plots
+from esnlm.reports.plots import COLOURS
+from esnlm.reports.tables import markdown_table
 from experiments.bottleneck import curves, images, one_step
 from experiments.bottleneck.record import Record
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
@@ -173,9 +173,8 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
             axes.set_xticks([], minor=True)
             axes.set_title(case["name"].replace(", sigma_1", ",\nsigma_1"), fontsize=10)
             axes.set_xlabel("n", fontsize=10)
-            axes.legend(
-                fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2)
-            )  # below the curves
+            # below the curves
+            axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         row[0].set_ylabel(quantity)
     return _to_png(figure)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from esnlm.settings import Count, Positive, Rate, build, settings
+from esnlm.base.settings import Count, Positive, Rate, build, settings
 from experiments.bottleneck.images import ImageSettings
 from experiments.bottleneck.network import FORMS
 
@@ -20,9 +20,8 @@ class Case:
     parametrization: Parametrization
     factor: Positive
     power: Annotated[float, Field(ge=0, le=10)]
-    exponent: Annotated[float, Field(ge=0, le=0.5)] = (
-        0.5  # q of "dynamic" (eq. 2.82 to 2.85); 0 is NTP
-    )
+    # q of "dynamic" (eq. 2.82 to 2.85); 0 is NTP
+    exponent: Annotated[float, Field(ge=0, le=0.5)] = 0.5
     # Spectral's sigma_1 with its min(1, sqrt(n_1 / n_0)) (eq. 3.2); false: without it, 1 /
     # sqrt(n_0)
     kink: bool = True

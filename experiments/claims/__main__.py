@@ -28,11 +28,11 @@ from typing import Any
 
 import yaml
 
+from esnlm.base.errors import InputError
 from esnlm.commands.base import Parser
-from esnlm.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
-from esnlm.process import exit_with
-from esnlm.reporting.tables import markdown_table
+from esnlm.machine.process import exit_with
+from esnlm.reports.tables import markdown_table
 from esnlm.studies.table import MADE_FROM
 from experiments.claims.verdicts import NOT_TESTED, Finding, combine, digits_of, examine, spell
 
@@ -90,9 +90,8 @@ def read_studies(folder: Path, claims: Sequence[Any]) -> dict[str, Any]:
         files = [folder / name / "alignment.json", folder / name / "table.json"]
         for file in [file for file in files if file.is_file()][:1]:
             tree = json.loads(file.read_bytes())
-            if "report" in tree or (
-                file.stem == "table" and "trials" not in tree
-            ):  # at its end, and no search
+            # at its end, and no search
+            if "report" in tree or (file.stem == "table" and "trials" not in tree):
                 found[name] = tree
     if not found:
         raise InputError(

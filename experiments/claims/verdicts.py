@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from esnlm.base.console import counted
 from esnlm.evaluation.statistics import FEWEST_SEEDS, LEVEL, runs_by_seed, seed_interval
-from esnlm.io.console import counted
 from esnlm.studies.measures import MEASURES
 
 HOLDS, DOES_NOT_HOLD, NOT_RESOLVED, NOT_TESTED = (

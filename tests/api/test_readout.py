@@ -22,9 +22,8 @@ def test_ridge_of_numbers_is_the_solution_of_the_normal_equations():
     np.testing.assert_allclose(readout.predict(H), h @ w.T + Y.mean(axis=0), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "size", [0.0, 1e-17]
-)  # of deviations, which float64 does not hold about 0.1
+# of deviations, which float64 does not hold about 0.1
+@pytest.mark.parametrize("size", [0.0, 1e-17])
 def test_ridge_of_numbers_predicts_the_mean_from_equal_states(size):
     states = 0.1 + size * H
     for rows, targets in ((states, Y), (np.split(states, 4), np.split(Y, 4)), (states[:1], Y[:1])):
@@ -79,9 +78,8 @@ def test_what_is_held_out_is_a_tenth_of_whole_sequences():
         assert sum(each.sum() for each in held) in (5, 10)  # a tenth is 20
         again = readout_fits._held_out(lengths, 4096, seed)
         np.testing.assert_array_equal(again, np.concatenate(held))
-    assert (
-        readout_fits._held_out([60, 40], 4096, 0).tolist() == [False] * 60 + [True] * 40
-    )  # the shortest, where all have more
+    # the shortest, where all have more
+    assert readout_fits._held_out([60, 40], 4096, 0).tolist() == [False] * 60 + [True] * 40
     assert (
         readout_fits._held_out([100], 4096, 0).sum()
         == readout_fits._held_out([1] * 100, 4096, 0).sum()

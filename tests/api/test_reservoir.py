@@ -11,8 +11,7 @@ import scipy.sparse
 
 import esnlm
 from esnlm.api.reservoir import Reservoir
-from esnlm.config import ComputeConfig, Experiment
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
@@ -20,6 +19,7 @@ from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
+from esnlm.training.config import ComputeConfig, Experiment
 from tests import oracle
 from tests.evaluation.small_run import TOKENIZER
 
@@ -107,9 +107,8 @@ def test_a_series_cut_in_two_goes_on_where_it_was_cut(series):
     first, end = series.run(U[:13])
     second, _ = series.run(U[13:], start=end)
     np.testing.assert_allclose(np.concatenate([first, second]), series.states(U), atol=1e-14)
-    np.testing.assert_array_equal(
-        series.run(U[:13].tolist())[0], first
-    )  # rows of numbers are an array, too
+    # rows of numbers are an array, too
+    np.testing.assert_array_equal(series.run(U[:13].tolist())[0], first)
     np.testing.assert_array_equal(
         series.states(U[:13], washout=np.array(3)), series.states(U[:13])[3:]
     )
@@ -128,9 +127,8 @@ def test_parts_are_replaced_and_the_settings_say_so(series):
     assert (settings.topology.kind, settings.topology.nonzeros) == ("given", 360)
     assert (settings.leak_min, settings.leak_max, settings.input_scale) == (0, 1, 1)
     assert settings.input_connectivity == pytest.approx(3 / 180)
-    assert (
-        dense(series.w_rec).any() and series.settings.topology.kind == "erdos_renyi"
-    )  # the first one is as it was
+    # the first one is as it was
+    assert dense(series.w_rec).any() and series.settings.topology.kind == "erdos_renyi"
 
 
 @pytest.mark.parametrize("connectivity", [1.0, 0.1])  # W_in is dense, and sparse

@@ -3,8 +3,8 @@
 import pytest
 
 import esnlm
+from esnlm.base.errors import InputError
 from esnlm.data.store import open_store
-from esnlm.errors import InputError
 
 SENTENCES = ["the cats sleep.", "a dog barks, and the cats sleep.", "was she there?"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import esnlm
+from esnlm.base.errors import InputError
 from esnlm.data import grammar
-from esnlm.errors import InputError
 
 SENTENCES = list(grammar.sentences(96, seed=0))
 OTHERS = list(grammar.sentences(20, seed=1))

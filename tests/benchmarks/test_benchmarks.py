@@ -29,9 +29,8 @@ TINY = ["--copy-megabytes", "1", "--rounds", "1"]
 def no_waiting(monkeypatch):
     monkeypatch.setattr(measure, "SHORTEST", 1e-9)
     monkeypatch.setattr(measure, "SETTLE", 0)
-    monkeypatch.setattr(
-        measure, "cores", lambda: 1
-    )  # torch's threads spin while others wait for their core
+    # torch's threads spin while others wait for their core
+    monkeypatch.setattr(measure, "cores", lambda: 1)
 
 
 def test_contenders_take_turns_and_a_failing_one_drops_out():
@@ -88,9 +87,8 @@ def test_a_faster_peer_learns_the_same(onednn: bool):
         peers.PackedWay(frozen, params, "float32", {}, onednn=way) for way in (False, onednn)
     )
     losses = [float(plain.update(batch)) for batch in batches]
-    assert float(faster.updates(batches)) == pytest.approx(
-        losses[-1], rel=1e-6
-    )  # a wrong gradient would show in it
+    # a wrong gradient would show in it
+    assert float(faster.updates(batches)) == pytest.approx(losses[-1], rel=1e-6)
 
 
 @pytest.mark.nightly

@@ -15,9 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-FIRST_UPDATE = (
-    30  # seconds at most to compile what the first update waits for, one padded size, on two cores
-)
+# seconds at most to compile what the first update waits for, one padded size, on two cores
+FIRST_UPDATE = 30
 
 
 def compiled(folder: Path, *options: str) -> dict:

@@ -55,9 +55,8 @@ def test_all_parts_on_what_the_machine_has(tmp_path):
         for what in ("its models were", "cuSPARSE was")
     }
     for name, part in found.items():
-        expected = set(gpu_page.EXPECTED[name]) - {
-            "made twice, deterministic operations"
-        }  # a CPU's are all so
+        # a CPU's are all so
+        expected = set(gpu_page.EXPECTED[name]) - {"made twice, deterministic operations"}
         assert expected <= set(part) and set(part["failures"]) <= without_torch, part["failures"]
     assert [found["train"][name]["status"] for name in ("cold", "warm", "stopped", "blimp")] == [
         0,

@@ -21,9 +21,8 @@ def fake_load(directory, step=None, untrained=False):
     step = 0 if untrained else step or 100
     run = fake_run(Path(directory), token_log_probs_of, name=Path(directory).name, step=step)
     run.token_log_probs_of = token_log_probs_of
-    run.bigram = lambda: UnigramModel.from_counts(
-        np.ones(run.tokenizer.vocab_size, int)
-    )  # stands for one
+    # stands for one
+    run.bigram = lambda: UnigramModel.from_counts(np.ones(run.tokenizer.vocab_size, int))
     return run
 
 
@@ -65,9 +64,8 @@ def test_a_run_is_scored_on_its_own_pairs(run, capsys):
     folder = run / "evaluation"
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert sorted(files) == ["blimp-paper.json", "blimp-paper.md", "blimp-paper.pairs.jsonl"]
-    assert (
-        "bigram" in json.loads(files["blimp-paper.json"])["baselines"]
-    )  # as at the end of training
+    # as at the end of training
+    assert "bigram" in json.loads(files["blimp-paper.json"])["baselines"]
     provenance = json.loads(files["blimp-paper.json"])["provenance"]
     assert (
         provenance["versions"].keys() == {"python", "esnlm", "jax", "numpy"}

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import commands, config_io
+from esnlm import commands
 from esnlm.commands import train
 from esnlm.commands.base import find_config, shipped_configs
 from esnlm.runs.directory import FORMAT, RunDirectory
+from esnlm.training import config_io
 from tests.golden import small
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import esnlm
+from esnlm.base.errors import InputError
 from esnlm.commands.likelihood_table import measure_run
 from esnlm.data.store import StoreWriter, open_store
-from esnlm.errors import InputError
 from tests.golden import small
 
 

@@ -46,11 +46,8 @@ def test_words_in_bits_are_the_default(here, capsys, small):
     assert list(rows[0]) == ["sentence", "position", "word", "start", "end", "surprisal_bits"]
     assert [(row["sentence"], row["word"]) for row in rows if row["start"] != row["end"]] == [
         *(("0", "The"), ("0", "cats"), ("0", "sleep.")),
-        *(
-            ("2", "The"),
-            ("2", "cat"),
-            ("2", "run"),
-        ),  # the number of the line, and a blank line has no row
+        # the number of the line, and a blank line has no row
+        *(("2", "The"), ("2", "cat"), ("2", "run")),
     ]
     assert [float(row["surprisal_bits"]) for row in rows] == surprisals(
         small.surprisal(["The cats sleep.", "The cat run"])

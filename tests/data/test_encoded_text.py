@@ -34,9 +34,6 @@ def test_a_file_is_encoded_as_prepare_encodes_it(tmp_path):
 
 def test_sentences_are_taken_as_they_are():
     text = encode_sentences([" The cats", "", "\ud800"], TOKENIZER)
-    assert text.words.tolist() == [2, 0, 1] and text.bytes.tolist() == [
-        9,
-        0,
-        3,
-    ]  # an unpaired surrogate is U+FFFD
+    # an unpaired surrogate is U+FFFD
+    assert text.words.tolist() == [2, 0, 1] and text.bytes.tolist() == [9, 0, 3]
     assert text.sentence(1).tolist() == [TOKENIZER.bos, TOKENIZER.eos]

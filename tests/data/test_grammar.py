@@ -111,9 +111,8 @@ def test_log_prob_is_minus_infinity_outside_the_language(good, bad):
 def tiny(monkeypatch):
     for name, forms in TINY.items():
         monkeypatch.setattr(grammar, name, forms)
-    monkeypatch.setattr(
-        grammar, "rules", cache(grammar.rules.__wrapped__)
-    )  # with a cache of its own
+    # with a cache of its own
+    monkeypatch.setattr(grammar, "rules", cache(grammar.rules.__wrapped__))
 
 
 def test_every_string_has_one_derivation_and_the_probabilities_sum_to_one(tiny):

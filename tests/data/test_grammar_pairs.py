@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
+from esnlm.base.errors import InputError
 from esnlm.data import grammar_pairs
 from esnlm.data.grammar import log_prob, sentences
 from esnlm.data.grammar_pairs import PARADIGMS, Paradigm, minimal_pairs
-from esnlm.errors import InputError
 from tests.data.test_grammar import tokens
 
 

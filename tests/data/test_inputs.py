@@ -7,11 +7,11 @@ import os
 
 import pytest
 
+from esnlm.base.errors import InputError
 from esnlm.data import inputs
 from esnlm.data.inputs import find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.tokenizer import word_tokenizer
-from esnlm.errors import InputError
 
 LINES = ["The cats sleep.", "A dog sees the cat.", "The dog sleeps."]
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTokenizer
 
+from esnlm.base.errors import InputError
 from esnlm.data import text_files
 from esnlm.data.encode import encode_in_order
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
-from esnlm.errors import InputError
 
 WORDS = [
     "a",
@@ -93,9 +93,8 @@ def test_a_file_is_split_as_nltk_splits_the_whole_text(tmp_path, spelling, no_pu
         [source], tmp_path / "store", tokenizer=spelling, sentences="file", workers=workers
     )
     whole = text.replace("\r\n", "\n")
-    assert texts(store) == PunktSentenceTokenizer(whole).tokenize(
-        whole
-    )  # learned from the same text
+    # learned from the same text
+    assert texts(store) == PunktSentenceTokenizer(whole).tokenize(whole)
     assert texts(store)[0] == "A Heading\n\nHere it\nbegins."
     assert store.words.tolist() == [5, 6, 2] and store.manifest["sentence_rule"].endswith(
         "across line ends"

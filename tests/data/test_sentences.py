@@ -14,10 +14,10 @@ from nltk.tokenize.punkt import (
     PunktTrainer,
 )
 
+from esnlm.base.errors import InputError
 from esnlm.data import sentences
 from esnlm.data.sentences import load_punkt, punkt_splitter, train_punkt
 from esnlm.data.text_files import read_chunks, split_lines
-from esnlm.errors import InputError
 
 
 def write(path, data: bytes):

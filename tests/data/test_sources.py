@@ -4,17 +4,15 @@ one line."""
 import numpy as np
 import pytest
 
-from esnlm import config_io
+from esnlm.base.errors import InputError
+from esnlm.base.settings import Count, settings
 from esnlm.data import grammar
 from esnlm.data.corpus import fingerprints, open_corpus
-from esnlm.data.sources import SOURCES, CorpusSize, DataSource
-from esnlm.data.sources.grammar import GrammarData
-from esnlm.data.sources.store import StoreData
+from esnlm.data.sources import SOURCES, CorpusSize, DataSource, GrammarData, StoreData
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import word_tokenizer
-from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
-from esnlm.settings import Count, settings
+from esnlm.training import config_io
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
+from esnlm.base.errors import InputError
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import WORD_PATTERN, TiktokenTokenizer, word_tokenizer
-from esnlm.errors import InputError
 
 TOKENIZER = word_tokenizer(["the", " cat", " dog", " sleeps"])
 EOS = TOKENIZER.eos  # 260

@@ -5,8 +5,8 @@ import gzip
 
 import pytest
 
+from esnlm.base.errors import InputError
 from esnlm.data.tables import read_table
-from esnlm.errors import InputError
 
 
 def save(folder, text, name="items.tsv"):

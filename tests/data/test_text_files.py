@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from esnlm.base.errors import InputError
 from esnlm.data import text_files
 from esnlm.data.inputs import read_text
 from esnlm.data.text_files import join_documents, read_chunks, read_lines, read_records, split_lines
-from esnlm.errors import InputError
 
 
 def write(path, data: bytes):
@@ -114,9 +114,8 @@ def compress(name, data):
 
 @pytest.mark.parametrize("name", PACKED)
 def test_a_compressed_text_reads_as_the_text(tmp_path, name):
-    data = compress(name, TEXT) + compress(
-        name, b"The second part.\n"
-    )  # as `cat a.gz b.gz` makes it
+    # as `cat a.gz b.gz` makes it
+    data = compress(name, TEXT) + compress(name, b"The second part.\n")
     chunks = read_chunks(write(tmp_path / name, data))
     assert "".join(chunks).encode() == TEXT.replace(b"\r\n", b"\n") + b"The second part.\n"
 

@@ -7,9 +7,9 @@ import pytest
 import tiktoken.load
 import tokenizers
 
+from esnlm.base.errors import InputError
 from esnlm.data import tokenizer as tokenizer_module
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe, word_tokenizer
-from esnlm.errors import InputError
 
 TEXT = [
     "The cats sleep. The cat's asleep, isn't it? 1234 cats!",

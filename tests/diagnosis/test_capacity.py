@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity
-from esnlm.errors import InputError
-from esnlm.regression.solvers import predict_ridge
+from esnlm.readout.solvers import predict_ridge
 from esnlm.reservoir.cell import Reservoir, Stack
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
@@ -76,10 +76,8 @@ def test_samples_are_many_times_the_units_as_far_as_half_a_gigabyte_goes(size, s
 def test_both_forms_of_the_ridge_regression_are_the_same():
     rng = np.random.default_rng(0)
     x, y, test = rng.normal(size=(80, 60)) + 3, rng.normal(size=(80, 4)), np.arange(80) % 4 == 0
-    for columns in (
-        59,
-        60,
-    ):  # at most as many units as the 60 fitted samples: primal; with 30 samples: dual
+    # at most as many units as the 60 fitted samples: primal; with 30 samples: dual
+    for columns in (59, 60):
         features = x[:, :columns]
         for kept in (slice(None), slice(0, 40)):
             xs, ys, ts = features[kept], y[kept], test[kept]

@@ -6,7 +6,7 @@ import pytest
 
 from esnlm.diagnosis import contraction
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.reservoir.topology.orthogonal import Orthogonal
+from esnlm.reservoir.topology import Orthogonal
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
 

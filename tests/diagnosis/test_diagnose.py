@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from esnlm.base.errors import InputError
 from esnlm.diagnosis.diagnose import diagnose
-from esnlm.errors import InputError
 from tests.training.small import DATA, TRAINING, train
 
 MODEL = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.reservoir import functions
 
 LN_OF_RADIUS = np.log(0.9)

@@ -6,7 +6,7 @@ import scipy.sparse
 
 from esnlm.diagnosis.theory import decide, sigma_max
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.reservoir.topology.orthogonal import Orthogonal
+from esnlm.reservoir.topology import Orthogonal
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 

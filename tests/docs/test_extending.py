@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config_io
+from esnlm.base.errors import InputError
 from esnlm.data import grammar
 from esnlm.data.sources import SOURCES
-from esnlm.errors import InputError
 from esnlm.evaluation.conventions import CONVENTIONS
 from esnlm.models.registry import MODELS
-from esnlm.regression.fitters import FITTERS
+from esnlm.readout.fitters import FITTERS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import initialize_reservoir
+from esnlm.training import config_io
 from tests import oracle
 from tests.training.small import DATA, TRAINING, train
 
@@ -34,9 +34,8 @@ FILES = {
     if language == "python" and code.startswith("# esnlm/")
 }
 (YAML,) = (code for language, code in BLOCKS if language == "yaml")
-(LINE,) = (
-    code for language, code in BLOCKS if language == "python" and not code.startswith("# esnlm/")
-)
+(TOPOLOGY,) = (code for _, code in BLOCKS if code.startswith("# regular_jumps.py"))
+(LINE,) = (code for language, code in BLOCKS if language == "python" and code[0] != "#")
 
 REGISTRIES = [(MODELS, "family"), (SOURCES, "kind"), (FITTERS, "kind"), (CONVENTIONS, "name")]
 SENTENCES = list(grammar.sentences(20, seed=1))
@@ -54,17 +53,19 @@ def added(tmp_path_factory):
             (folder / file.parent.name).mkdir()
             (folder / file.parent.name / file.name).write_text(FILES[file])
             patch.setattr(package, "__path__", [*package.__path__, str(folder / file.parent.name)])
-            assert file.stem in {
-                found.name for found in pkgutil.iter_modules(package.__path__)
-            }  # so it is imported
+            # so it is imported
+            assert file.stem in {found.name for found in pkgutil.iter_modules(package.__path__)}
             importlib.import_module(f"{package.__name__}.{file.stem}")
+        patch.syspath_prepend(folder)
+        (folder / "regular_jumps.py").write_text(TOPOLOGY)
+        importlib.import_module("regular_jumps")
         for name, path in ast.literal_eval(f"{{{LINE.strip()}}}").items():
             patch.setitem(MODELS, name, pkgutil.resolve_name(path))
         yield
     for file, package in packages.items():
         delattr(package, file.stem)
         del sys.modules[f"{package.__name__}.{file.stem}"]
-    del TOPOLOGIES["regular_jumps"]
+    del sys.modules["regular_jumps"], TOPOLOGIES["regular_jumps"]
 
 
 def test_every_place_of_the_table_is_there():

@@ -10,9 +10,8 @@ from esnlm.reservoir.topology import TOPOLOGIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
 FOUND = re.finditer(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-BLOCKS = [
-    "\n" * PAGE[: block.start(1)].count("\n") + block.group(1) for block in FOUND
-]  # with the page's line numbers
+# with the page's line numbers
+BLOCKS = ["\n" * PAGE[: block.start(1)].count("\n") + block.group(1) for block in FOUND]
 
 
 @pytest.fixture

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from esnlm import config
-from esnlm.data.sources.grammar import GrammarData
-from esnlm.data.sources.store import StoreData
+from esnlm.data.sources import GrammarData, StoreData
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training import config
 from tests import oracle
 
 TOKENIZER = word_tokenizer(["The", " cats", " cat", " sleep", " that", " run", "cats", "sleep"])

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.reporting import blimp_text
+from esnlm.reports import blimp_text
 from tests.evaluation.fake_run import fake_run
 
 BOS, EOS = 1, 2

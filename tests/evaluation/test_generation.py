@@ -5,18 +5,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from esnlm import config
-from esnlm.cells.attention import AttentionConfig
 from esnlm.evaluation.generation import choose, generate_each
+from esnlm.models.cells.attention import AttentionConfig
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
+from esnlm.models.trunk.gated_mlp import GatedMlpConfig
+from esnlm.models.trunk.recent_tokens import RecentTokensConfig
+from esnlm.models.trunk.trunk import TrunkConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.trunk.gated_mlp import GatedMlpConfig
-from esnlm.trunk.recent_tokens import RecentTokensConfig
-from esnlm.trunk.trunk import TrunkConfig
+from esnlm.training import config
 
 V, EOS = 20, 19
 MODELS = {
@@ -98,9 +98,8 @@ def test_the_first_token_has_the_model_s_distribution():
     logits = whole("esn", np.array([EOS, 3, 5], np.int32)).astype(np.float64)
     expected = np.exp(logits - logits.max())
     expected /= expected.sum()
-    assert (
-        np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)
-    ).all()  # five standard errors
+    # five standard errors
+    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)).all()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1e-300])
@@ -119,9 +118,8 @@ def test_the_k_most_probable_keep_their_proportions():
     rng, expected = np.random.default_rng(0), np.array([0, 4, 2, 3]) / 9
     drawn = [choose(np.log([0.1, 0.4, 0.2, 0.3]), 1.0, 3, rng) for _ in range(4000)]
     found = np.bincount(drawn, minlength=4) / 4000
-    assert (
-        np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)
-    ).all()  # five standard errors
+    # five standard errors
+    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)).all()
 
 
 def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():

@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from esnlm.compute import ComputeConfig
 from esnlm.data import grammar
 from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.readout.linear import ReadoutConfig

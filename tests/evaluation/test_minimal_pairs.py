@@ -6,7 +6,7 @@ import lzma
 
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation import minimal_pairs
 
 

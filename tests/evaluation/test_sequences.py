@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
 
 BOS, EOS = 1, 2

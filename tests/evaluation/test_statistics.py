@@ -175,9 +175,8 @@ def test_comparison_is_paired():
     this, other = np.arange(n) < 500, (np.arange(n) >= 10) & (np.arange(n) < 510)
     found = statistics.compare(this, other, paradigms(a=n), {"a": "binding"})["overall"]
     half_width = 100 * 1.96 * np.sqrt(20 / n / n)
-    tolerance = (
-        4 * 0.027 * half_width / 1.96 + 0.1
-    )  # as above; differences come in steps of 0.1 points
+    # as above; differences come in steps of 0.1 points
+    tolerance = 4 * 0.027 * half_width / 1.96 + 0.1
     np.testing.assert_allclose(found["interval"], [-half_width, half_width], atol=tolerance, rtol=0)
 
 
@@ -191,9 +190,8 @@ def test_the_interval_of_a_mean_of_differences_is_stratified_by_paradigm():
     found = statistics.compare(this, other, paradigms(a=n, b=n), dict.fromkeys("ab", "binding"))
     assert found["paradigms"]["a"]["interval"] == [100, 100]
     half_width = 100 * 1.96 * np.sqrt(0.2 / n) / 2
-    tolerance = (
-        4 * 0.027 * half_width / 1.96 + 0.05
-    )  # as above; means of the two come in steps of 0.05 points
+    # as above; means of the two come in steps of 0.05 points
+    tolerance = 4 * 0.027 * half_width / 1.96 + 0.05
     for entry in (found["phenomena"]["binding"], found["overall"]):
         np.testing.assert_allclose(
             entry["interval"], [50 - half_width, 50 + half_width], atol=tolerance, rtol=0

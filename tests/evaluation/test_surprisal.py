@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from esnlm.data.sources.imported import ImportedData
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
+from esnlm.data.sources import ImportedData
 from esnlm.evaluation.surprisal import separator_of, word_ends
 from tests.evaluation import small_run
 from tests.evaluation.small_run import TOKENIZER, TOLERANCE, log_distributions, log_probs
@@ -172,9 +172,8 @@ def test_a_document_is_read_on_with_its_state(document_run):
     one = run.surprisal(sentences, unit="nats", by="token", context="document")
     stream = [i for sentence in sentences for i in framed(sentence)]
     expected = -log_probs(run, stream)
-    begins = np.flatnonzero(
-        (np.array(stream[1:]) == EOS) & (np.array(stream[:-1]) == EOS)
-    )  # BOS is given, not predicted
+    # BOS is given, not predicted
+    begins = np.flatnonzero((np.array(stream[1:]) == EOS) & (np.array(stream[:-1]) == EOS))
     np.testing.assert_allclose(
         column(one, "surprisal_nats"), np.delete(expected, begins), rtol=TOLERANCE
     )
@@ -204,9 +203,8 @@ def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half(longest
     for t in range(1, len(stream)):
         if stream[t] == EOS == stream[t - 1]:
             continue
-        first = step * max(
-            0, -(-(t - longest) // step)
-        )  # of the first window in which token t is predicted
+        # of the first window in which token t is predicted
+        first = step * max(0, -(-(t - longest) // step))
         assert first == 0 or t - first > longest // 2
         pieces.append(stream[first : t + 1])
     expected = [-each[-1] for each in run.token_log_probs_of(pieces)]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from examples import syntaxgym
 from examples.syntaxgym import holds
 from tests.evaluation import small_run
@@ -78,9 +78,8 @@ def test_regions_have_the_sum_of_their_tokens(tmp_path):
     ids = np.array(
         [TOKENIZER.bos, *TOKENIZER.encode("The cats cat. sleep"), TOKENIZER.eos], np.int32
     )
-    the, cats, cat, stop, sleep, _ = -log_probs(run, ids) / math.log(
-        2
-    )  # the last one, EOS, is in no region
+    # the last one, EOS, is in no region
+    the, cats, cat, stop, sleep, _ = -log_probs(run, ids) / math.log(2)
     sums = {1: the + cats, 2: 0.0, 3: cat + stop, 4: sleep}
     formulas = [
         f"({i};%match%) {sign} {abs(bits + step):.6f}"

@@ -194,9 +194,8 @@ def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q,
         drawn.weights, np.float32(0.1 * drawn.rates), drawn.gains, x[None], y[None]
     )
     assert (set(drawn.rates), set(drawn.gains))[form == "rates"] == {1}
-    crossing = (
-        2 * EPSILON * max(np.abs(layer).max() for layer in h)
-    )  # as in test_one_step_is_autograd_s
+    # as in test_one_step_is_autograd_s
+    crossing = 2 * EPSILON * max(np.abs(layer).max() for layer in h)
     changes = [b - a for a, b in zip(h, after, strict=True)]
     for ours, exact, beside in zip(found, (h, slopes, changes), (0, 0, crossing), strict=True):
         for mine, theirs in zip(ours, exact, strict=True):
@@ -245,9 +244,8 @@ def test_the_coordinate_check_of_table_1_1(parametrization):
                 for layer in np.moveaxis(np.array(of_sizes), 2, 0)
             ]
         )
-        expected = np.array(
-            one_step.expected_slopes(case, name), float
-        )  # nan where the table has none
+        # nan where the table has none
+        expected = np.array(one_step.expected_slopes(case, name), float)
         assert np.nanmax(np.abs(slopes - expected)) < 0.15, (name, slopes.round(2), expected)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.studies.grid import make_cells
 from esnlm.studies.study import read_study
 from experiments.claims import __main__ as page
@@ -24,11 +24,12 @@ FALLS = {
     "measure": "val_nll",
     "falls": {"along": "state_size"},
 }
+# by 0.2 at each step, whatever the seed
 FALLING = (
     [5.0, 5.1, 4.9],
     [4.8, 4.9, 4.7],
     [4.61, 4.70, 4.50],
-)  # by 0.2 at each step, whatever the seed
+)
 AGAINST = FALLING[::-1]
 
 

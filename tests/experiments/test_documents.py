@@ -7,8 +7,8 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
+from esnlm.base.errors import InputError
 from esnlm.data.corpus import unigram_counts
-from esnlm.errors import InputError
 from experiments import documents
 
 
@@ -57,11 +57,8 @@ def test_the_counts_of_a_document_are_the_cache_and_change_the_logits():
 
 
 def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed(tmp_path, capsys):
-    losses = {
-        ("a", 1): [5, 0, 0],
-        ("a", 2): [3, 4, 5],
-        ("b", 1): [2, 2, 2, 9],
-    }  # by model and rate, of each seed
+    # by model and rate, of each seed
+    losses = {("a", 1): [5, 0, 0], ("a", 2): [3, 4, 5], ("b", 1): [2, 2, 2, 9]}
     found = [(*of, seed, nll) for of, its in losses.items() for seed, nll in enumerate(its)]
     keys = ("model", "rate", "seed", "nll", "cached", "counted")
     records = {
@@ -69,9 +66,8 @@ def test_models_are_compared_by_seed_at_the_rate_that_is_best_for_the_first_seed
     }
     (tmp_path / "table.json").write_text(json.dumps(records))
     documents.compare(Namespace(results=tmp_path / "table.json", models=["a", "b"]))
-    assert capsys.readouterr().out.startswith(
-        "nll, all: 2.0000 (-0.4841 to 4.4841), 3 seeds\n"
-    )  # 2 +- 4.3027 / sqrt(3)
+    # 2 +- 4.3027 / sqrt(3)
+    assert capsys.readouterr().out.startswith("nll, all: 2.0000 (-0.4841 to 4.4841), 3 seeds\n")
 
 
 def test_two_runs_of_a_model_with_one_seed_are_refused():

@@ -7,19 +7,19 @@ from functools import cache
 import numpy as np
 import pytest
 
-from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment, TrainingConfig
 from esnlm.features import dropout
 from esnlm.features.dropout import INPUT, OUTPUT
 from esnlm.features.layout import pack_batch
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
+from esnlm.models.trunk.hashed_ngrams import HashedNgramsConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
+from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
 from tests.training.test_precomputed import open_updates, run_all, start, store

@@ -4,9 +4,9 @@ alone."""
 import jax
 import numpy as np
 
-from esnlm.compute import ComputeConfig
 from esnlm.features import packed_stream
 from esnlm.features.layout import pack_batch
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.gpt2 import GPT2Config
 
 V = 30
@@ -47,9 +47,8 @@ def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
         padded = np.zeros((1, 32), np.int32)
         padded[0, : len(text)] = text
         alone = np.asarray(alone_in(padded, np.arange(32)[None]))[0, : len(text)]
-        np.testing.assert_allclose(
-            np.asarray(buffer)[row], alone, atol=2e-5, rtol=0
-        )  # two blocks' float32 roundings of features of order 1
+        # two blocks' float32 roundings of features of order 1
+        np.testing.assert_allclose(np.asarray(buffer)[row], alone, atol=2e-5, rtol=0)
 
 
 def test_a_sentence_longer_than_a_batch_has_one_of_its_own(monkeypatch):

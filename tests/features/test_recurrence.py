@@ -143,9 +143,8 @@ def test_slots_hold_every_token_once_and_waste_little():
     tokens = sum(map(len, texts))
     assert packed.total == tokens
     assert sorted(np.concatenate(packed.rows)) == list(range(tokens))
-    assert (
-        packed.steps <= tokens / 8 + 40
-    )  # no slot is longer than the mean by more than the longest sentence
+    # no slot is longer than the mean by more than the longest sentence
+    assert packed.steps <= tokens / 8 + 40
 
 
 def test_trees_hold_every_prefix_once():

@@ -11,7 +11,7 @@ import pytest
 
 from esnlm.features import through_time
 from esnlm.features.recurrence import scan_sentences
-from esnlm.ops.matmul import matmul
+from esnlm.machine.matmul import matmul
 
 GATES, UNITS, SLOTS, STEPS = 2, 24, 5, 17
 # A sum of UNITS terms, or of SLOTS * STEPS of them in the gradient in W, is off by about the root
@@ -41,9 +41,8 @@ def arrays():
     }
 
 
-START = (
-    np.random.default_rng(1).integers(-8, 9, (UNITS, SLOTS)).astype(np.float32) / 8
-)  # without rounding in bf16
+# without rounding in bf16
+START = np.random.default_rng(1).integers(-8, 9, (UNITS, SLOTS)).astype(np.float32) / 8
 
 
 def fast(precision, w, x, positions):

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from esnlm import config_io
-from esnlm.config import flatten
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
+from esnlm.training import config_io
+from esnlm.training.config import flatten
 from tests import oracle
 
 

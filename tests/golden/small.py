@@ -141,9 +141,8 @@ def stop_at(file: Path) -> Iterator[None]:
         if not done.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.signal(
-        signal.SIGTERM, lambda *_: None
-    )  # of a signal that comes after the end of the training
+    # of a signal that comes after the end of the training
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:

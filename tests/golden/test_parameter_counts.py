@@ -51,7 +51,6 @@ def test_frozen_rnn_table_1(name):
 
 
 def test_every_configuration_can_be_read():
-    for file in {*CONFIGS.rglob("*.yaml")} - {
-        *(CONFIGS / "studies").rglob("*.yaml")
-    }:  # tests/studies reads the others
+    # tests/studies reads the others
+    for file in {*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}:
         inside.parameter_counts(file, [], V)

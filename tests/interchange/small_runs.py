@@ -7,10 +7,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from esnlm import config_io
 from esnlm.data.tokenizer import train_bpe, word_tokenizer
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import config_io
 from tests import oracle
 
 TEXT = [

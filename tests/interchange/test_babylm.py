@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.interchange import babylm
 from esnlm.interchange.babylm import Item
 from tests.evaluation.small_run import TOLERANCE
@@ -82,9 +82,8 @@ def completion(run, text, end, bos):
     for i in range(len(ids)):
         characters = len(run.tokenizer.decode_bytes(ids[: i + 1]).decode(errors="ignore"))
         cut = run.tokenizer.decode_bytes(ids[: i + 1]) != text[:characters].encode()
-        if (
-            characters + cut > len(text) - len(end) and i + bos > 0
-        ):  # part of a character reaches to its end
+        # part of a character reaches to its end
+        if characters + cut > len(text) - len(end) and i + bos > 0:
             total += log_probs[i + bos - 1]
     return total
 

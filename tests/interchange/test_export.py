@@ -11,16 +11,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import esnlm
-from esnlm import commands, config_io
+from esnlm import commands
+from esnlm.api.train_run import train_run
+from esnlm.base.errors import InputError
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.errors import InputError
 from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_checkpoints
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.models.trunk.trunk import TrunkConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.trunk.trunk import TrunkConfig
-from esnlm.workflows.train import train_run
+from esnlm.training import config_io
 from tests.interchange.small_runs import ESN, SENTENCES, bpe, words, write_run
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")
@@ -99,9 +100,8 @@ def test_a_gpt2_goes_out_as_transformers_own(tmp_path):
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["GPT2LMHeadModel"] and "auto_map" not in config
     generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
-    assert (
-        generation["pad_token_id"] == config["eos_token_id"]
-    )  # its table has no row for another token
+    # its table has no row for another token
+    assert generation["pad_token_id"] == config["eos_token_id"]
 
 
 def test_kept_checkpoints_are_named_as_babylm_names_branches(run, tmp_path, capsys):
@@ -244,9 +244,8 @@ def test_odd_texts_have_the_same_ids(pair):
 @settings(max_examples=40, deadline=None)
 def test_any_text_has_the_same_ids_and_comes_back(pair, text):
     own, fast = pair
-    assume(
-        "<|pad|>" not in text and "<|endoftext|>" not in text
-    )  # docs/export.md: these are read as tokens
+    # docs/export.md: these are read as tokens
+    assume("<|pad|>" not in text and "<|endoftext|>" not in text)
     ids = own.encode(text)
     assert fast.encode(text, add_special_tokens=False).ids == ids
     assert fast.decode(ids) == own.decode(ids)

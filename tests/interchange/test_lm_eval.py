@@ -12,7 +12,7 @@ import pytest
 
 import esnlm
 from esnlm import commands
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from tests.evaluation.small_run import TOLERANCE, log_distributions
 from tests.interchange.small_runs import small_run
 

@@ -137,9 +137,8 @@ def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
             logits = model(**batch).logits
         assert logits.shape == (*batch["input_ids"].shape, model.config.vocab_size)
         tokens = logits[..., : run.tokenizer.vocab_size]
-        if (
-            name != "GPT-2"
-        ):  # the token that pads has a logit too, which adds nothing to the sum of probabilities
+        # the token that pads has a logit too, which adds nothing to the sum of probabilities
+        if name != "GPT-2":
             assert model.config.vocab_size == len(fast) == run.tokenizer.vocab_size + 1
             assert torch.equal(
                 torch.log_softmax(logits, -1)[..., :-1], torch.log_softmax(tokens, -1)
@@ -202,9 +201,8 @@ def test_a_state_is_carried(exported):
     with torch.no_grad():
         whole = model(ids).logits
         first = model(ids[:, :5])
-        [name] = {"cache", "past_key_values"} & set(
-            first
-        )  # transformers 5.24 has the first, earlier ones the second
+        # transformers 5.24 has the first, earlier ones the second
+        [name] = {"cache", "past_key_values"} & set(first)
         rest = model(ids[:, 5:], **{name: first[name]}).logits
         assert first[name].get_seq_length() == 5
         assert name not in model(ids, use_cache=False)
@@ -265,14 +263,11 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     ]
     expected = -np.concatenate(run.token_log_probs_of(framed)).mean()
     assert abs(loss.item() - expected) < TOLERANCE
-    for side in (
-        "right",
-        "left",
-    ):  # What pads is no prediction, and neither is BOS, which may follow it.
+    # What pads is no prediction, and neither is BOS, which may follow it.
+    for side in ("right", "left"):
         padded = batch_of(fast, side)
-        padded["input_ids"][padded["attention_mask"] == 0] = (
-            fast.eos_token_id
-        )  # another token may pad, too
+        # another token may pad, too
+        padded["input_ids"][padded["attention_mask"] == 0] = fast.eos_token_id
         found = model(**padded, labels=padded["input_ids"]).loss.item()
         assert found == pytest.approx(loss.item(), abs=TOLERANCE)
     loss.backward()
@@ -322,9 +317,8 @@ def test_the_model_without_logits_gives_the_features(name, layers, exported):
         == model.config.hidden_size
         == run.config.model.feature_size
     )
-    states = run.states([SENTENCES[0]])[0][
-        :-1
-    ]  # The export reads EOS as the BOS of another sentence.
+    # The export reads EOS as the BOS of another sentence.
+    states = run.states([SENTENCES[0]])[0][:-1]
     np.testing.assert_allclose(found.last_hidden_state[0].detach(), states, atol=TOLERANCE, rtol=0)
     assert len(found.hidden_states) == layers
     assert torch.equal(found.hidden_states[-1], found.last_hidden_state)

@@ -147,9 +147,8 @@ def test_vectors_of_tokens_are_read_in_their_place(name, folders):
     way = torch.randn(
         len(gradient), dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
-    way[gradient == 0] = (
-        0  # n-grams are looked up by the id, which is one of a deep readout's numbers
-    )
+    # n-grams are looked up by the id, which is one of a deep readout's numbers
+    way[gradient == 0] = 0
     moved = [vectors.detach().clone() for _ in range(2)]
     moved[0][0, 2] += 1e-5 * way
     moved[1][0, 2] -= 1e-5 * way

@@ -11,11 +11,8 @@ MILLION = 1_000_000
 
 def test_each_milestone_names_the_first_checkpoint_that_has_read_so_many_words():
     names = revision_names({step: step * MILLION + 300 for step in range(1, 1001)})
-    expected = [
-        *range(1, 11),
-        *range(20, 101, 10),
-        *range(200, 1001, 100),
-    ]  # 28 branches of the strict track
+    # 28 branches of the strict track
+    expected = [*range(1, 11), *range(20, 101, 10), *range(200, 1001, 100)]
     assert {step: name for step, name in names.items() if name.startswith("chck_")} == {
         step: f"chck_{step}M" for step in expected
     }

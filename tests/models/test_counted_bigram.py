@@ -17,9 +17,8 @@ from esnlm.readout import linear
 
 V = 12
 EPSILON = float(np.finfo(np.float32).eps)
-TEXT = [
-    np.array([0, *np.random.default_rng(i).integers(2, V - 2, 9), 1]) for i in range(8)
-]  # V - 1 and V - 2 never occur
+# V - 1 and V - 2 never occur
+TEXT = [np.array([0, *np.random.default_rng(i).integers(2, V - 2, 9), 1]) for i in range(8)]
 
 
 def witten_bell(text, vocab_size):
@@ -41,9 +40,8 @@ def test_the_table_is_the_counted_model_s():
     counted = CountedBigram(V, **count(TEXT, V))
     table = np.asarray(counted.log_probs())
     expected = witten_bell(TEXT, V)
-    np.testing.assert_allclose(
-        table, expected, rtol=EPSILON
-    )  # It is computed in float64 and rounded once.
+    # It is computed in float64 and rounded once.
+    np.testing.assert_allclose(table, expected, rtol=EPSILON)
     model = WittenBellModel.fit(TEXT, V, order=2)
     every = [np.array(pair) for pair in np.ndindex(V, V)]
     np.testing.assert_allclose(
@@ -66,9 +64,8 @@ def with_one_left_out(text, vocab_size, v, w):
     return np.log(p / p.sum() if followers else p_1)
 
 
-@pytest.mark.parametrize(
-    "scale", [1, 200]
-)  # logits of a usual size, and such that the largest one must be subtracted
+# logits of a usual size, and such that the largest one must be subtracted
+@pytest.mark.parametrize("scale", [1, 200])
 def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_out(scale):
     rng = np.random.default_rng(0)
     w, bias, z = (scale * rng.normal(size=shape) for shape in [(V, 5), (V,), (7, 5)])
@@ -85,9 +82,8 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
 
     logits = (z @ w.T + bias)[rows] + left_out  # (P, V)
     log_p = log_softmax(logits)
-    residual = weights[:, None] * (
-        np.exp(log_p) - np.eye(V)[targets]
-    )  # (P, V): the gradient in the logits
+    # (P, V): the gradient in the logits
+    residual = weights[:, None] * (np.exp(log_p) - np.eye(V)[targets])
     dz = np.zeros_like(z)
     np.add.at(dz, rows, residual @ w)
 
@@ -101,9 +97,8 @@ def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_ou
         )
 
     found, (gradient, dfeatures) = jax.jit(jax.value_and_grad(loss, (0, 1)))(trained, features)
-    size = (
-        np.abs(logits).max() * 100 * EPSILON
-    )  # of the error of a logit, and so, relatively, of a probability
+    # of the error of a logit, and so, relatively, of a probability
+    size = np.abs(logits).max() * 100 * EPSILON
     np.testing.assert_allclose(
         found, -(weights * log_p[range(9), targets]).sum(), rtol=1e-6, atol=size
     )
@@ -138,13 +133,11 @@ def test_a_target_that_was_sure_is_left_out_too():
     found, gradient = jax.jit(jax.value_and_grad(loss))(trained)
     p_1 = np.full(size, 1.0)
     p_1[[1, 2]] = 2
-    odds = (np.exp(30.0) * p_1[1]) / (
-        p_1.sum() - p_1[1]
-    )  # of the token, that of its only count left out
+    # of the token, that of its only count left out
+    odds = (np.exp(30.0) * p_1[1]) / (p_1.sum() - p_1[1])
     np.testing.assert_allclose(found, np.log1p(1 / odds), rtol=1e-2, atol=EPSILON)
-    others = np.delete(
-        p_1 / (p_1.sum() - p_1[1]) / (1 + odds), 1
-    )  # the probabilities of all other tokens
+    # the probabilities of all other tokens
+    others = np.delete(p_1 / (p_1.sum() - p_1[1]) / (1 + odds), 1)
     np.testing.assert_allclose(np.delete(gradient["bias"], 1), others, rtol=1e-4)
     np.testing.assert_allclose(gradient["bias"][1], -1 / (1 + odds), atol=EPSILON)
     assert not gradient["w"].any(), "the features are 0"
@@ -180,9 +173,8 @@ def train(folder, compute):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return train(
-        tmp_path_factory.mktemp("counted") / "run", {"chunk_tokens": 64}
-    )  # An update has several chunks.
+    # An update has several chunks.
+    return train(tmp_path_factory.mktemp("counted") / "run", {"chunk_tokens": 64})
 
 
 def oracle(run, ids):

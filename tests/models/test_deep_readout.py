@@ -7,24 +7,24 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.cells.attention import AttentionConfig
-from esnlm.cells.diagonal import DiagonalConfig
-from esnlm.cells.gru import GruConfig
-from esnlm.compute import ComputeConfig
 from esnlm.features.layout import pack_batch
+from esnlm.machine.compute import ComputeConfig
+from esnlm.machine.placement import Placement
+from esnlm.models.cells.attention import AttentionConfig
+from esnlm.models.cells.diagonal import DiagonalConfig
+from esnlm.models.cells.gru import GruConfig
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.devices import choose_compute
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.parallel.placement import Placement
+from esnlm.models.trunk.gated_mlp import GatedMlpConfig
+from esnlm.models.trunk.hashed_ngrams import HashedNgramsConfig
+from esnlm.models.trunk.recent_tokens import RecentTokensConfig
+from esnlm.models.trunk.trunk import TrunkConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches, update
-from esnlm.trunk.gated_mlp import GatedMlpConfig
-from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
-from esnlm.trunk.recent_tokens import RecentTokensConfig
-from esnlm.trunk.trunk import TrunkConfig
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir.topology.ring import Ring
+from esnlm.reservoir.topology import Ring
 from esnlm.reservoir.weights import ReservoirConfig
 
 TABLE_4 = {
@@ -81,9 +81,8 @@ def test_embeddings_and_layers_are_counted(settings):
         if "indices" not in str(path)
     )
     assert actual.total == readout + values and record["nonzeros"] == values
-    assert abs(actual.total - expected.total) < 5 * np.sqrt(
-        expected.total - expected.trainable
-    )  # nonzeros are Binomial
+    # nonzeros are Binomial
+    assert abs(actual.total - expected.total) < 5 * np.sqrt(expected.total - expected.trainable)
     stored = sum(array.nbytes for array in jax.tree.leaves(arrays))
     assert abs(config.frozen_bytes(500) - stored) < 5 * 12 * np.sqrt(stored / 12)
     assert len(record["radius_before_scaling"]) == layers

@@ -9,13 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment
 from esnlm.features.layout import pack_batch
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches
+from esnlm.training.config import Experiment
 from esnlm.training.end_to_end import EndToEndUpdates
 from tests import oracle
 from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
@@ -35,11 +35,8 @@ DENSE = {
 RESERVOIRS = {
     "dense W_in": DENSE,
     "half of W_in": DENSE | {"input_connectivity": 0.5, "activation": "tanh"},
-    "sparse W_in": {
-        "mean_degree": 6.0,
-        "leak_min": 0.1,
-        "leak_max": 0.9,
-    },  # a leak of its own for each unit
+    # a leak of its own for each unit
+    "sparse W_in": {"mean_degree": 6.0, "leak_min": 0.1, "leak_max": 0.9},
     "sparse W_in, ReLU": {"mean_degree": 6.0, "activation": "relu"},
     "continuous time": DENSE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
     "membrane": DENSE | {"update_rule": "leaky_membrane", "activation": "tanh"},
@@ -197,9 +194,8 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     assert jax.tree.all(jax.tree.map(same_bits, frozen, still))
     old, new = (oracle.dense(reservoir.stored_w_in) for reservoir in (before, after))
     assert same_bits(old[old == 0], new[old == 0]) and new[old != 0].all()
-    assert (
-        old[old != 0] != new[old != 0]
-    ).mean() > 0.99  # a value of 1e-4 may not feel a decay of 1e-5
+    # a value of 1e-4 may not feel a decay of 1e-5
+    assert (old[old != 0] != new[old != 0]).mean() > 0.99
     if name == "sparse W_in":
         padding, values = (
             np.asarray(before.input.rows[...]) == N,

@@ -152,9 +152,8 @@ def oracle_dropout(span):
             return x * token_masks(site)[span]
         one, two = words(site)[span].T[:, None, :, None]  # (1, T, 1) each
         head, position = np.arange(CONFIG.heads)[:, None, None], np.arange(x.shape[2])
-        bits = scramble(
-            scramble((position * CONFIG.heads + head + one) % 2**32) ^ two
-        )  # (heads, T, T)
+        # (heads, T, T)
+        bits = scramble(scramble((position * CONFIG.heads + head + one) % 2**32) ^ two)
         return x * (bits >= int(CONFIG.dropout * 2**32)) / (1 - CONFIG.dropout)
 
     return drop

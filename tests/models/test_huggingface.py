@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 from flax import nnx, traverse_util
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.models import gpt2, huggingface
 from tests.models.small_gpt2 import CONFIG, CONFIG_JSON, TOKENS, V, random_weights, save, write
 
@@ -153,9 +153,8 @@ def test_dropout_does_what_torch_s_does(peer, published, ours):
     expected = peer("gpt2-dropout", torch_dropout, published, random_weights(), SENTENCES)
     model = gpt2.GPT2(dataclasses.replace(CONFIG, dropout=RATE), ours.params)
     each = jax.jit(lambda key: nll(model, jax.random.split(key, POSITIONS.shape))[1])
-    found = np.array(
-        [each(key) for key in jax.random.split(jax.random.key(0), DRAWS)]
-    )  # (DRAWS, 4, 39)
+    # (DRAWS, 4, 39)
+    found = np.array([each(key) for key in jax.random.split(jax.random.key(0), DRAWS)])
 
     error = np.sqrt((found.var(0) + expected["variance"]) / DRAWS)
     assert np.median(np.abs(found.mean(0) - nll(ours)[1]) / error) > 5  # dropout matters

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.compute import ComputeConfig
 from esnlm.features.layout import pack_batch
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from tests import oracle

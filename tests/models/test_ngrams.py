@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.models import ngrams
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 

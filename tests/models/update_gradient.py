@@ -12,9 +12,8 @@ from esnlm.training import batches, end_to_end
 def packed_update(texts):
     """An update of sentences, their packed batch, the rows of each, and the packed targets."""
     inputs = [text[:-1] for text in texts]
-    update = batches.Sentences(
-        inputs, [text[1:] for text in texts], corpus_positions=inputs
-    )  # these matter to dropout
+    # these matter to dropout
+    update = batches.Sentences(inputs, [text[1:] for text in texts], corpus_positions=inputs)
     batch, rows = pack_batch(inputs, inputs)
     count = update.predictions()
     return (

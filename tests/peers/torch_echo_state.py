@@ -43,9 +43,8 @@ class InTorch:
     def states(self, tokens):
         """(B, T, N), of padded tokens (B, T)."""
         h, found = torch.zeros(len(self.leak), len(tokens), dtype=torch.float64), []
-        for u in torch.nn.functional.one_hot(
-            tokens.T, self.w_in.shape[1]
-        ).double():  # (B, V), a step
+        # (B, V), a step
+        for u in torch.nn.functional.one_hot(tokens.T, self.w_in.shape[1]).double():
             drive = torch.sparse.mm(self.w_rec, h) + torch.sparse.mm(self.w_in, u.T)
             h = (1 - self.leak) * h + self.leak * torch.tanh(drive)
             found.append(h.T)

@@ -11,9 +11,8 @@ from tests import oracle
 
 N, V, C = 40, 77, 25
 EPSILON = float(np.finfo(np.float32).eps)
-ROWS = np.array(
-    [*range(C), 0, 3, 0, 0, 24], np.int32
-)  # some rows are read more than once, each time with another target
+# some rows are read more than once, each time with another target
+ROWS = np.array([*range(C), 0, 3, 0, 0, 24], np.int32)
 
 
 @jax.jit

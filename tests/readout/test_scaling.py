@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.config import TrainingConfig
+from esnlm.base.rng import Stream, generator
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates, readout_sigmas, sigmas_and_rates
-from esnlm.rng import Stream, generator
+from esnlm.training.config import TrainingConfig
 from esnlm.training.update import make_optimizer
 from tests import oracle
 
@@ -51,10 +51,11 @@ def test_dynamic_is_what_g_gives(q):
 
 def test_spectral_is_what_g_gives():
     below, above = np.array(WIDTHS[:-1]), np.array(WIDTHS[1:])
+    # (3.3), (3.4)
     g, sigma = (
         np.sqrt(above / below),
         np.where(below <= above, above**-0.5, below**-0.5),
-    )  # (3.3), (3.4)
+    )
     found = sigmas_and_rates("spectral", WIDTHS)
     np.testing.assert_allclose(found[1], g**2)
     np.testing.assert_allclose(found[0], g * sigma)
@@ -73,9 +74,8 @@ def test_a_scaled_readout_is_drawn_normal(scaling):
     for name, sigma in readout_sigmas(scaling, N, R, V).items():
         values = np.asarray(getattr(readout, name))
         assert values.dtype == np.float32
-        assert values.std() == pytest.approx(
-            sigma, rel=5 / np.sqrt(2 * values.size)
-        )  # five standard errors
+        # five standard errors
+        assert values.std() == pytest.approx(sigma, rel=5 / np.sqrt(2 * values.size))
         assert abs(values.mean()) < 5 * sigma / np.sqrt(values.size)
         assert np.abs(values).max() > 2.5 * sigma  # no uniform has this
 

@@ -7,17 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.compute import ComputeConfig
 from esnlm.features import recurrence
 from esnlm.features.layout import pack_batch
 from esnlm.features.stream import FeatureStream
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.reservoir.topology.antisymmetric import Antisymmetric
-from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
-from esnlm.reservoir.topology.ring import Ring
-from esnlm.reservoir.topology.scale_free import ScaleFree
+from esnlm.reservoir.topology import Antisymmetric, FixedInDegree, Ring, ScaleFree
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
 from tests.features.test_recurrence import sentences
@@ -89,9 +86,8 @@ def expected(name, sentence, keep=1.0):
         return oracle.stacked_states(
             weights, embedding[sentence], config.update_rule, f, keep, config.diffusion
         )
-    if (
-        config.decay != 1
-    ):  # (1 - alpha a) x + a (.): an oracle of leak alpha a, whose input is weaker by alpha
+    # (1 - alpha a) x + a (.): an oracle of leak alpha a, whose input is weaker by alpha
+    if config.decay != 1:
         (w_rec, w_in, leak), alpha = weights[0], config.decay
         weights = [(w_rec / alpha, w_in / alpha, alpha * leak)]
     return oracle.stacked_states(weights, embedding[sentence], config.update_rule, f, keep)
@@ -124,9 +120,8 @@ def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
     keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*batch.tokens.shape, N)).astype(
         np.float32
     )
-    _, found = jax.jit(recurrence.unroll)(
-        ready(name), batch.tokens, batch.positions, keep
-    )  # (T, B, F)
+    # (T, B, F)
+    _, found = jax.jit(recurrence.unroll)(ready(name), batch.tokens, batch.positions, keep)
     for text, row in zip(texts, rows, strict=True):
         states = found.reshape(-1, found.shape[-1])[row]
         np.testing.assert_allclose(

@@ -13,20 +13,14 @@ import scipy.linalg
 from esnlm.features.stream import FeatureStream
 from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import bcoo
-from esnlm.reservoir.topology import TOPOLOGIES
-from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
-from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
-from esnlm.reservoir.topology.scale_free import ScaleFree
+from esnlm.reservoir.topology import TOPOLOGIES, BlockDiagonal, FixedInDegree, ScaleFree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 
 V, N = 23, 96
 EPSILON = float(np.finfo(np.float32).eps)
-ROUNDED_TO = {
-    "float32": 0.0,
-    "tf32": 2.0**-11,
-    "bf16": 2.0**-8,
-}  # the most that rounding takes from a number, of itself
+# the most that rounding takes from a number, of itself
+ROUNDED_TO = {"float32": 0.0, "tf32": 2.0**-11, "bf16": 2.0**-8}
 
 
 def reservoir(**settings):
@@ -70,9 +64,8 @@ def states_and_bound(frozen, text, of_state=0.0, of_matrix=0.0):
     return exact, np.array(found)
 
 
-DRAWN = {
-    kind: topology for kind, topology in TOPOLOGIES.items() if kind != "given"
-}  # which is drawn by nobody
+# which is drawn by nobody
+DRAWN = {kind: topology for kind, topology in TOPOLOGIES.items() if kind != "given"}
 SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
     "block_diagonal": BlockDiagonal(blocks=6, mean_degree=5.0),
     "fixed_in_degree": FixedInDegree(degree=6),

@@ -10,8 +10,7 @@ from esnlm.models.devices import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.cell import TrainedInput
-from esnlm.reservoir.topology import TOPOLOGIES
-from esnlm.reservoir.topology.scale_free import ScaleFree
+from esnlm.reservoir.topology import TOPOLOGIES, ScaleFree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 

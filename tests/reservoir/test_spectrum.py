@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sparse
 from scipy.sparse.linalg import eigs
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.reservoir.spectrum import spectral_radius
 
 CONVERGED = 3e-4  # relative: what the docstring promises of random matrices

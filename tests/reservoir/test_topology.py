@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
-from esnlm.reservoir.topology import TOPOLOGIES
-from esnlm.reservoir.topology.antisymmetric import Antisymmetric
-from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
-from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
-from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
-from esnlm.reservoir.topology.orthogonal import Orthogonal
-from esnlm.reservoir.topology.ring import Ring
-from esnlm.reservoir.topology.scale_free import ScaleFree
-from esnlm.reservoir.topology.small_world import SmallWorld
+from esnlm.reservoir.topology import (
+    TOPOLOGIES,
+    Antisymmetric,
+    BlockDiagonal,
+    ErdosRenyi,
+    FixedInDegree,
+    Orthogonal,
+    Ring,
+    ScaleFree,
+    SmallWorld,
+)
 
 
 def connect(kind, size, seed=0):

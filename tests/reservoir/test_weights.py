@@ -7,7 +7,7 @@ import pytest
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.cell import from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
-from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
+from esnlm.reservoir.topology import FixedInDegree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 from tests.reservoir.test_topology import KINDS
@@ -45,9 +45,8 @@ def test_leaks_that_are_spaced_by_logarithm():
     config = ReservoirConfig(state_size=3000, mean_degree=2, leak_min=0.001, leak_spacing="log")
     leak = np.asarray(initialize_reservoir(config, 10, seed=3).reservoir.leak)
     u = np.random.default_rng([3, 2]).uniform(size=3000)
-    np.testing.assert_allclose(
-        leak, np.exp(np.log(0.001) * (1 - u)), rtol=1e-7
-    )  # float32 rounds once
+    # float32 rounds once
+    np.testing.assert_allclose(leak, np.exp(np.log(0.001) * (1 - u)), rtol=1e-7)
     shares = np.histogram(leak, [0.001, 0.01, 0.1, 1])[0] / 3000
     assert np.abs(shares - 1 / 3).max() < 4 * np.sqrt(2 / 9 / 3000)
     one = ReservoirConfig(
@@ -106,9 +105,8 @@ def test_every_topology_has_the_parameters_that_are_expected(topology):
     expected = config.expected_counts(50)
     actual = config.initialize(50, 0, config.initialize_frozen(50, 0)[0]).counts()
     assert (actual.trainable, actual.entries) == (expected.trainable, expected.entries)
-    assert abs(actual.total - expected.total) < 5 * np.sqrt(
-        (60 + 50) * 6
-    )  # W_in is Binomial, and so are blocks
+    # W_in is Binomial, and so are blocks
+    assert abs(actual.total - expected.total) < 5 * np.sqrt((60 + 50) * 6)
 
 
 def test_a_topology_that_is_dense_is_stored_dense():

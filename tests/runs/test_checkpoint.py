@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.runs.checkpoint import (
     all_steps,
     digest,
@@ -281,9 +281,8 @@ def test_killed_while_saving(tmp_path):
     )
     for run, saved in enumerate(map(int, acknowledged.split())):
         checkpoints = tmp_path / str(run)
-        step, arrays, metadata = restore_latest(
-            checkpoints
-        )  # without a warning, which would be an error
+        # without a warning, which would be an error
+        step, arrays, metadata = restore_latest(checkpoints)
         assert step in (saved, saved + 1)
         assert metadata == {"step": step}
         assert_same(arrays, {str(i): np.full((50, 50), step + i) for i in range(8)})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.runs.directory import Entry, RunDirectory
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.errors import InputError
+from esnlm.api.train_run import train_run
+from esnlm.base.errors import InputError
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training.log import TrainingLog
-from esnlm.workflows.train import train_run
 from tests.golden.small import flip
 from tests.training.small import read, same_run, summary_of
 
@@ -106,9 +106,8 @@ def test_a_damaged_summary_is_made_again(finished, originals, capsys):
         f"warning: {finished / 'summary.json'}: changed since it was written"
         in capsys.readouterr().err
     )
-    assert summary_of(finished) == summary_of(
-        originals / "finished"
-    )  # the seconds, too: they were spent once
+    # the seconds, too: they were spent once
+    assert summary_of(finished) == summary_of(originals / "finished")
     same_run(finished, originals / "finished")
 
 

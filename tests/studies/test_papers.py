@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from esnlm import config_io
-from esnlm.config import as_dict, flatten
 from esnlm.studies.grid import make_cells, make_runs
 from esnlm.studies.study import read_study
+from esnlm.training import config_io
+from esnlm.training.config import as_dict, flatten
 
 STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from esnlm import config_io
 from esnlm.studies import pool
 from esnlm.studies.measures import MEASURES
 from esnlm.studies.study import run_study
+from esnlm.training import config_io
 
 pytest.importorskip("optuna", reason="needs Optuna: pip install -e '.[search]'")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.studies.grid import make_runs, take_lists
 from esnlm.studies.pool import find_slots

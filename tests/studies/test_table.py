@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.studies import table
 from esnlm.studies.measures import MEASURES
 from esnlm.studies.plot import plot_grid

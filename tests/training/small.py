@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 
 import esnlm
-from esnlm import config_io
-from esnlm.config import Experiment
+from esnlm.api.train_run import train_run
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import config_io
+from esnlm.training.config import Experiment
 from esnlm.training.log import TrainingLog
-from esnlm.workflows.train import train_run
 
 DATA = "data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}\n"
-TRAINING = (  # twelve updates an epoch
-    "training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5}\n"
-)
+# twelve updates an epoch
+TRAINING = "training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5}\n"
 ESN = "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}\n"
 SMALL = DATA + TRAINING + ESN
 TIMES = ("seconds", "tokens_per_second", "peak_memory_bytes")

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.config import TrainingConfig
-from esnlm.parallel.placement import Placement
+from esnlm.machine.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import plan
-from esnlm.training.learning_rate import learning_rates
+from esnlm.training.config import TrainingConfig
+from esnlm.training.optimizer import learning_rates
 from esnlm.training.state import open_state
 from esnlm.training.update import make_optimizer, make_step
 

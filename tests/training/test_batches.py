@@ -127,11 +127,8 @@ def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
 
 def test_packed_targets_have_the_row_after_bos_once():
     shapes = batches.UpdateShapes(buckets=(32, 96, 192), most_first_targets=20)
-    for count, size in (
-        (88, 96),
-        (30, 32),
-        (200, 192),
-    ):  # 8, 3 and 19 sentences: 81, 28 and 182 rows
+    # 8, 3 and 19 sentences: 81, 28 and 182 rows
+    for count, size in ((88, 96), (30, 32), (200, 192)):
         some, rows = some_sentences(count)
         packed = batches.pack_update(some, rows, shapes)
         real, more = packed.weights > 0, packed.first_weights > 0

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import esnlm
+from esnlm.base.errors import InputError
 from esnlm.data.store import StoreWriter
 from esnlm.data.tokenizer import word_tokenizer
-from esnlm.errors import InputError
 from esnlm.features import recurrence
 from esnlm.features.lanes import equal_lanes, whole_documents
 from esnlm.training import batches
@@ -66,10 +66,8 @@ def settings_of(name, stores, **training):
         "learning_rate": 0.02,
         "log_every": 1,
     } | training
-    compute = {
-        "window_tokens": 40,
-        "batch_slots": 2,
-    }  # several windows of each epoch, and fewer slots than documents
+    # several windows of each epoch, and fewer slots than documents
+    compute = {"window_tokens": 40, "batch_slots": 2}
     return f"data: {data}\ntraining: {training}\n{MODELS[name]}\ncompute: {compute}\n".replace(
         "'", ""
     )

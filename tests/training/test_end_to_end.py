@@ -10,17 +10,17 @@ import pytest
 from flax import traverse_util
 
 import esnlm
-from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import open_store
 from esnlm.features import layout
 from esnlm.features.layout import packed_steps
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, end_to_end
+from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
 from tests import oracle
 from tests.training.test_precomputed import (
@@ -238,9 +238,8 @@ def test_a_finished_run_loads_and_agrees_with_the_oracle(name, trained, stores):
     for found, log_probs in zip(run.token_log_probs(sentences), expected, strict=True):
         np.testing.assert_allclose(found, log_probs, rtol=tolerance)
     totals = [log_probs.sum() for log_probs in expected]
-    np.testing.assert_allclose(
-        run.log_probs(sentences), [*totals[:2], np.nan], rtol=tolerance
-    )  # a blank text is no sentence
+    # a blank text is no sentence
+    np.testing.assert_allclose(run.log_probs(sentences), [*totals[:2], np.nan], rtol=tolerance)
     log_probs = np.concatenate([log_probs_of(ids) for ids in open_store(stores / "dev")])
     summary = json.loads((trained(name) / "summary.json").read_text())
     assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=tolerance)

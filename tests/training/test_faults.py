@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.errors import InputError
-from esnlm.evaluate_run import evaluate_run
+from esnlm.base.errors import InputError
+from esnlm.commands.evaluate_run import evaluate_run
 from esnlm.runs import checkpoint
 from tests.training.small import DATA, TRAINING, summary_of, train
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from esnlm.config import TrainingConfig
-from esnlm.training.learning_rate import learning_rates, rates_by_words
+from esnlm.training.config import TrainingConfig
+from esnlm.training.optimizer import learning_rates, rates_by_words
 from esnlm.training.update import make_optimizer
 
 SCHEDULES = ("constant", "linear", "cosine")

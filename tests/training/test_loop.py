@@ -122,9 +122,8 @@ def test_the_validation_nll_is_the_oracle_s(finished):
     assert summary["val_bits_per_byte"] == pytest.approx(
         -log_probs.sum() / np.log(2) / store.bytes.sum(), rel=1e-5
     )
-    of_eos = (
-        np.cumsum([len(sentence) - 1 for sentence in store]) - 1
-    )  # where the predictions of each sentence end
+    # where the predictions of each sentence end
+    of_eos = np.cumsum([len(sentence) - 1 for sentence in store]) - 1
     without_eos = np.delete(log_probs, of_eos)
     assert summary["val_nll_without_eos"] == pytest.approx(-without_eos.mean(), rel=1e-5)
 

@@ -14,10 +14,10 @@ from flax import serialization
 
 import esnlm
 from esnlm import commands
-from esnlm.config import TrainingConfig, flatten
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.runs import checkpoint
 from esnlm.training import parent
+from esnlm.training.config import TrainingConfig, flatten
 from esnlm.training.log import TrainingLog
 from esnlm.training.parent import with_moments
 from esnlm.training.update import make_optimizer

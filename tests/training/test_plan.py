@@ -5,15 +5,14 @@ import re
 import pytest
 
 import esnlm
-from esnlm import config_io
-from esnlm.config import Experiment, TrainingConfig
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
-from esnlm.regression.base import Fitter
+from esnlm.readout.base import Fitter
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import plan, readout_regression
+from esnlm.training import config_io, plan, readout_regression
+from esnlm.training.config import Experiment, TrainingConfig
 from tests.training.small import read, summary_of, train
 
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
+from esnlm.machine.compute import ComputeConfig
+from esnlm.machine.placement import Placement
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, log
+from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.training.learning_rate import learning_rates
+from esnlm.training.optimizer import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer, make_step
 from tests.training import small

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import esnlm
+from esnlm.api.train_run import train_run
+from esnlm.base.console import Progress
+from esnlm.base.errors import InputError
 from esnlm.data.store import open_store
-from esnlm.errors import InputError
-from esnlm.io.console import Progress
 from esnlm.models.ngrams import UnigramModel
-from esnlm.regression.ridge import Ridge
+from esnlm.readout.ridge import Ridge
 from esnlm.training import readout_regression
-from esnlm.workflows.train import train_run
 from tests import oracle
 from tests.training.small import metrics, read, same_run
 
@@ -53,9 +53,8 @@ def test_a_run_is_an_ordinary_one(finished, name):
     assert (
         summary["val_nll"] < unigram.nll(open_store(finished[name] / "stores" / "validation")) - 0.1
     )
-    assert summary["regression"]["held_out"] == pytest.approx(
-        summary["val_nll"], abs=0.2
-    )  # of a sample, or all of it
+    # of a sample, or all of it
+    assert summary["regression"]["held_out"] == pytest.approx(summary["val_nll"], abs=0.2)
     assert not (finished[name] / "sums").exists()
     lines = metrics(finished[name])
     assert "val_nll" in lines[-1] and lines[-2]["train_nll"] == summary["train_nll"]
@@ -87,9 +86,8 @@ def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
     ).T
     counts = d.sum(0)
     p = (counts + 1) / (len(targets) + vocab_size)
-    own = np.einsum("vn,vn->v", w, d.T @ centred) / np.maximum(
-        counts, 1
-    )  # beyond the token's share, which is the intercept
+    # beyond the token's share, which is the intercept
+    own = np.einsum("vn,vn->v", w, d.T @ centred) / np.maximum(counts, 1)
     scale = record["beta"] / p ** record["gamma"]
     bias = np.log(p) + scale * (-w @ h.mean(0) - own / 2)
     # The states are float32 in the run, 1e-6 off; the smallest penalised eigenvalue makes more of

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from esnlm.config import TrainingConfig
-from esnlm.training.schedule import Schedule, not_reached, steps_at_words
+from esnlm.training.config import TrainingConfig
+from esnlm.training.optimizer import Schedule, not_reached, steps_at_words
 
 
 def due(what, **settings):

@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment, hash_settings, resolved
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
+from esnlm.machine import mesh as meshes
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models import devices
 from esnlm.models.devices import resolve_compute
-from esnlm.parallel import mesh as meshes
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import settings
-from tests.parallel.test_mesh import EIGHT
+from esnlm.training.config import Experiment, hash_settings, resolved
+from tests.machine.test_mesh import EIGHT
 
 
 @pytest.fixture

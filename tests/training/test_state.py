@@ -1,7 +1,7 @@
 """What a training remembers of itself beside its arrays."""
 
+from esnlm.api import train_run as train
 from esnlm.training.state import State, note_device
-from esnlm.workflows import train
 from tests.training import small
 
 CPU, GPU = ({"platform": name, "kind": name, "count": 1, "cores": 2} for name in ("cpu", "gpu"))

@@ -6,13 +6,13 @@ import numpy as np
 import optax
 import pytest
 
-from esnlm.config import TrainingConfig
-from esnlm.parallel.placement import Placement
+from esnlm.machine.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
 from esnlm.training import batches
-from esnlm.training.learning_rate import learning_rates
+from esnlm.training.config import TrainingConfig
+from esnlm.training.optimizer import learning_rates
 from esnlm.training.update import in_chunks, make_optimizer, make_step, readout_loss_and_gradient
 from tests import oracle
 
@@ -133,9 +133,8 @@ def test_a_step_of_adamw_is_shorter_than_in_float64_by_what_the_references_say()
         expected = adamw.step({"x": np.zeros(400)}, {"x": gradient.astype(np.float64)})
         steps.append(np.median(np.asarray(step["x"], np.float64) / expected["x"]) - 1)
     assert steps[0] == pytest.approx(-6.6e-6, abs=0.1e-6)
-    assert (
-        min(steps) > -1.1e-5 and max(steps) < -3e-6
-    )  # the float32 of 0.999^t adds its own rounding
+    # the float32 of 0.999^t adds its own rounding
+    assert min(steps) > -1.1e-5 and max(steps) < -3e-6
 
 
 def test_schedules_and_warmup():

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.config import flatten
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
-from esnlm.training import learning_rate, loop
+from esnlm.training import loop
+from esnlm.training import optimizer as learning_rate
+from esnlm.training.config import flatten
 from esnlm.training.state import State
 from tests.training import small
 from tests.training.small import metrics, same_run, summary_of
@@ -115,9 +116,8 @@ def test_the_average_of_a_run_is_the_weighted_mean_of_its_checkpoints(tmp_path):
     weights = DECAY ** np.arange(11, -1, -1.0)
     for name, found in arrays(run).items():
         expected = np.average([np.float64(each[name]) for each in saved], axis=0, weights=weights)
-        np.testing.assert_allclose(
-            found, expected, rtol=0, atol=1e-6
-        )  # a few roundings of numbers of about 1
+        # a few roundings of numbers of about 1
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
         assert np.abs(found - saved[-1][name]).max() > 1e-3
     nll = esnlm.load(run).likelihood(open_store(run / "stores" / "validation")).nll
     assert validations(run)[12] == pytest.approx(nll, rel=1e-6), (

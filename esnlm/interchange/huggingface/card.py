@@ -6,12 +6,12 @@ from typing import Any
 
 import yaml
 
-from esnlm.config import as_dict
+from esnlm.base.versions import ESNLM
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.loaded_run import Run
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.versions import ESNLM
+from esnlm.training.config import as_dict
 
 CARD = """---
 {head}---

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from esnlm import config_io
-from esnlm.errors import InputError
+from esnlm.base.console import tell, working
+from esnlm.base.errors import InputError
+from esnlm.base.files import NewFolder, writing
+from esnlm.base.remote import run_copy
 from esnlm.interchange.huggingface.card import card
 from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.interchange.revisions import revision_names, words_of_checkpoints
-from esnlm.io.atomic import NewFolder, writing
-from esnlm.io.console import tell, working
-from esnlm.io.remote import run_copy
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import config_io
 
 MODELING = Path(__file__).with_name("modeling_esnlm.py")
 DEEP = Path(__file__).with_name("modeling_deep_readout.py")

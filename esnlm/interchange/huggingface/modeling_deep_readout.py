@@ -223,10 +223,11 @@ class DeepReadout(Cell):
 
     def __init__(self, config: DeepReadoutConfig, readout: Any) -> None:
         super().__init__()
+        # in a list, so that PyTorch registers it in the model only
         self.config, self.last_layer = (
             config,
             [readout],
-        )  # in a list, so that PyTorch registers it in the model only
+        )
         self.cells: Any = nn.ModuleList(
             Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs)
         )
@@ -288,9 +289,8 @@ class DeepReadout(Cell):
     def outputs(self, state: State) -> list[torch.Tensor]:
         features, history = self._features(state).T, self.config.history
         h, last = features[:, : self.config.frozen_size], features[:, self.config.frozen_size :]
-        last = (
-            last.unflatten(1, (history, self.reads[-1])) if history else last[..., None]
-        )  # (B, K, 1 + e)
+        # (B, K, 1 + e)
+        last = last.unflatten(1, (history, self.reads[-1])) if history else last[..., None]
         return [self.trunk(h, last[..., 0].long() - 1, last[..., 1:], self._attention(state)).T]
 
     def _by_cell(self, state: State) -> list[State]:

@@ -49,9 +49,8 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 PAD_LOGIT = -8192.0
 
 State = tuple[torch.Tensor, ...]  # each (units, B)
-Step = Callable[
-    [State, torch.Tensor], State
-]  # from a state and the vectors (B, K) of tokens to the next state
+# from a state and the vectors (B, K) of tokens to the next state
+Step = Callable[[State, torch.Tensor], State]
 
 
 class EsnlmConfig(PretrainedConfig):
@@ -60,18 +59,16 @@ class EsnlmConfig(PretrainedConfig):
 
     family: str = "esn"  # esn, lstm or deep_readout
     vocab_size: int = 258  # V + 1: the tokens of text, and the padding token, id V
-    hidden_size: int = (
-        16  # F, the features of the readout: the states of all layers, or z of a deep readout
-    )
+    # F, the features of the readout: the states of all layers, or z of a deep readout
+    hidden_size: int = 16
     num_hidden_layers: int = 1  # L
     readout_rank: int | None = None  # r of A B; None: a single W_out, or B belongs to the cell
     state_size: int = 16  # N, the units of one layer
     activation: str = "tanh"  # or relu
     update_rule: str = "leaky_output"  # or leaky_membrane
     decay: float = 1.0  # alpha
-    embedding: int | None = (
-        None  # D, the width of a frozen embedding in front of W_in; None: W_in reads tokens
-    )
+    # D, the width of a frozen embedding in front of W_in; None: W_in reads tokens
+    embedding: int | None = None
     train_input: bool = False  # whether W_in of the first layer is a parameter
     # Nonzeros of each sparse matrix of the cell, by name; for W_in, nonzeros per token. Other
     # matrices are dense.
@@ -96,10 +93,11 @@ class CarriedState:
     is_linear = (True,)
 
     def __init__(self, parts: State, length: int) -> None:
+        # tensors (units, B), and the number of tokens read, padding included
         self.parts, self.length = (
             parts,
             length,
-        )  # tensors (units, B), and the number of tokens read, padding included
+        )
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
@@ -147,9 +145,8 @@ class Matrix(nn.Module):
         values = in_float32(self.values)
         if not self.is_sparse:
             return values
-        if (
-            torch.compiler.is_compiling()
-        ):  # torch.export and torch.compile support dense matrices only
+        # torch.export and torch.compile support dense matrices only
+        if torch.compiler.is_compiling():
             places = torch.arange(self.shape[0], device=values.device)
             rows = torch.repeat_interleave(
                 places, self.row_starts.diff().long(), output_size=len(values)
@@ -178,10 +175,11 @@ class TokenInput(nn.Module):
         values = rows(self.weight, tokens)
         if not self.is_sparse:
             return values
+        # the step needs (N, B)
         values, units = (
             values.movedim(-1, 0),
             rows(self.units, tokens).long().movedim(-1, 0),
-        )  # the step needs (N, B)
+        )
         return (
             values.new_zeros(self.size + 1, *tokens.shape)
             .scatter_add(0, units, values)[:-1]
@@ -211,9 +209,8 @@ class Layer(nn.Module):
     def output(self, state: torch.Tensor) -> torch.Tensor:
         return state if self.leak_is_outside else self.f(state)
 
-    def advance(
-        self, state: torch.Tensor, drive: torch.Tensor
-    ) -> torch.Tensor:  # drive is W_rec h + W_in u, (N, B)
+    # drive is W_rec h + W_in u, (N, B)
+    def advance(self, state: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:
         a = in_float32(self.leak)[:, None]
         return (1 - self.decay * a) * state + a * (self.f(drive) if self.leak_is_outside else drive)
 
@@ -295,9 +292,8 @@ class EsnlmPreTrainedModel(PreTrainedModel):
     config: EsnlmConfig
     config_class: Any = EsnlmConfig
     base_model_prefix = "model"
-    _is_stateful = (
-        True  # the state cannot return to an earlier token, which assisted generation needs
-    )
+    # the state cannot return to an earlier token, which assisted generation needs
+    _is_stateful = True
 
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes a classification head. All other weights come from an export."""
@@ -363,9 +359,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
             torch.zeros_like(reads) if input_ids is None else input_ids == self.config.bos_token_id
         )
         state, found, embed = before.parts, [], self.get_input_embeddings()
-        with torch.autocast(
-            reads.device.type, enabled=False
-        ):  # autocast would round the state at every step
+        # autocast would round the state at every step
+        with torch.autocast(reads.device.type, enabled=False):
             step = self.cell.stepper()
             for t in range(reads.shape[1]):
                 vectors = (
@@ -376,9 +371,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
                     torch.where(reads[:, t], *each) for each in zip(new, state, strict=True)
                 )
                 found.append(self.cell.outputs(state))
-        layers = [
-            torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)
-        ]  # (T, N, B)
+        # (T, N, B)
+        layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]
         layers = [each.permute(2, 0, 1).contiguous() for each in layers]  # (B, T, N)
         features = layers[0] if len(layers) == 1 else torch.cat(layers, -1)
         if use_cache is None:
@@ -398,9 +392,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
         reads = given != self.config.num_tokens if given.dim() == 2 else given[..., 0].isfinite()
         if attention_mask is None:
             return reads
-        if (
-            attention_mask.dim() == 3
-        ):  # BabyLM's fine-tuning passes a mask (B, T, T) to causal models
+        # BabyLM's fine-tuning passes a mask (B, T, T) to causal models
+        if attention_mask.dim() == 3:
             attention_mask = attention_mask.diagonal(dim1=1, dim2=2)
         return reads & attention_mask[:, -reads.shape[1] :].bool()
 
@@ -449,9 +442,8 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
             mask = self.model.mask_of(
                 inputs_embeds if input_ids is None else input_ids, attention_mask
             )
-            pads = (
-                (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)
-            )  # the first label is never a target
+            # the first label is never a target
+            pads = (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)
             asked = {
                 "labels": labels.masked_fill(pads, -100),
                 "num_items_in_batch": num_items_in_batch,

@@ -11,17 +11,17 @@ import numpy as np
 from flax import traverse_util
 from jax.experimental.sparse import BCOO
 
-from esnlm.cells.attention import Attention
-from esnlm.cells.diagonal import Diagonal
-from esnlm.cells.gru import Gru
-from esnlm.cells.side_by_side import SideBySide
-from esnlm.cells.token_history import TokenHistory
-from esnlm.errors import InputError
+from esnlm.base.errors import InputError
 from esnlm.models.base import LanguageModel
+from esnlm.models.cells.attention import Attention
+from esnlm.models.cells.diagonal import Diagonal
+from esnlm.models.cells.gru import Gru
 from esnlm.models.deep_readout import DeepReadout, frozen_size, history
 from esnlm.models.echo_state import EchoState
 from esnlm.models.gpt2 import GPT2
 from esnlm.models.lstm import Lstm, embedding_scale
+from esnlm.models.side_by_side import SideBySide
+from esnlm.models.token_history import TokenHistory
 from esnlm.readout import linear
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix, bcoo

@@ -4,9 +4,9 @@ same ids."""
 import json
 from typing import Any
 
+from esnlm.base.errors import InputError
 from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer
 from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, open_library
-from esnlm.errors import InputError
 
 PAD = "<|pad|>"
 

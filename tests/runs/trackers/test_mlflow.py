@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import GROUP, Trackers
-from esnlm.runs.trackers.mlflow import MlflowTracker
+from esnlm.runs.trackers import GROUP, MlflowTracker, Trackers
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = {"run": "runs/small", "model": {"rank": None}, "tracking": ["mlflow"]}

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import Trackers
-from esnlm.runs.trackers.tensorboard import TensorBoardTracker
+from esnlm.runs.trackers import TensorBoardTracker, Trackers
 
 SETTINGS = {
     "seed": 3,

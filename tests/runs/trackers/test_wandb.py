@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers import Trackers
-from esnlm.runs.trackers.wandb import WandbTracker
+from esnlm.runs.trackers import Trackers, WandbTracker
 
 SETTINGS = {"run": "runs/small", "seed": 3, "model": {"rank": None}}
 

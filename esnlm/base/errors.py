@@ -1,0 +1,52 @@
+"""The exception for errors that the caller can fix."""
+
+import operator
+import sys
+import warnings
+from typing import SupportsIndex
+
+LONGEST = 2000  # characters
+
+
+class InputError(ValueError):
+    """Bad input or configuration.
+
+    The message is one line: what is wrong, the value, its file or field, and what to do. Control
+    characters are escaped, and long messages are cut in the middle. The commands print it as
+    `error: ...` and exit with status 2.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode() for c in message
+        )
+        super().__init__(
+            line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+        )
+
+
+def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole number") -> int:
+    """Converts a whole number of any type (such as NumPy's) to int. Raises InputError for others,
+    such as 3.0."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} is {value!r}: {rule}") from None
+
+
+# Warnings that name the caller's line, at any depth of calls inside the package.
+
+# Packages whose frames are not the caller's, including wrappers of functions.
+BETWEEN = ("esnlm", "jax", "contextlib", "functools")
+
+
+def warn_caller(line: str) -> None:
+    """Warns at the caller's line, so that filters by module and "once for each place" apply to
+    it."""
+    frame, level = sys._getframe(), 1
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(line, stacklevel=level)

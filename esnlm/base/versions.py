@@ -1,0 +1,29 @@
+"""Versions and provenance: what a result may depend on."""
+
+import os
+import platform
+from importlib import metadata
+
+ESNLM = "0.2.0"  # setuptools reads it here
+
+
+def version(package: str) -> str:
+    """Returns the version of a package. For esnlm it also works in a checkout that is not
+    installed."""
+    return ESNLM if package == "esnlm" else metadata.version(package)
+
+
+def provenance(command: str | None, *packages: str) -> dict:
+    """Returns the command as typed (None in Python), the machine, and versions of esnlm, JAX, NumPy
+    and `packages`."""
+    import jax
+
+    names = ("esnlm", "jax", "numpy", *packages)
+    return {
+        "command": command,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in names},
+        "machine": (
+            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores,"
+            f" {jax.devices()[0].device_kind}"
+        ),
+    }

@@ -1,0 +1,95 @@
+"""How a run is computed: settings that change no result beyond rounding, and their defaults on each
+device."""
+
+from dataclasses import field
+from typing import Literal, NamedTuple
+
+import jax
+
+from esnlm.base.errors import InputError
+from esnlm.base.settings import Count, settings
+
+# On a CPU the states should stay in the cache while W_rec streams past them. Fastest per slot in
+# measurements up to N = 65,536.
+CPU_CACHE = 16 << 20  # bytes
+# On a GPU states are gathered from its second-level cache, 40 MB on an A100 and 50 MB on an H100.
+GPU_CACHE = 32 << 20  # bytes
+CPU_SLOTS = 96  # maximum: more slots idle longer at the end of a window (also measured)
+MOST_SLOTS = 4096  # on a GPU or TPU
+
+
+@settings
+class ComputeConfig:
+    """How a run is computed. No setting changes a result beyond rounding. A null is set for the
+    device and recorded."""
+
+    # Precision of the trained arrays' matrix products: float32, tf32 or bf16. A reservoir is
+    # computed in float32.
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    # Kernel of the reservoir's sparse product; fused is for GPUs; auto: chosen for the device.
+    kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
+    # Precision of W_rec's product: bf16 rounds the states; with the kernel dense, tf32 and bf16
+    # round both factors.
+    state_precision: Literal["float32", "tf32", "bf16"] = "float32"
+    # B, sentences that run at once if no gradient is taken; null: chosen
+    batch_slots: Count | None = None
+    # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    window_tokens: Count | None = None
+    chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
+    # The devices as {data: D, vocabulary: M} (docs/machines.md); null: all, along vocabulary.
+    mesh: dict[Literal["data", "vocabulary"], Count] | None = None
+
+
+@settings
+class ResolvedCompute(ComputeConfig):
+    """How a run is computed on the available devices, with every null chosen. The mesh stays as
+    given."""
+
+    batch_slots: Count = field(kw_only=True)
+    window_tokens: Count = field(kw_only=True)
+
+
+# For functions whose caller may have set jax_enable_x64. A run computes in float32, and with this
+# its arrays never mix with float64 ones: it computes the same bits as without jax_enable_x64.
+in_float32 = jax.enable_x64(False)
+
+
+def backend() -> str:
+    """Returns the kind of device that JAX computes on: cpu, gpu or tpu.
+
+    Raises:
+        InputError: JAX_PLATFORMS names a kind that this machine lacks.
+    """
+    try:
+        return jax.default_backend()
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that a CUDA device is there
+        asked = jax.config.jax_platforms  # type: ignore[attr-defined]
+        # without JAX's own advice
+        reason = str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]
+        reason = f" ({reason})" if reason else ""
+        raise InputError(f"JAX_PLATFORMS is {asked}: no such device is available{reason}") from None
+
+
+class SparseMatrix(NamedTuple):
+    """The shape of a frozen (size, size) matrix, not drawn yet, that multiplies a state at each
+    time step."""
+
+    size: int
+    nonzeros: int
+    longest_row: float = 0.0  # entries of the fullest row; 0: unknown
+    copies: int = 1  # number of such matrices
+
+
+class Recurrence(NamedTuple):
+    """The properties of a frozen recurrence that decide how a device computes it fastest."""
+
+    units: int  # size of one slot's state, which should stay in a CPU's cache
+    matrices: tuple[SparseMatrix, ...]
+
+
+def default_batch_slots(units: int, backend: str) -> int:
+    """Returns the number of slots: as many as the cache of a CPU or GPU holds, but enough for a
+    GPU's products."""
+    widest = {"cpu": CPU_CACHE, "gpu": GPU_CACHE}.get(backend, 1 << 28) // (4 * units)
+    most = CPU_SLOTS if backend == "cpu" else MOST_SLOTS
+    return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))

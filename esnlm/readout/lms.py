@@ -1,0 +1,206 @@
+"""Least mean squares: the online delta rule over sentences read side by side.
+
+    W_out(t + 1) = W_out(t) + mu / B * sum_k e_k(t) r_k(t)^T,    e_k(t) = d_k(t) - y_k(t),    y_k(t)
+    = W_out(t) r_k(t)
+
+(Fujimaki 2026). One time step makes one update, over the B sentences k; d is the one-hot next token
+and r the features. With `intercept` a 1 is appended to r [ours]. B sentences are always being read,
+since a new one begins in a batch slot as soon as one ends there. To make the result independent of
+the windows, time steps that may include a sentence of the next window wait for it.
+"""
+
+from functools import partial
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from esnlm.base.settings import Count, Positive, settings
+from esnlm.machine.matmul import matmul
+from esnlm.readout.base import Accumulators, Fitter, Window, add_by_target, row_blocks
+from esnlm.readout.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
+
+
+@settings
+class LeastMeanSquares(Fitter):
+    """The delta rule (Fujimaki 2026)."""
+
+    kind: str = "lms"
+    epochs: Count = 1  # passes over the training text
+    batch_size: Count = 32  # sentences read side by side [B]
+    learning_rate: Positive = 0.01  # step size [mu]
+    intercept: bool = True  # learn an intercept for each token, too; the slides have none
+    # Rule that turns linear scores into log-probabilities [ours]; the slides do not give one.
+    log_probs: LogProbs = "calibrated"
+    # Tokens of training text kept out of the fit under either rule [ours], to calibrate.
+    held_out_tokens: Count = 4096
+    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
+
+    description: ClassVar[str] = "by least mean squares"
+    computed_by_host: ClassVar[bool] = False
+
+    def start(self, features: int, vocab_size: int) -> Accumulators:
+        """Returns W_out(0) = 0, the sums for each token's mean features, and features waiting for
+        the next window."""
+        return {
+            "w": np.zeros((vocab_size, features), np.float32),
+            "bias": np.zeros(vocab_size, np.float32),
+            "cross": np.zeros((vocab_size, features)),
+            "counts": np.zeros(vocab_size),
+            "waiting": np.zeros((0, features), np.float32),
+            "waiting_for": np.zeros((0, 3), np.int32),  # the time step, slot and target of each
+        }
+
+    def sums_size(self, features: int, vocab_size: int) -> int:
+        return (4 + 8) * vocab_size * (features + 1)
+
+    def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
+        """Updates W_out once per time step, up to the first step in which a sentence of the next
+        window may begin."""
+        features, rows, targets = window
+        waiting, waiting_for = accumulators["waiting"], accumulators["waiting_for"]
+        free = np.zeros(self.batch_size, np.int64)
+        np.maximum.at(free, waiting_for[:, 1], waiting_for[:, 0] + 1)
+        step, slot = side_by_side([len(row) for row in rows], free)
+        row, steps = np.concatenate(rows), int(free.min())
+
+        # Waiting features have the indices -2, -3, ...; features of the window have their row
+        # indices.
+        numbers = np.concatenate([-2 - np.arange(len(waiting)), row])
+        places = np.concatenate(
+            [waiting_for, np.column_stack([step, slot, targets]).astype(np.int32)]
+        )
+        now = places[:, 0] < steps
+        self._run(accumulators, features, numbers[now], places[now], steps, precision)
+
+        host, later = np.asarray(features), numbers[~now]
+        kept = np.concatenate([waiting[-2 - later[later < 0]], host[later[later >= 0]]])
+        accumulators["waiting"], accumulators["waiting_for"] = (
+            kept,
+            places[~now] - np.array([steps, 0, 0], np.int32),
+        )
+        for part in row_blocks(len(row), host.shape[1]):
+            add_by_target(accumulators["cross"], host[row[part]].astype(np.float64), targets[part])
+        accumulators["counts"] += np.bincount(targets, minlength=len(accumulators["counts"]))
+        return steps
+
+    def finish(self, accumulators: Accumulators, precision: str) -> int:
+        waiting, places = accumulators["waiting"], accumulators["waiting_for"]
+        steps = int(places[:, 0].max(initial=-1)) + 1
+        self._run(
+            accumulators,
+            jnp.asarray(waiting[:1]),
+            -2 - np.arange(len(waiting)),
+            places,
+            steps,
+            precision,
+        )
+        accumulators["waiting"], accumulators["waiting_for"] = waiting[:0], places[:0]
+        return steps
+
+    def _run(
+        self,
+        accumulators: Accumulators,
+        features: jax.Array,
+        numbers: np.ndarray,
+        places: np.ndarray,
+        steps: int,
+        precision: str,
+    ) -> None:
+        """Runs time steps over `places` (n, 3), time step, slot and target; `numbers` (n,) are the
+        rows of features."""
+        if steps == 0:
+            return
+        shape = _few(steps), self.batch_size
+        laid, targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+        laid[places[:, 0], places[:, 1]], targets[places[:, 0], places[:, 1]] = (
+            numbers,
+            places[:, 2],
+        )
+        waiting = accumulators["waiting"]
+        padded = np.zeros((_few(max(1, len(waiting))), waiting.shape[1]), np.float32)
+        padded[: len(waiting)] = waiting
+        rates = np.array([1, self.intercept], np.float32) * np.float32(
+            self.learning_rate / self.batch_size
+        )
+        weights = accumulators["w"], accumulators["bias"]
+        weights = run_delta_rule(
+            *weights, features, padded, laid, targets, steps, rates, precision=precision
+        )
+        accumulators["w"], accumulators["bias"] = weights
+
+    def solve(
+        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
+    ) -> Fitted:
+        w, intercept = np.asarray(accumulators["w"]), np.asarray(accumulators["bias"], np.float64)
+        scores = linear_scores(w, intercept, accumulators["cross"], accumulators["counts"])
+        return calibrate(self.log_probs, scores, held_out, log_p)
+
+    def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
+        """Counts W, its successor, its change and the readout in float32, and sums of features in
+        float64."""
+        return self.memory_on_device(features, vocab_size) + 8 * vocab_size * features
+
+    def memory_on_device(self, features: int, vocab_size: int) -> int:
+        return 4 * 4 * vocab_size * features
+
+
+def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the time step and the batch slot of every token of some sentences, (tokens,) each.
+
+    Each sentence, in order, begins in the slot that is free first. `free` (B,) int64 is the first
+    free time step of each slot; it is updated in place.
+    """
+    begins, slot_of = [], []
+    for length in lengths:
+        slot = int(free.argmin())
+        begins.append(free[slot])
+        slot_of.append(slot)
+        free[slot] += length
+    steps = [begin + np.arange(length) for begin, length in zip(begins, lengths, strict=True)]
+    return np.concatenate(steps), np.repeat(slot_of, lengths)
+
+
+def _few(n: int) -> int:
+    """Returns the next power of 2 from n, to limit compilations."""
+    return 1 << (n - 1).bit_length()
+
+
+@partial(jax.jit, static_argnames="precision", donate_argnames=("w", "bias"))
+def run_delta_rule(
+    w: jax.Array,
+    bias: jax.Array,
+    features: jax.Array,
+    waiting: jax.Array,
+    rows: jax.Array,
+    targets: jax.Array,
+    steps: int,
+    rates: jax.Array,
+    *,
+    precision: str,
+) -> tuple[jax.Array, jax.Array]:
+    """Runs time steps of the delta rule over sentences side by side.
+
+    Args:
+        w, bias: W_out (V, F) and (V,), overwritten.
+        features, waiting: features (rows, F), and further ones, (one or more, F).
+        rows: feature row of each step and slot, (T, B) int32; -1 for an idle slot; -2 - n for row n
+            of `waiting`.
+        targets: (T, B) int32.
+        steps: number of the T steps to run.
+        rates: mu / B for w and for bias, (2,); the latter is 0 without an intercept.
+    """
+
+    def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        w, bias = carry
+        row = rows[t][:, None]  # (B, 1)
+        running = row != -1
+        given = jnp.where(row < -1, waiting[-2 - rows[t]], features[rows[t]])
+        r = jnp.where(running, given, 0)  # (B, F)
+        y = matmul(r, w, (1, 1), precision) + bias  # (B, V)
+        e = jnp.where(running, (-y).at[jnp.arange(len(r)), targets[t]].add(1), 0)
+        return w + rates[0] * matmul(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)
+
+    return lax.fori_loop(0, steps, step, (w, bias))

@@ -1,0 +1,110 @@
+"""Reads a configuration from a YAML file and the command line, and writes it."""
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from esnlm.base.errors import InputError
+from esnlm.base.files import write_file
+from esnlm.base.settings import CommandLine, build
+from esnlm.base.yaml_file import read_tree
+from esnlm.runs.trackers import find_tracker
+from esnlm.training.config import Experiment, as_dict
+
+# Settings of the section `compute` that a run does not inherit from its parent.
+OF_DEVICE = ("kernel", "batch_slots", "window_tokens", "mesh")
+
+
+def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Reads an experiment from a YAML file. `overrides` (`--section.key value`) take precedence.
+
+    Raises:
+        InputError: the file is missing, a setting is unknown or has the wrong type or range, or a
+            tracker is not installed.
+    """
+    return _with_trackers(read_begun(file, overrides))
+
+
+def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Reads the config.yaml of a run, as `read` does, but does not require the run's trackers to be
+    installed."""
+    return _build(_read_tree(file), overrides, str(file))
+
+
+def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
+    """Reads the parent's configuration for a run that continues it, as `read` does.
+
+    Leaves out the parent's directory, its own parent, the settings chosen for its device, and its
+    section `data` if the overrides set another `data.kind`.
+    """
+    tree = _read_tree(file) | {"run": "", "parent": {}}
+    tree["compute"] = {
+        key: value for key, value in tree.get("compute", {}).items() if key not in OF_DEVICE
+    }
+    kind = _overrides(overrides).get(("data", "kind"))
+    if kind is not None and kind != tree.get("data", {}).get("kind"):
+        tree["data"] = {}
+    return _with_trackers(_build(tree, overrides, str(file)))
+
+
+def from_dict(tree: dict[str, Any]) -> Experiment:
+    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in
+    `read`."""
+    return _with_trackers(build(Experiment, tree))
+
+
+def write(experiment: Experiment, file: Path) -> None:
+    """Writes the experiment as a YAML file for `read`."""
+    write_file(file, dump(experiment))
+
+
+def dump(experiment: Experiment) -> str:
+    """Returns the experiment as YAML text."""
+    return yaml.safe_dump(as_dict(experiment), sort_keys=False)
+
+
+def _with_trackers(experiment: Experiment) -> Experiment:
+    for name in experiment.tracking:
+        find_tracker(name)
+    return experiment
+
+
+def _read_tree(file: str | Path) -> dict[str, Any]:
+    tree = read_tree(Path(file), "name an existing configuration file")
+    if not isinstance(tree, dict):
+        raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
+    return tree
+
+
+def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experiment:
+    merged = copy.deepcopy(tree)
+    for path, text in _overrides(overrides).items():
+        section = merged
+        for key in path[:-1]:
+            section = section.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise InputError(f"command line: --{'.'.join(path)}: {key} is not a section")
+        section[path[-1]] = text
+    return build(Experiment, merged, where=where)
+
+
+def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
+    """Parses `--section.key value` and `--section.key=value` into {("section", "key"): value}."""
+    found: dict[tuple[str, ...], CommandLine] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        flag, equals, value = word.partition("=")
+        if not flag.startswith("--"):
+            raise InputError(
+                f"command line: {word}: no option before it; give settings as --section.key value"
+            )
+        if not equals:
+            if not waiting:
+                raise InputError(f"command line: {flag} has no value")
+            value = waiting.pop(0)
+        found[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
+    return found
