@@ -1,5 +1,4 @@
-"""Frozen recurrences under a deep readout, which is feed-forward and reads features computed ahead
-of the updates.
+"""Frozen recurrences under a deep readout, which is feed-forward and reads precomputed features.
 
 Echo state networks, diagonal linear units and a frozen GRU, as the settings ask, read the tokens
 side by side. The trained part above them is esnlm/trunk, so that an update is a few matrix products
@@ -97,7 +96,7 @@ class DeepReadoutConfig(ModelConfig):
         return ", ".join(above)
 
     @property
-    def ahead_size(self) -> int:
+    def precomputed_width(self) -> int:
         return frozen_size(self) + history(self) + self.attention.weights
 
     @property
@@ -270,8 +269,9 @@ class DeepReadout(RecurrentModel):
         graphdef, *(_, rest) = nnx.split(self.layers, nnx.Param, ...)
         precision = self.precision
 
-        def apply(params: dict, ahead: jax.Array) -> jax.Array:
-            return merge(graphdef, params["layers"], rest)(ahead, params["readout"]["w"], precision)
+        def apply(params: dict, features: jax.Array) -> jax.Array:
+            layers = merge(graphdef, params["layers"], rest)
+            return layers(features, params["readout"]["w"], precision)
 
         return apply
 

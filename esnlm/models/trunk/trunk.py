@@ -95,16 +95,16 @@ class Trunk(nnx.Module):
         self.ngrams = HashedNgrams(ngrams, rank, rng) if ngrams.orders else None
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
-    def __call__(self, ahead: jax.Array, a: jax.Array, precision: str) -> jax.Array:
+    def __call__(self, features: jax.Array, a: jax.Array, precision: str) -> jax.Array:
         """Returns z (C, r); with a counted model, z and the id of the last token, (C, r + 1).
 
         Args:
-            ahead: side by side h (C, N), the last tokens in the form of TokenHistory (C, K), and
+            features: side by side h (C, N), the last tokens in the form of TokenHistory (C, K), and
                 attention weights.
             a: the last matrix, (V, r), whose rows are tied embeddings.
             precision: of the products (ops/matmul.py).
         """
-        h, history, attention = jnp.split(ahead, (self.width, self.width + self.history), axis=1)
+        h, history, attention = jnp.split(features, (self.width, self.width + self.history), axis=1)
         z, ids = (
             matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision),
             ids_of(history),
