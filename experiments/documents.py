@@ -35,7 +35,7 @@ from esnlm.base.files import write_file, write_json
 from esnlm.data.corpus import unigram_counts
 from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.evaluation.statistics import runs_by_seed, seed_interval
-from esnlm.features.lanes import documents_of
+from esnlm.features.documents import documents_of
 from esnlm.machine.compute import in_float32
 from esnlm.machine.process import exit_with
 from esnlm.readout import linear

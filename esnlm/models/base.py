@@ -19,10 +19,9 @@ from flax import nnx, traverse_util
 
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout, recurrence
-from esnlm.features.layout import PackedBatch
+from esnlm.features.batching import PackedSteps
 from esnlm.features.recurrence import Cell, State
-from esnlm.features.stream import FeatureStream, SentenceFeatures
-from esnlm.features.trunk_stream import TrunkStream
+from esnlm.features.stream import FeatureStream, SentenceFeatures, TrunkStream
 from esnlm.machine.compute import Recurrence, ResolvedCompute
 from esnlm.machine.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
@@ -144,7 +143,7 @@ class LanguageModel(nnx.Module):
     precision: str = "float32"  # of the products with trained matrices; `for_device` sets it
 
     @abstractmethod
-    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
         """Returns the features after each token, (T * B, F), differentiable with respect to the
         trained arrays.
 
@@ -262,11 +261,11 @@ class RecurrentModel(LanguageModel):
     def output(self, state: Any) -> jax.Array:
         return self.cell.output(state)
 
-    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
         return self.read_on(batch, key, None)[1]
 
     def read_on(
-        self, batch: PackedBatch, key: jax.Array | None, state: State | None
+        self, batch: PackedSteps, key: jax.Array | None, state: State | None
     ) -> tuple[State, jax.Array]:
         """Does the same from a state of the slots (None: the initial one). Also returns the state
         after the last token."""

@@ -26,15 +26,21 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, readout_regression
 from esnlm.training.config import ResolvedExperiment, TrainingConfig
-from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.end_to_end import TokenInputs
 from esnlm.training.interruption import Interruption, Profile
 from esnlm.training.log import TrainingLog
-from esnlm.training.optimizer import Schedule, learning_rates, not_reached, steps_at_words
+from esnlm.training.optimizer import (
+    Schedule,
+    learning_rates,
+    make_optimizer,
+    not_reached,
+    steps_at_words,
+)
 from esnlm.training.plan import require_memory
-from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.precomputed import PrecomputedInputs
 from esnlm.training.readout_regression import ReadoutRegression
 from esnlm.training.state import State, open_model, open_state, save_state
-from esnlm.training.update import Updates, make_optimizer
+from esnlm.training.update import Inputs, Updates
 
 
 def open_training(
@@ -145,27 +151,28 @@ class Training:
             validate_every=training.validate_every,
         )
         updates_in_all = sum(len(epoch.predictions) for epoch in epochs)
-        make: Callable[..., Updates] = (
-            PrecomputedUpdates if model.config.precomputed_width else EndToEndUpdates
+        make: Callable[..., Inputs] = (
+            PrecomputedInputs if model.config.precomputed_width else TokenInputs
         )
-        updates = make(
+        placement = placement_of(model.config, compute, vocab_size)
+        inputs = make(
             model=model,
             compute=compute,
             seed=experiment.seed,
             store=text,
             epochs=epochs,
-            optimizer=optimizer_of(model.config, training, vocab_size),
-            rates=learning_rates(training, updates_in_all, words),
-            on_nonfinite=training.on_nonfinite,
-            placement=placement_of(model.config, compute, vocab_size),
+            placement=placement,
         )
         if state.carried is not None:
-            updates.carried = serialization.from_state_dict(updates.carried, state.carried)
+            inputs.carry = serialization.from_state_dict(inputs.carry, state.carried)
+        optimizer = optimizer_of(model.config, training, vocab_size)
+        rates = learning_rates(training, updates_in_all, words)
+        updates = Updates(inputs, optimizer, rates, training.on_nonfinite)
 
         def validate() -> Likelihood | None:
             params = state.evaluated
-            readout = updates.placement.masked(model.readout_arrays(params))
-            return self._validate(updates.features_with(params), readout)
+            readout = placement.masked(model.readout_arrays(params))
+            return self._validate(inputs.stream(params), readout)
 
         def take_up(validation: Likelihood | None) -> bool:
             """Logs a validation, and returns whether the run ends with it."""
@@ -202,14 +209,14 @@ class Training:
                     self.profile.switch()
             # 2. Features: for a window of updates at once, if they are frozen.
             if loaded != (number, window):
-                updates.load(number, window)
+                inputs.load(number, window)
                 loaded = number, window
 
             # 3. Update: dispatched to the device without waiting.
             state.params, state.optimizer, outcome = updates.run(
                 state.params, state.optimizer, u - window.start
             )
-            state.carried = updates.carried
+            state.carried = inputs.carry
             state.tokens += int(epochs[number].predictions[u])
             state.words += int(words[state.step])
             state.step += 1

@@ -19,7 +19,7 @@ from esnlm.models.devices import choose_compute, mesh_of
 from esnlm.readout.base import Fitter
 from esnlm.training import readout_regression
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.update import make_optimizer
+from esnlm.training.optimizer import make_optimizer
 
 FLOAT = 4  # bytes of a number
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": try a run even if it seems not to fit

@@ -22,6 +22,7 @@ from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
+from esnlm.features.batching import group_by_tokens
 from esnlm.features.stream import FeatureStream
 from esnlm.machine import mesh as meshes
 from esnlm.machine.compute import ResolvedCompute
@@ -130,7 +131,7 @@ class ReadoutRegression:
         seen, number, saved = 0, 0, state.step
         for epoch in range(fitter.epochs):
             order = generator(self.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
-            for window in batches.split_windows(lengths[order], self.compute.window_tokens):
+            for window in group_by_tokens(lengths[order], self.compute.window_tokens):
                 sentences, number = order[window.start : window.stop], number + 1
                 ends = seen + np.cumsum(lengths[sentences])
                 seen = int(ends[-1])
@@ -168,9 +169,8 @@ class ReadoutRegression:
     ) -> tuple[dict[str, np.ndarray], dict]:
         """Returns the readout and its record; the sentences `held_out` choose and calibrate."""
         features, targets = [], []
-        for window in batches.split_windows(
-            self.store.lengths[held_out] - 1, self.compute.window_tokens
-        ):
+        lengths = self.store.lengths[held_out] - 1
+        for window in group_by_tokens(lengths, self.compute.window_tokens):
             given = self._read(held_out[window.start : window.stop])
             features.append(np.asarray(given.features)[np.concatenate(given.rows)])
             targets.append(given.targets)
@@ -192,9 +192,8 @@ class ReadoutRegression:
         compute, placement = self.compute, self.stream.placement
         if placement is not None:
             readout = placement.masked(placement.place({"readout": readout})["readout"])
-        settings = compute.precision, compute.window_tokens, compute.chunk_tokens
         nats, tokens = 0.0, 0
-        for window in scoring.total_nll(self.stream, readout, sample, *settings):
+        for window in scoring.total_nll(self.stream, readout, sample, compute):
             nats, tokens = nats + window.nats, tokens + window.tokens
         return nats, tokens
 

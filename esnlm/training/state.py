@@ -84,7 +84,7 @@ class State:
 
     @property
     def evaluated(self) -> dict[str, Any]:
-        """The arrays for validation: their average if there is one (training/average.py)."""
+        """The arrays for validation: their average if there is one."""
         return evaluated(self.params, self.optimizer)
 
 

@@ -11,7 +11,7 @@ from esnlm.models.token_history import ids_of
 from esnlm.models.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig, buckets_of
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.training.config import TrainingConfig
-from esnlm.training.update import make_optimizer
+from esnlm.training.optimizer import make_optimizer
 from tests import deep_oracle
 
 V, RANK, SENTENCE = 20, 6, [3, 7, 7, 0, 19, 3, 7, 7]

@@ -10,9 +10,9 @@ from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import plan
 from esnlm.training.config import TrainingConfig
-from esnlm.training.optimizer import learning_rates
+from esnlm.training.optimizer import learning_rates, make_optimizer
 from esnlm.training.state import open_state
-from esnlm.training.update import make_optimizer, make_step
+from esnlm.training.update import make_step
 
 
 def train(config, updates):
