@@ -30,6 +30,7 @@ from esnlm.evaluation.sequences import (
     list_texts,
     sum_log_probs,
 )
+from esnlm.features.batching import padded_size, read_by_tokens
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import backend, in_float32
 from esnlm.machine.placement import Placement
@@ -259,20 +260,14 @@ class Run:
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
-        # Half a window leaves room in a buffer of the usual size for the last sequence, which may
-        # exceed it.
-        tokens = max(
-            1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
-        )
-        windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
+        fitting = max(1, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
+        tokens = min(compute.window_tokens, fitting)
         found: list[np.ndarray] = []
-        for number in np.unique(windows):
-            buffer, rows = self._stream.read(
-                [sequences[i] for i in np.flatnonzero(windows == number)]
-            )
+        for window in read_by_tokens(sequences, tokens):
+            buffer, rows = self._stream.read(window)
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             # few sizes, so few compilations
-            size = min(1 << (total - 1).bit_length(), total + -total % 1024)
+            size = min(padded_size(total), total + -total % 1024)
             states = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
             found += [
                 each.copy()

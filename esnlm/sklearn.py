@@ -24,6 +24,7 @@ from scipy.special import softmax
 
 from esnlm.api.reservoir import Reservoir, input_scales
 from esnlm.base.errors import InputError, warn_caller
+from esnlm.features.batching import group_by_tokens
 from esnlm.readout.base import BLOCK
 from esnlm.readout.ridge import Ridge
 from esnlm.readout.solvers import RidgeSums
@@ -208,12 +209,9 @@ class _ReservoirEstimator(BaseEstimator):
             for first in range(0, len(u), most):
                 x, state = self.reservoir_.run(_with_bias(u[first : first + most]), state)
                 yield i, first, np.hstack([u[first : first + most], x]), state
-        group = np.cumsum([0, *map(len, sequences)])[:-1] // most
-        for number in [] if alone else np.unique(group):
-            here = np.flatnonzero(group == number).tolist()
-            for i, x in zip(
-                here, self.reservoir_.states([_with_bias(sequences[i]) for i in here]), strict=True
-            ):
+        for group in [] if alone else group_by_tokens(map(len, sequences), most):
+            inputs = [_with_bias(sequences[i]) for i in group]
+            for i, x in zip(group, self.reservoir_.states(inputs), strict=True):
                 h = np.hstack([sequences[i], x])
                 yield (
                     i,

@@ -11,14 +11,14 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.features.batching import group_by_tokens, padded_size
+from esnlm.features.batching import group_by_tokens, padded_size, read_by_tokens
 from esnlm.features.documents import TokenStreams
 from esnlm.features.stream import DocumentFeatures, SentenceFeatures
 from esnlm.machine import xla
@@ -51,11 +51,9 @@ def total_nll(
 
     Args:
         stream, params: the features of a model, and the arrays of its readout.
-        sentences: int arrays with BOS and EOS; they are read twice.
+        sentences: int arrays with BOS and EOS.
     """
-    remaining = iter(sentences)
-    for group in group_by_tokens(map(len, sentences), compute.window_tokens):
-        window = list(islice(remaining, len(group)))
+    for window in read_by_tokens(sentences, compute.window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
         targets = [sentence[1:] for sentence in window]
         collect = _launch(params, buffer, rows, targets, compute.precision, compute.chunk_tokens)

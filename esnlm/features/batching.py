@@ -11,7 +11,8 @@ slots with a token come first, and their features fill adjacent rows of a buffer
 
 import heapq
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, tee
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,19 +22,27 @@ FEWEST_STEPS = 12  # minimum time steps of a batch of `pack_batch`
 
 def group_by_tokens(
     lengths: Iterable[int], most: int, most_sequences: int = sys.maxsize
-) -> list[range]:
-    """Cuts sequences into groups of neighbours with at most `most` tokens and `most_sequences`.
+) -> Iterator[range]:
+    """Yields groups of neighbours with at most `most` tokens and `most_sequences` sequences.
 
     A sequence with more than `most` tokens is a group of its own. The groups depend on the lengths
     alone, so a resumed run repeats the same products on the same shapes, bit by bit.
     """
-    groups, first, tokens, i = [], 0, 0, -1
+    first, tokens, i = 0, 0, -1
     for i, length in enumerate(lengths):
         if i > first and (tokens + length > most or i - first == most_sequences):
-            groups.append(range(first, i))
+            yield range(first, i)
             first, tokens = i, 0
         tokens += length
-    return [*groups, range(first, i + 1)] if i >= 0 else []
+    if i >= 0:
+        yield range(first, i + 1)
+
+
+def read_by_tokens(sequences: Iterable[np.ndarray], most: int) -> Iterator[list[np.ndarray]]:
+    """Yields the sequences of each group of `group_by_tokens`, and reads them once."""
+    read, sequences = tee(sequences)
+    for group in group_by_tokens(map(len, read), most):
+        yield list(islice(sequences, len(group)))
 
 
 def padded_size(n: int, per_doubling: int = 1, multiple: int = 1) -> int:

@@ -186,7 +186,8 @@ class FeatureStream:
         steps, size, _ = packed
         buffer = self._buffer if reuse else None
         if buffer is None or len(buffer) != size:
-            buffer = self._zeros(size)
+            sharding = None if self.mesh is None else NamedSharding(self.mesh, BY_DEVICE)
+            buffer = jnp.zeros((size, self.cell.output_size), jnp.float32, device=sharding)
         rate = 0.0 if steps.corpus_positions is None else self.dropout
         key = key if rate else None
         if self.mesh is None:
@@ -210,12 +211,6 @@ class FeatureStream:
         fewest = max(FEWEST_ROWS, padded_size(max(used, 1)))
         return (usual if full else min(usual, fewest)) + self.slots_per_device
 
-    def _zeros(self, rows: int) -> jax.Array:
-        shape = (rows, self.cell.output_size)
-        if self.mesh is None:
-            return jnp.zeros(shape, jnp.float32)
-        return _zeros_on(shape, NamedSharding(self.mesh, BY_DEVICE))
-
     def _shares(self, lengths: list[int], in_order: bool) -> list[np.ndarray]:
         """Returns the sentences of each device: neighbours, or about equal numbers of tokens."""
         if self.devices == 1 or in_order:
@@ -232,11 +227,6 @@ class FeatureStream:
         if backend() != "cpu" or self.devices > 1:
             return self.slots_per_device
         return min(self.slots_per_device, max(FEWEST_CPU_SLOTS, padded_size(sentences)))
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _zeros_on(shape: tuple[int, int], sharding: NamedSharding) -> jax.Array:
-    return jax.lax.with_sharding_constraint(jnp.zeros(shape, jnp.float32), sharding)
 
 
 class TrunkStream:

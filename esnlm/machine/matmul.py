@@ -21,8 +21,7 @@ Pair = tuple[jax.Array, jax.Array]
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
-    """Returns the product of the matrices x and y, summed over axis contract[0] of x and axis
-    contract[1] of y.
+    """Returns the product of matrices, summed over axis contract[0] of x and contract[1] of y.
 
     A CPU emulates the rounding of tf32. Do not differentiate this function inside `jax.vmap`: it
     would compute the gradient of an unmapped factor for each element, and add them up.
@@ -50,15 +49,15 @@ def _matmul_backward(
     contract: tuple[int, int], precision: str, factors: Pair, cotangent: jax.Array
 ) -> Pair:
     x, y = factors
-    kept = 1 - contract[0], 1 - contract[1]  # the axes of x and y that remain in the product
+    rows, columns = 1 - contract[0], 1 - contract[1]  # the axes of x and y in the product
     if contract[0] == 1:
-        dx = matmul(cotangent, y, (1, kept[1]), precision)
+        dx = matmul(cotangent, y, (1, columns), precision)
     else:
-        dx = matmul(y, cotangent, (kept[1], 1), precision)
+        dx = matmul(y, cotangent, (columns, 1), precision)
     if contract[1] == 1:
-        dy = matmul(xla.laid_out(cotangent.T), x, (1, kept[0]), precision)
+        dy = matmul(xla.laid_out(cotangent.T), x, (1, rows), precision)
     else:
-        dy = matmul(x, cotangent, (kept[0], 0), precision)
+        dy = matmul(x, cotangent, (rows, 0), precision)
     return dx, dy
 
 
@@ -103,9 +102,7 @@ einsum.defvjp(
 
 def rounded(x: jax.Array, precision: str) -> jax.Array:
     """Returns x rounded as in a product of this precision, in float32."""
-    mantissa_bits = {"float32": 23, "tf32": 10, "bf16": 7}[precision]
-    return (
-        x
-        if mantissa_bits == 23
-        else lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)
-    )
+    if precision == "float32":
+        return x
+    mantissa_bits = {"tf32": 10, "bf16": 7}[precision]
+    return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)

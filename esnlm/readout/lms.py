@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from esnlm.base.settings import Count, Positive, settings
+from esnlm.features.batching import padded_size
 from esnlm.machine.matmul import matmul
 from esnlm.readout.base import Accumulators, Fitter, Window, add_by_target, row_blocks
 from esnlm.readout.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
@@ -113,14 +114,14 @@ class LeastMeanSquares(Fitter):
         rows of features."""
         if steps == 0:
             return
-        shape = _few(steps), self.batch_size
+        shape = padded_size(steps), self.batch_size
         laid, targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
         laid[places[:, 0], places[:, 1]], targets[places[:, 0], places[:, 1]] = (
             numbers,
             places[:, 2],
         )
         waiting = accumulators["waiting"]
-        padded = np.zeros((_few(max(1, len(waiting))), waiting.shape[1]), np.float32)
+        padded = np.zeros((padded_size(max(1, len(waiting))), waiting.shape[1]), np.float32)
         padded[: len(waiting)] = waiting
         rates = np.array([1, self.intercept], np.float32) * np.float32(
             self.learning_rate / self.batch_size
@@ -161,11 +162,6 @@ def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.n
         free[slot] += length
     steps = [begin + np.arange(length) for begin, length in zip(begins, lengths, strict=True)]
     return np.concatenate(steps), np.repeat(slot_of, lengths)
-
-
-def _few(n: int) -> int:
-    """Returns the next power of 2 from n, to limit compilations."""
-    return 1 << (n - 1).bit_length()
 
 
 @partial(jax.jit, static_argnames="precision", donate_argnames=("w", "bias"))

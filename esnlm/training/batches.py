@@ -58,7 +58,7 @@ def plan_epoch(
     """
     draw = partial(_draw, len(lengths), seed, epoch, batch_size, order)
     predictions = np.array([(lengths[update] - 1).sum() for update in draw()])
-    return EpochPlan(draw, predictions, group_by_tokens(predictions, window_tokens))
+    return EpochPlan(draw, predictions, list(group_by_tokens(predictions, window_tokens)))
 
 
 @lru_cache(maxsize=1)  # Windows are read in order, so one epoch at a time is enough.
@@ -110,7 +110,7 @@ def plan_documents(
     return DocumentPlan(
         partial(_ending_sentences, draw_streams, bptt_length, len(firsts)),
         tokens - ends,
-        group_by_tokens(tokens, window_tokens),
+        list(group_by_tokens(tokens, window_tokens)),
         draw_streams,
         bptt_length,
     )

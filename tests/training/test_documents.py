@@ -59,7 +59,7 @@ def stores(tmp_path_factory):
 
 def settings_of(name, stores, **training):
     data = {key: f"{store.folder}" for key, store in stores.items()}
-    data |= {"kind": "store", "context": "document", "piece": PIECE}
+    data |= {"kind": "store", "context": "document", "bptt_length": PIECE}
     training = {
         "epochs": EPOCHS,
         "batch_size": STREAMS,
