@@ -124,7 +124,8 @@ class StoreData(DataSource):
     def __post_init__(self) -> None:
         if self.context == "sentence" and self.bptt_length != StoreData.bptt_length:
             raise ValueError(
-                f"bptt_length is {self.bptt_length}: context sentence does not read it; choose document"
+                f"bptt_length is {self.bptt_length}: context sentence does not read it; choose"
+                " document"
             )
 
     @property

@@ -54,7 +54,9 @@ def padded_size(n: int, per_doubling: int = 1, multiple: int = 1) -> int:
     return -(-n // step) * step
 
 
-def assign_to_slots(lengths: Sequence[int], slots: int) -> tuple[np.ndarray, np.ndarray]:
+def assign_to_slots(
+    lengths: Sequence[int] | np.ndarray, slots: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the slot and the first time step of each sequence, in slots of nearly equal length.
 
     The longest sequence comes first, each goes to the shortest slot, and slot 0 is the longest.
@@ -69,7 +71,7 @@ def assign_to_slots(lengths: Sequence[int], slots: int) -> tuple[np.ndarray, np.
     return number[slot_of], first_steps
 
 
-def split_evenly(lengths: Sequence[int], parts: int) -> list[np.ndarray]:
+def split_evenly(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.ndarray]:
     """Returns the indices of the sequences of each of `parts` parts of nearly equal length."""
     part_of, first_steps = assign_to_slots(lengths, parts)
     order = np.lexsort((first_steps, part_of))
@@ -155,7 +157,7 @@ def pack_batch(
         filled[slot] += len(sentences[s])
     width = max(slots, len(filled) + len(filled) % 2)
     width += -width % multiple
-    first_rows = np.arange(0, steps * width, width, np.int32)
+    first_rows = width * np.arange(steps, dtype=np.int32)
     packed, rows = _fill(sentences, slot_of, first_steps, first_rows, width, corpus_positions)
     return packed._replace(first_rows=None), rows
 

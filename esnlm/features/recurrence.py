@@ -114,7 +114,7 @@ def run(
     cell: Cell,
     steps: PackedSteps,
     buffer: jax.Array,
-    key: jax.Array | None = None,
+    key: Any = None,
     state: State | None = None,
     *,
     rate: float = 0.0,

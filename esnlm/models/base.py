@@ -296,8 +296,10 @@ class RecurrentModel(LanguageModel):
     def frozen_stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> FeatureStream:
-        """Returns the stream of the cell's outputs. If `precomputed_width` is above 0, it needs no trained
-        array."""
+        """Returns the stream of the cell's outputs.
+
+        If `precomputed_width` is above 0, it needs no trained array.
+        """
         return FeatureStream(
             self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement
         )

@@ -180,7 +180,7 @@ def _forward(
 def _forward_of_vjp(z: Any, *others: Any) -> tuple[jax.Array, Gradient]:
     """Calls `_forward` with JAX's custom_vjp_primals; frozen features z are not perturbed."""
     values = [getattr(each, "value", each) for each in others]  # `precision` and None have none
-    return _forward(z.value, *values, with_dz=z.perturbed)
+    return _forward(z.value, *values, z.perturbed)
 
 
 def _backward(

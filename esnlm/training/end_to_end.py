@@ -93,9 +93,9 @@ class TokenInputs(Inputs):
         if isinstance(self.plan, DocumentPlan):
             # The gradient ends where the chunk begins.
             chunk = self.plan.chunk(range(u, u + 1))
-            update, rows = batches.of_chunk(chunk), np.flatnonzero(chunk.left > 0)
-            size = batches.bucket_size(len(rows), self.row_sizes)
-            batch = batches.pack_targets(update, [rows], size, predictions=len(rows))
+            cells = np.flatnonzero(chunk.left > 0)
+            size = batches.bucket_size(len(cells), self.row_sizes)
+            batch = batches.pack_targets(batches.of_chunk(chunk), [cells], size, len(cells))
             steps = chunk.steps._replace(first_rows=None)
             yield batch._replace(inputs=steps, key=self.key, carry=self.carry)
             return
