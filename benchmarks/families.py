@@ -267,7 +267,7 @@ class Family:
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
         placement = placement_of(config, compute, vocab_size)
         optimizer = optimizer_of(config, training, vocab_size)
-        self.text, self.params = text, placement.place(model.params)
+        self.text, self.params = text, placement.shard(model.params)
         self.state = optimizer.init(self.params)
         self.ahead = config.ahead_size > 0
         make = partial(PrecomputedUpdates, reads_ahead=False) if self.ahead else EndToEndUpdates

@@ -388,8 +388,8 @@ class Run:
         """The arrays of the readout, on all devices."""
         if self._placement is None:
             return self._readout_here
-        placed = self._placement.place(self.model.params)
-        return self._placement.masked(self.model.readout_arrays(placed))
+        placed = self._placement.shard(self.model.params)
+        return self._placement.mask_padding_logits(self.model.readout_arrays(placed))
 
     @cached_property
     def _readout_here(self) -> dict:

@@ -73,7 +73,7 @@ def train_run(
             f"run is {experiment.run}: name a folder on this machine, and copy it with --upload URL"
         )
     folder = Path(experiment.run)
-    uploads = None if upload is None or not processes.writes() else Upload(folder, upload)
+    uploads = None if upload is None or not processes.is_rank0() else Upload(folder, upload)
     directory = RunDirectory(folder, uploads)
     try:
         with interruptible(ends_process) as interruption, directory.locked():
@@ -104,14 +104,14 @@ def _train_run(
     listeners: Sequence[Listener],
 ) -> int:
     # 1. Leave a finished run unchanged.
-    if processes.agree(processes.writes() and _came_to_its_end(asked, directory, allowed)):
+    if processes.broadcast(processes.is_rank0() and _came_to_its_end(asked, directory, allowed)):
         return 0
 
     # 2. Begin or resume. If bad input stops the beginning, its files are removed. With several
     # processes, process 0 begins and writes, and the others resume from its files.
     chosen = {name: find_tracker(name) for name in asked.tracking}
     with directory.begin():
-        with processes.in_turn():
+        with processes.rank0_first():
             experiment, changes = resolve(asked, directory, allowed)
             corpus = open_corpus(
                 experiment.data, experiment.seed, directory, experiment.model.longest
@@ -119,16 +119,16 @@ def _train_run(
             require_validation(experiment, corpus)
             parent.copy_arrays(experiment, corpus, directory)
         model, state = loop.open_training(experiment, corpus, directory)
-        processes.meet()
-        if processes.writes() and not directory.manifest_file.exists():
+        processes.barrier()
+        if processes.is_rank0() and not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
     note_device(state, describe_device())
     with (
-        Metrics(directory.metrics if processes.writes() else None, state.step) as metrics,
+        Metrics(directory.metrics if processes.is_rank0() else None, state.step) as metrics,
         Trackers(
-            chosen if processes.writes() else {}, directory, as_dict(experiment), state.step
+            chosen if processes.is_rank0() else {}, directory, as_dict(experiment), state.step
         ) as trackers,
     ):
         metrics.listeners += [trackers.log, partial(_tell, listeners, interruption)]
@@ -140,12 +140,12 @@ def _train_run(
             )
             validation, ended = training.run()
         if not ended:
-            if processes.writes():
+            if processes.is_rank0():
                 write_json(directory.summary, {"status": "interrupted", "step": state.step})
             tell(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
 
-        if not processes.writes():
+        if not processes.is_rank0():
             return 0
 
         # 4. Show the results. The summary is written last, so that a run killed before that resumes

@@ -76,7 +76,7 @@ def tell(line: str) -> None:
     """Prints a line on standard error, also with --quiet. Only one process of a run prints."""
     with _lock:
         end_status()
-        if sys.stderr is not None and processes.writes():
+        if sys.stderr is not None and processes.is_rank0():
             with contextlib.suppress(OSError):
                 print(line, file=sys.stderr, flush=True)
 
@@ -85,7 +85,7 @@ def status(line: str) -> None:
     """Shows a status line on a terminal in place of the one before. The next printed line replaces
     it."""
     global _has_status
-    if _level < Level.USUAL or not is_terminal(sys.stderr) or not processes.writes():
+    if _level < Level.USUAL or not is_terminal(sys.stderr) or not processes.is_rank0():
         return
     with _lock, contextlib.suppress(OSError):
         print(

@@ -1,7 +1,7 @@
 """The processes of one run: their numbers, their agreement on decisions, and their common end.
 
 A single process is process 0 of 1, and everything here then costs nothing. Several processes must
-make the same calls of JAX in the same order, so `agree` gives all of them process 0's decisions.
+make the same calls of JAX in the same order, so `broadcast` gives all of them process 0's decisions.
 Only process 0 writes and prints.
 """
 
@@ -98,7 +98,7 @@ def join(
         reason = str(error).partition("\n")[0]
         raise InputError(f"{where}: {reason}; {alone}") from None
     _end_at_abort(LOST, LOSS)
-    if not writes():
+    if not is_rank0():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # hides Gloo's own lines
     require_same({name: version(name) for name in ("esnlm", "jax")})
 
@@ -113,7 +113,7 @@ def count() -> int:
     return _count
 
 
-def writes() -> bool:
+def is_rank0() -> bool:
     """Returns whether this process writes files and prints lines: process 0."""
     return _index == 0
 
@@ -121,7 +121,7 @@ def writes() -> bool:
 # ---- agreement: every process must make these calls, and each waits for the others ----
 
 
-def agree(value: Value) -> Value:
+def broadcast(value: Value) -> Value:
     """Returns process 0's value, which must be valid JSON, in every process."""
     return value if _count == 1 else _exchange(value)[0]
 
@@ -140,21 +140,21 @@ def require_same(settings: dict[str, str]) -> None:
             )
 
 
-def meet() -> None:
+def barrier() -> None:
     """Waits until all processes are here."""
-    agree(None)
+    broadcast(None)
 
 
 @contextlib.contextmanager
-def in_turn() -> Iterator[None]:
+def rank0_first() -> Iterator[None]:
     """Runs process 0 first, then the others, which read its files. If one was asked to stop, all
     are interrupted."""
-    if not writes():
-        meet()
+    if not is_rank0():
+        barrier()
     yield
-    if writes():
-        meet()
-    meet()
+    if is_rank0():
+        barrier()
+    barrier()
     if any_asked_to_stop(False):
         raise KeyboardInterrupt
 
@@ -162,8 +162,8 @@ def in_turn() -> Iterator[None]:
 @contextlib.contextmanager
 def written_by_first() -> Iterator[bool]:
     """Yields whether this process writes. The others wait until process 0 has written."""
-    yield writes()
-    meet()
+    yield is_rank0()
+    barrier()
 
 
 # ---- the end ----
@@ -184,12 +184,12 @@ def any_asked_to_stop(asked: bool) -> bool:
 def finish() -> None:
     """Waits for the end of all processes."""
     if _count > 1:
-        meet()
+        barrier()
         _leave()
 
 
 def fail(line: str) -> None:
-    """Ends all processes: the others raise InputError(line) when they next agree, or lose this one
+    """Ends all processes: the others raise InputError(line) at the next broadcast, or lose this one
     after PATIENCE."""
     if _count > 1:
         with contextlib.suppress(Exception):

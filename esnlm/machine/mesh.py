@@ -18,7 +18,7 @@ from esnlm.machine.host_threads import check_threads
 
 DATA, VOCABULARY = AXES = ("data", "vocabulary")
 ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) shards an axis of an array over all devices
-EVERYWHERE = PartitionSpec()  # replicated on all devices
+REPLICATED = PartitionSpec()  # replicated on all devices
 
 _reshard = jax.jit(jax.lax.with_sharding_constraint, static_argnums=1)
 
@@ -75,7 +75,7 @@ def describe(mesh: Mesh | None) -> dict[str, int]:
     return dict.fromkeys(AXES, 1) if mesh is None else dict(mesh.shape)
 
 
-def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+def shard(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
     """Returns an array on the devices of a mesh. Each process passes the whole array and places its
     part."""
     sharding = NamedSharding(mesh, spec)
@@ -89,7 +89,7 @@ def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
     return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
 
 
-def fetch(tree: Any) -> Any:
+def gather(tree: Any) -> Any:
     """Returns a tree with its JAX arrays as whole, read-only NumPy arrays. All processes must call
     it."""
 

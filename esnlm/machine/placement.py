@@ -10,8 +10,9 @@ logits, and XLA then copies them at every update. On a CPU, if V is a multiple o
 gradient of A reads columns of the exponentials (C, V) whose entries all fall into the same few
 cache sets.
 
-An added row is 0 and corresponds to no token. `masked` gives it a bias of PADDING_BIAS, so that its
-probability and its gradient are exactly 0. Checkpoints have the arrays without added rows.
+An added row is 0 and corresponds to no token. `mask_padding_logits` gives it a bias of PADDING_BIAS,
+so that its probability and its gradient are exactly 0. Checkpoints have the arrays without added
+rows.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, KeyPath
 
 from esnlm.machine import mesh as meshes
-from esnlm.machine.mesh import ALL, EVERYWHERE, VOCABULARY
+from esnlm.machine.mesh import ALL, REPLICATED, VOCABULARY
 
 MULTIPLE = 128  # rows: whole tiles of a GPU's products, and the lanes of a TPU
 ON_CPU = 16  # rows to add there: one cache line, so that each row of the logits begins at a line
@@ -63,29 +64,29 @@ class Placement:
 
     # ---- to the devices and back ----
 
-    def place(self, tree: Tree) -> Tree:
+    def shard(self, tree: Tree) -> Tree:
         """Puts whole arrays, as in a checkpoint, onto the devices. Arrays that are already there
         stay."""
 
         def of_leaf(spec: PartitionSpec, array: Any) -> jax.Array:
             if spec == BY_TOKEN and (missing := self.rows - len(array)):
                 array = np.pad(np.asarray(array), [(0, missing)] + [(0, 0)] * (array.ndim - 1))
-            return jnp.asarray(array) if self.mesh is None else meshes.place(array, self.mesh, spec)
+            return jnp.asarray(array) if self.mesh is None else meshes.shard(array, self.mesh, spec)
 
         return self._map(of_leaf, tree)
 
-    def fetch(self, tree: Tree) -> Tree:
-        """Returns the whole arrays of a tree from `place`, or of its successor after updates."""
-        found = tree if self.mesh is None else meshes.fetch(tree)
+    def gather(self, tree: Tree) -> Tree:
+        """Returns the whole arrays of a tree from `shard`, or of its successor after updates."""
+        found = tree if self.mesh is None else meshes.gather(tree)
         if self.rows == self.vocab_size:
             return found
         return self._map(
             lambda spec, array: array[: self.vocab_size] if spec == BY_TOKEN else array, found
         )
 
-    def everywhere(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         """Returns a tree with all arrays replicated."""
-        return self._put(tree, EVERYWHERE)
+        return self._put(tree, REPLICATED)
 
     def by_slots(self, tree: Any) -> Any:
         """Returns a tree of arrays (T, B), sharded by slot."""
@@ -97,7 +98,7 @@ class Placement:
 
     # ---- inside a compiled function ----
 
-    def masked(self, readout: dict) -> dict:
+    def mask_padding_logits(self, readout: dict) -> dict:
         """Returns the arrays of a readout (readout/linear.py), with probability 0 for added
         rows."""
         if self.rows == self.vocab_size:
@@ -106,14 +107,14 @@ class Placement:
         return readout | {"bias": jnp.where(is_token, readout.get("bias", 0.0), PADDING_BIAS)}
 
     def constrain(self, tree: Tree) -> Tree:
-        """Returns a tree with its arrays sharded as by `place`."""
+        """Returns a tree with its arrays sharded as by `shard`."""
         return self._map(self._constrain, tree)
 
-    def replicated(self, array: jax.Array) -> jax.Array:
+    def constrain_replicated(self, array: jax.Array) -> jax.Array:
         """Returns a replicated array."""
-        return self._constrain(EVERYWHERE, array)
+        return self._constrain(REPLICATED, array)
 
-    def hold(
+    def freeze_padding(
         self, optimizer: optax.GradientTransformationExtraArgs
     ) -> optax.GradientTransformationExtraArgs:
         """Returns the optimizer with zero steps for added rows: with an epsilon of 0, Adam would
@@ -147,9 +148,9 @@ class Placement:
                 if name in self.by_token
                 else BY_UNIT
                 if name in self.by_unit
-                else EVERYWHERE
+                else REPLICATED
             )
-            return of_leaf(spec if np.ndim(leaf) else EVERYWHERE, leaf)
+            return of_leaf(spec if np.ndim(leaf) else REPLICATED, leaf)
 
         return jax.tree_util.tree_map_with_path(of_path, tree)
 
@@ -158,7 +159,7 @@ class Placement:
         return (
             tree
             if mesh is None
-            else jax.tree.map(lambda array: meshes.place(array, mesh, spec), tree)
+            else jax.tree.map(lambda array: meshes.shard(array, mesh, spec), tree)
         )
 
     def _constrain(self, spec: PartitionSpec, array: jax.Array) -> jax.Array:

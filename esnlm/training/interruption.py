@@ -144,7 +144,7 @@ class Profile:
 
     def switch(self) -> None:
         """Begins the trace, or writes it and prints how to view it."""
-        if not processes.writes():
+        if not processes.is_rank0():
             return
         options = ProfileOptions()
         # Python's own calls would fill most of the file, and run slower.

@@ -51,7 +51,7 @@ def open_training(
         corpus.tokenizer.vocab_size,
     )
     require_memory(experiment, vocab_size)
-    with processes.in_turn():
+    with processes.rank0_first():
         model = open_model(config, vocab_size, experiment.seed, directory, corpus.train)
     if isinstance(training, Fitter):
         return model, readout_regression.open_state(
@@ -114,7 +114,9 @@ class Training:
         ReadoutRegression(*given, self.metrics, self.directory, self.interruption).run(self.state)
         if self.interruption:
             return None, False
-        readout = placement.masked(model.readout_arrays(placement.place(self.state.params)))
+        readout = placement.mask_padding_logits(
+            model.readout_arrays(placement.shard(self.state.params))
+        )
         validation = self._validate(stream, readout)
         self._log_validation(fitter.epochs, validation)
         return validation, self._is_measured(validation)
@@ -164,7 +166,7 @@ class Training:
 
         def validate() -> Likelihood | None:
             params = state.evaluated
-            readout = updates.placement.masked(model.readout_arrays(params))
+            readout = updates.placement.mask_padding_logits(model.readout_arrays(params))
             return self._validate(updates.features_with(params), readout)
 
         def take_up(validation: Likelihood | None) -> bool:
@@ -172,7 +174,7 @@ class Training:
             self._log_validation((state.step - 1) // schedule.updates_per_epoch + 1, validation)
             if validation is not None and training.stop_after is not None:
                 # Process 0 decides by its value, since all must end together.
-                state.note_validation(processes.agree(validation.nll), training.stop_margin)
+                state.note_validation(processes.broadcast(validation.nll), training.stop_margin)
                 if state.validations_since_best >= training.stop_after:
                     return True
             return state.step == updates_in_all or (stops and state.skipped > 0)

@@ -113,7 +113,7 @@ class ReadoutRegression:
         self.metrics.write(step=state.step, tokens=state.tokens, **figures)
         state.note_memory()
         save_state(state, self.directory, keep=1, permanent=False)
-        if processes.writes():
+        if processes.is_rank0():
             shutil.rmtree(self.directory.sums, ignore_errors=True)
 
     def _accumulate(self, learned: np.ndarray, state: State) -> bool:
@@ -191,7 +191,9 @@ class ReadoutRegression:
         ]
         compute, placement = self.compute, self.stream.placement
         if placement is not None:
-            readout = placement.masked(placement.place({"readout": readout})["readout"])
+            readout = placement.mask_padding_logits(
+                placement.shard({"readout": readout})["readout"]
+            )
         settings = compute.precision, compute.window_tokens, compute.chunk_tokens
         nats, tokens = 0.0, 0
         for window in scoring.total_nll(self.stream, readout, sample, *settings):
@@ -209,7 +211,7 @@ class ReadoutRegression:
                 " lower model.reservoir.spectral_radius or input_scale, or choose gradient"
             )
         if processes.count() > 1:  # every process fits the whole readout
-            features = jax.numpy.asarray(meshes.fetch(features))
+            features = jax.numpy.asarray(meshes.gather(features))
         return Window(features, rows, np.concatenate(given.targets))
 
     def _save_accumulators(self, state: State) -> None:

@@ -147,7 +147,7 @@ def open_state(
 
     Raises InputError if all checkpoints are damaged, or the disk is too full.
     """
-    params = placement.place(params)
+    params = placement.shard(params)
     fresh = optimizer.init(params)
     newest = restore_newest(directory.checkpoints)
     if newest is None:
@@ -155,19 +155,19 @@ def open_state(
         checkpoint.require_free_space(directory.path, size * training.checkpoints_at_once)
         if moments is not None:
             fresh = with_moments(fresh, moments, str(directory.initial))
-        return State(params=params, optimizer=placement.place(fresh), placement=placement)
+        return State(params=params, optimizer=placement.shard(fresh), placement=placement)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     counters = counters_of(metadata)
-    if processes.writes():  # A kill may have cut the last pruning short.
+    if processes.is_rank0():  # A kill may have cut the last pruning short.
         checkpoint.prune(
             directory.checkpoints, training.keep_checkpoints, counters.get("best_step")
         )
     average = {"average": arrays["average"]} if "average" in arrays else {}
-    optimizer_state = placement.place(
+    optimizer_state = placement.shard(
         serialization.from_state_dict(fresh, arrays["optimizer"] | average)
     )
-    params, carried = placement.place(arrays["params"]), arrays.get("carried")
+    params, carried = placement.shard(arrays["params"]), arrays.get("carried")
     return State(
         params=params, optimizer=optimizer_state, carried=carried, placement=placement, **counters
     )
@@ -181,8 +181,8 @@ def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, An
     damaged.
     """
     for folder in folders:
-        newest = checkpoint.restore_latest(folder, warn) if processes.writes() else None
-        step = processes.agree(None if newest is None else newest[0])
+        newest = checkpoint.restore_latest(folder, warn) if processes.is_rank0() else None
+        step = processes.broadcast(None if newest is None else newest[0])
         if step is not None:
             return newest or (step, *checkpoint.restore(folder / str(step)))
     return None
@@ -193,7 +193,7 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed."""
     params, optimizer = state.params, state.optimizer
     if state.placement is not None:
-        params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
+        params, optimizer = state.placement.gather(params), state.placement.gather(optimizer)
     arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
     if state.carried is not None:
         arrays["carried"] = serialization.to_state_dict(state.carried)

@@ -22,11 +22,11 @@ from tests.machine.test_mesh import EIGHT
 def test_the_state_of_an_optimizer_is_cut_as_its_arrays_are(monkeypatch):
     mesh, cut = meshes.make_mesh(None, EIGHT), {}
     monkeypatch.setattr(
-        meshes, "place", lambda array, mesh, spec: cut.setdefault(np.shape(array), spec)
+        meshes, "shard", lambda array, mesh, spec: cut.setdefault(np.shape(array), spec)
     )
     found = Placement(mesh, 40, 1024, EchoStateConfig().token_arrays, ("readout.b",))
     params = {"readout": {"a": np.zeros((40, 3)), "b": np.zeros((3, 16)), "bias": np.zeros(40)}}
-    found.place(optax.adam(0.1).init(params))
+    found.shard(optax.adam(0.1).init(params))
     assert cut == {
         (): P(),
         (1024, 3): P("vocabulary"),
@@ -66,8 +66,8 @@ def test_one_device_leaves_arrays_as_they_are():
         {"readout": {"a": jax.numpy.ones((40, 3))}},
     )
     assert (
-        here.place(tree)["readout"]["a"]
-        is here.everywhere(tree)["readout"]["a"]
+        here.shard(tree)["readout"]["a"]
+        is here.replicate(tree)["readout"]["a"]
         is tree["readout"]["a"]
     )
-    assert here.fetch(tree) is tree and here.devices == 1
+    assert here.gather(tree) is tree and here.devices == 1
