@@ -58,6 +58,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.base.errors import InputError
+from esnlm.data.sources import CorpusSize
 from esnlm.evaluation import scoring
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch, Steps
@@ -70,7 +71,7 @@ from esnlm.models.devices import choose_compute
 from esnlm.training import config_io, end_to_end, update
 from esnlm.training.batches import PackedTargets
 from esnlm.training.config import Experiment
-from esnlm.training.loop import optimizer_of
+from esnlm.training.gradient import GradientTrainer
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = {  # name: configuration and settings
@@ -295,7 +296,8 @@ class Model:
                 self.packed(0),
                 key if config.dropout else None,
             )
-        optimizer = optimizer_of(config, training, placement.vocab_size)
+        size = CorpusSize(0, 0, placement.vocab_size)
+        optimizer = GradientTrainer(training, config, None, size).optimizer
         others = {
             "seed": 0,
             "store": None,

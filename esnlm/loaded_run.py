@@ -31,10 +31,10 @@ from esnlm.evaluation.sequences import (
     sum_log_probs,
 )
 from esnlm.features.stream import SentenceFeatures
-from esnlm.machine.compute import backend, in_float32
+from esnlm.machine.compute import in_float32
 from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
-from esnlm.models.devices import placement_of, resolve_compute
+from esnlm.models.devices import find_machine, placement_of
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
@@ -370,8 +370,10 @@ class Run:
     @cached_property
     def _placement(self) -> Placement | None:
         """The placement of the arrays on several devices; None for one device."""
-        found = placement_of(self.config.model, self.config.compute, self.tokenizer.vocab_size)
-        return None if found.mesh is None else found
+        machine = find_machine(self.config.model, self.config.compute)
+        if machine.mesh is None:
+            return None
+        return placement_of(self.config.model, machine, self.tokenizer.vocab_size)
 
     @cached_property
     def _ready(self) -> LanguageModel:
@@ -561,14 +563,10 @@ def _documents(count: int, context: str, documents: Sequence | None) -> list[lis
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
     """Returns the experiment with its compute settings chosen again for this machine."""
-    device, precision = backend(), experiment.compute.precision
-    to_choose = dataclasses.replace(
-        experiment.compute,
-        # only GPUs have tf32
-        precision=("float32" if device != "gpu" and precision == "tf32" else precision),
-        kernel="auto",
-        batch_slots=None,
-        window_tokens=None,
-        mesh=None,
+    compute = dataclasses.replace(
+        experiment.compute, kernel="auto", batch_slots=None, window_tokens=None, mesh=None
     )
-    return resolved(experiment, resolve_compute(to_choose, experiment.model))
+    machine = find_machine(experiment.model, compute)
+    if compute.precision == "tf32" and machine.backend != "gpu":  # only GPUs have tf32
+        compute = dataclasses.replace(compute, precision="float32")
+    return resolved(dataclasses.replace(experiment, compute=compute), machine)

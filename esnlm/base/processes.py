@@ -100,7 +100,7 @@ def join(
     _end_at_abort(LOST, LOSS)
     if not is_rank0():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # hides Gloo's own lines
-    require_same({name: version(name) for name in ("esnlm", "jax")})
+    check_same({name: version(name) for name in ("esnlm", "jax")})
 
 
 def index() -> int:
@@ -126,7 +126,7 @@ def broadcast(value: Value) -> Value:
     return value if _count == 1 else _exchange(value)[0]
 
 
-def require_same(settings: dict[str, str]) -> None:
+def check_same(settings: dict[str, str]) -> None:
     """Raises InputError in all processes unless all have the same settings."""
     if _count == 1:
         return

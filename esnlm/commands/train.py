@@ -53,9 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int | None:
     if not options.plan:
         join_processes(options, stops_together=True)
-    from esnlm.api.train_run import train_run
+    from esnlm.reports.run_results import show_results
     from esnlm.training import config_io, plan
     from esnlm.training.interruption import parse_span
+    from esnlm.training.run import train_run
 
     read = (
         config_io.read
@@ -66,7 +67,13 @@ def run(options: argparse.Namespace) -> int | None:
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
         return plan.show(experiment)
-    return train_run(experiment, options.allow_change, traced, upload=options.upload)
+    return train_run(
+        experiment,
+        options.allow_change,
+        show_results=show_results,
+        traced=traced,
+        upload=options.upload,
+    )
 
 
 def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:

@@ -48,7 +48,7 @@ def make_mesh(
     return Mesh(np.array(found[:count]).reshape(data, vocabulary), AXES)
 
 
-def require_one_process(why: str) -> None:
+def check_one_process(why: str) -> None:
     """Raises InputError if there are several processes for a computation on one device."""
     processes = len({device.process_index for device in _devices()})
     if processes > 1:

@@ -150,8 +150,10 @@ class _Search:
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        updates = plan.count_updates(self.experiment, *self.experiment.data.size()[:2])
-        median = optuna.pruners.MedianPruner(n_warmup_steps=updates // SLOWEST_START)
+        trainer = plan.trainer_of(self.experiment, self.experiment.data.size())
+        median = optuna.pruners.MedianPruner(
+            n_warmup_steps=trainer.count_updates() // SLOWEST_START
+        )
         self.optuna_study = optuna.create_study(
             storage=optuna.storages.JournalStorage(JournalFileBackend(str(self.out / STORAGE))),
             study_name=self.file.stem,

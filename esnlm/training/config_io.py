@@ -93,18 +93,18 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
     """Parses `--section.key value` and `--section.key=value` into {("section", "key"): value}."""
-    found: dict[tuple[str, ...], CommandLine] = {}
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
+    overrides: dict[tuple[str, ...], CommandLine] = {}
+    remaining = iter(words)
+    for word in remaining:
         flag, equals, value = word.partition("=")
         if not flag.startswith("--"):
             raise InputError(
                 f"command line: {word}: no option before it; give settings as --section.key value"
             )
         if not equals:
-            if not waiting:
-                raise InputError(f"command line: {flag} has no value")
-            value = waiting.pop(0)
-        found[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
-    return found
+            try:
+                value = next(remaining)
+            except StopIteration:
+                raise InputError(f"command line: {flag} has no value") from None
+        overrides[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
+    return overrides

@@ -6,10 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-import optax
 from flax import serialization
 
 from esnlm.base import processes
@@ -22,9 +20,9 @@ from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.readout.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.config import TrainingConfig
 from esnlm.training.optimizer import Averaged, evaluated
-from esnlm.training.parent import with_moments
+
+_AS_BEGUN = "as begun"
 
 
 @dataclass(kw_only=True)
@@ -37,7 +35,6 @@ class State:
     accumulators: Accumulators = field(default_factory=dict)
     # state of the lanes of documents before the window or update to come; None: there are none
     carried: Any = None
-    placement: Placement | None = None  # of params and optimizer; None: as in a checkpoint
 
     # The counters, saved in the metadata of a checkpoint:
     step: int = 0  # updates done
@@ -78,6 +75,21 @@ class State:
         """Records the peak memory so far."""
         self.peak_memory_bytes = max(self.peak_memory_bytes, memory_use().peak)
 
+    def note_changes(self, changes: Sequence[str]) -> None:
+        """Records the update at which settings change from, or back to, those of the beginning."""
+        if changes:
+            self.changes.append(f"from update {self.step}: {'; '.join(changes)}")
+        elif self.changes and not self.changes[-1].endswith(_AS_BEGUN):
+            self.changes.append(f"from update {self.step}: {_AS_BEGUN}")
+
+    def note_device(self, device: dict[str, Any]) -> None:
+        """Records the device from this update on, if it differs from the last one."""
+        last = self.devices[-1] if self.devices else {}
+        if device["platform"] != "cpu":  # On an accelerator, ignore the host's cores.
+            last = last | {"cores": device["cores"]}
+        if last != device:
+            self.devices.append(device)
+
     def counters(self) -> dict[str, Any]:
         """Returns the counters by name, for the metadata of a checkpoint."""
         return {name: getattr(self, name) for name in _COUNTERS}
@@ -88,13 +100,8 @@ class State:
         return evaluated(self.params, self.optimizer)
 
 
-_ARRAYS = ("params", "optimizer", "accumulators", "carried", "placement")
+_ARRAYS = ("params", "optimizer", "accumulators", "carried")
 _COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in _ARRAYS]
-
-
-def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns the counters in a checkpoint's metadata, as arguments of `State`."""
-    return {name: metadata[name] for name in _COUNTERS if name in metadata}
 
 
 @working("opening the model")
@@ -105,13 +112,13 @@ def open_model(
     directory: RunDirectory,
     text: TokenStore | None = None,
 ) -> LanguageModel:
-    """Returns the model before the first update, with its frozen arrays from frozen/ if they were
-    saved.
+    """Returns the model before the first update, with the frozen arrays of frozen/ if it exists.
 
     Raises InputError if frozen/ is damaged or missing and the seed gives different arrays on this
     machine.
     """
-    if (damage := checkpoint.verify(directory.frozen)) is None:
+    damage = checkpoint.verify(directory.frozen)
+    if damage is None:
         return config.initialize(vocab_size, seed, checkpoint.restore(directory.frozen)[0])
     expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a new run
     began = time.monotonic()
@@ -133,49 +140,15 @@ def open_model(
     return config.initialize(vocab_size, seed, arrays)
 
 
-@working("opening the state")
-def open_state(
-    params: dict[str, Any],
-    optimizer: optax.GradientTransformation,
-    directory: RunDirectory,
-    training: TrainingConfig,
-    placement: Placement,
-    moments: dict[str, Any] | None = None,
-) -> State:
-    """Returns the state of the newest intact checkpoint, or a new one from `params` and a parent's
-    `moments`.
+class Saved(NamedTuple):
+    """An intact checkpoint."""
 
-    Raises InputError if all checkpoints are damaged, or the disk is too full.
-    """
-    params = placement.shard(params)
-    fresh = optimizer.init(params)
-    newest = restore_newest(directory.checkpoints)
-    if newest is None:
-        size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
-        checkpoint.require_free_space(directory.path, size * training.checkpoints_at_once)
-        if moments is not None:
-            fresh = with_moments(fresh, moments, str(directory.initial))
-        return State(params=params, optimizer=placement.shard(fresh), placement=placement)
-    step, arrays, metadata = newest
-    say(f"resuming at update {step}")
-    counters = counters_of(metadata)
-    if processes.is_rank0():  # A kill may have cut the last pruning short.
-        checkpoint.prune(
-            directory.checkpoints, training.keep_checkpoints, counters.get("best_step")
-        )
-    average = {"average": arrays["average"]} if "average" in arrays else {}
-    optimizer_state = placement.shard(
-        serialization.from_state_dict(fresh, arrays["optimizer"] | average)
-    )
-    params, carried = placement.shard(arrays["params"]), arrays.get("carried")
-    return State(
-        params=params, optimizer=optimizer_state, carried=carried, placement=placement, **counters
-    )
+    arrays: checkpoint.Arrays
+    counters: dict[str, Any]  # arguments of `State`
 
 
-def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
-    """Returns the newest intact checkpoint of the first folder with any, as (step, arrays,
-    metadata), or None.
+def restore_newest(*folders: Path) -> Saved | None:
+    """Returns the newest intact checkpoint of the first folder that has one, or None.
 
     Process 0 chooses the checkpoint and every process reads all of it. Raises InputError if all are
     damaged.
@@ -184,65 +157,32 @@ def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, An
         newest = checkpoint.restore_latest(folder, warn) if processes.is_rank0() else None
         step = processes.broadcast(None if newest is None else newest[0])
         if step is not None:
-            return newest or (step, *checkpoint.restore(folder / str(step)))
+            say(f"resuming at update {step}")
+            arrays, metadata = newest[1:] if newest else checkpoint.restore(folder / str(step))
+            counters = {name: metadata[name] for name in _COUNTERS if name in metadata}
+            return Saved(arrays, counters)
     return None
 
 
 @working("saving the checkpoint")
-def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
+def save_state(
+    state: State, placement: Placement, directory: RunDirectory, keep: int, permanent: bool = False
+) -> None:
     """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed."""
-    params, optimizer = state.params, state.optimizer
-    if state.placement is not None:
-        params, optimizer = state.placement.gather(params), state.placement.gather(optimizer)
-    arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
+    optimizer = placement.gather(state.optimizer)
+    arrays = {
+        "params": placement.gather(state.params),
+        "optimizer": serialization.to_state_dict(optimizer),
+    }
     if state.carried is not None:
         arrays["carried"] = serialization.to_state_dict(state.carried)
-    # `esnlm.load` looks for it here, since it does not open the optimizer's state.
+    # `esnlm.load` reads the average from here, since it does not open the optimizer's state.
     if isinstance(optimizer, Averaged):
         arrays["average"] = arrays["optimizer"].pop("average")
-    with processes.written_by_first() as writes:
-        if writes:
+    with processes.written_by_first() as is_writer:
+        if is_writer:
             metadata = state.counters() | {"permanent": permanent}
             checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
             checkpoint.prune(directory.checkpoints, keep, state.best_step)
             if directory.upload is not None:
                 directory.upload()
-
-
-_AS_BEGUN = "as begun"
-
-
-def note_changes(state: State, changes: Sequence[str]) -> None:
-    """Records the update at which settings change from, or back to, those that the run was begun
-    with."""
-    if changes:
-        state.changes.append(f"from update {state.step}: {'; '.join(changes)}")
-    elif state.changes and not state.changes[-1].endswith(_AS_BEGUN):
-        state.changes.append(f"from update {state.step}: {_AS_BEGUN}")
-
-
-def note_device(state: State, device: dict[str, Any]) -> None:
-    """Records the device from this update on, so that the summary shows if several devices
-    contributed to its time."""
-    last = state.devices[-1] if state.devices else {}
-    if device["platform"] != "cpu":  # On an accelerator, ignore the host's cores.
-        last = last | {"cores": device["cores"]}
-    if last != device:
-        state.devices.append(device)
-
-
-def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Warns of damaged files in a run that ended at update `step`, even if training does not read
-    them again."""
-    for line in directory.manifest.find_damage(directory.metrics):
-        warn(f"{line}; restore it from a copy of the run")
-    again = f"delete {directory.summary.name} and give the same command"
-    if (directory.manifest.read() or {}).get("frozen_sha256") and (
-        problem := checkpoint.verify(directory.frozen)
-    ):
-        warn(f"{directory.frozen}: {problem}; to initialize it again, {again}")
-    if checkpoint.latest_step(directory.checkpoints, warn) != step:
-        warn(
-            f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again,"
-            f" {again}"
-        )

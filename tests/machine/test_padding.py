@@ -163,7 +163,7 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
     padded = []
 
     def every_other(backend, vocab_size, vocabulary=1):
-        padded.append(len(padded) // 2 % 2 == 0)  # a training asks twice
+        padded.append(len(padded) % 2 == 0)
         return rows_on("gpu" if padded[-1] else "cpu", vocab_size, vocabulary)
 
     monkeypatch.setattr(devices, "rows_on", every_other)

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.base.processes import LOST
 from esnlm.commands.evaluate_run import evaluate_run
 from esnlm.runs import checkpoint
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = """

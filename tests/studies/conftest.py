@@ -2,10 +2,10 @@
 
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.commands.evaluate_run import evaluate_run
 from esnlm.studies import pool
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 
 BASE = """
 data: {kind: grammar, sentences: 100, validation_sentences: 20, pairs: 2}

@@ -9,7 +9,7 @@ import pytest
 import esnlm
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
-from esnlm.training import loop
+from esnlm.training import gradient
 from esnlm.training import optimizer as learning_rate
 from esnlm.training.config import flatten
 from esnlm.training.state import State
@@ -62,7 +62,7 @@ def stopped_early(folder, words_of_schedule):
         return learning_rate.learning_rates(config, updates, words)
 
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(loop, "learning_rates", learning_rates)
+        here.setattr(gradient, "learning_rates", learning_rates)
         return train(folder, "early", *EARLY, *AVERAGED)
 
 
