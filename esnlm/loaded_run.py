@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from esnlm.base.console import Progress, Shown, counted
+from esnlm.base.console import Progress, ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller, whole_number
 from esnlm.base.remote import is_url, run_copy
 from esnlm.base.rng import check_seed
@@ -76,7 +76,7 @@ class Run:
 
     @in_float32
     def log_probs(
-        self, sentences: list[str], scoring: str = "paper", progress: Shown = False
+        self, sentences: list[str], scoring: str = "paper", progress: ShowProgress = False
     ) -> np.ndarray:
         """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text, which is
         no sentence.
@@ -112,7 +112,7 @@ class Run:
     def token_log_probs_of(
         self,
         sequences: list[np.ndarray],
-        progress: Shown = False,
+        progress: ShowProgress = False,
         with_likeliest: bool = False,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
@@ -192,7 +192,7 @@ class Run:
         spaces: Sequence[Sequence[bool]] | None = None,
         eos: bool = True,
         scoring: str = "paper",
-        progress: Shown = False,
+        progress: ShowProgress = False,
     ) -> list[dict]:
         """Returns the surprisal of each word or token, -log p given all text before it, as the rows
         of a table.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from esnlm import loaded_run
-from esnlm.base.console import clock, say
+from esnlm.base.console import clock, info
 from esnlm.base.screen import Screen
 from esnlm.data.corpus import Corpus
 from esnlm.evaluation import minimal_pairs
@@ -51,7 +51,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
             )
     drawn = plot_losses([directory.path], directory.plots / "loss.png", ended=summary)
     if summary.get("best_step") is not None:
-        say(
+        info(
             f"{summary['ended_because']}; best validation: {summary['best_val_nll']:.4f} nats per"
             f" token at update {summary['best_step']} (load it with --step best)"
         )

@@ -13,7 +13,7 @@ import optax
 from flax import serialization
 
 from esnlm.base import processes
-from esnlm.base.console import warn, working
+from esnlm.base.console import spinner, warn
 from esnlm.data.sources import CorpusSize
 from esnlm.data.store import TokenStore
 from esnlm.evaluation.likelihood import Likelihood
@@ -77,7 +77,7 @@ class GradientTrainer(Trainer):
             checkpoints=self.training.checkpoints_at_once,
         )
 
-    @working("opening the state")
+    @spinner("opening the state")
     def open(self, session: Session) -> State:
         directory, placement = session.directory, session.placement
         params = placement.shard(session.model.params)

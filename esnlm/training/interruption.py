@@ -15,7 +15,7 @@ import jax
 from jax.profiler import ProfileOptions
 
 from esnlm.base import processes
-from esnlm.base.console import say, tell, warn
+from esnlm.base.console import info, notice, warn
 from esnlm.base.errors import InputError
 
 # Signals of a closed terminal, and of SLURM before a job's time is over (sbatch --signal=USR1@60).
@@ -63,7 +63,7 @@ class Interruption:
         if not self.must_wait and processes.count() == 1:
             raise KeyboardInterrupt
         if not asked_before:
-            tell("\nstopping after this update; Ctrl-C again leaves at once, without saving")
+            notice("\nstopping after this update; Ctrl-C again leaves at once, without saving")
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ class Profile:
         try:
             if was_tracing:
                 jax.profiler.stop_trace()
-                say(f"profile: {self.folder}: open its *.trace.json.gz at https://ui.perfetto.dev")
+                info(f"profile: {self.folder}: open its *.trace.json.gz at https://ui.perfetto.dev")
             else:
                 jax.profiler.start_trace(self.folder, profiler_options=options)
                 self.tracing = True

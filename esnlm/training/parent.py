@@ -13,7 +13,7 @@ import jax
 import optax
 from flax import serialization
 
-from esnlm.base.console import say, warn
+from esnlm.base.console import info, warn
 from esnlm.base.errors import InputError
 from esnlm.base.remote import is_url
 from esnlm.data.corpus import Corpus
@@ -107,7 +107,7 @@ def copy_arrays(
         names = ("params", "optimizer") if settings.keep_optimizer else ("params",)
         initial = {name: arrays[name] for name in names if name in arrays}
         checkpoint.save(directory.initial, initial, {"step": metadata["step"]})
-    say(f"continuing from {parent.path}, update {settings.step}")
+    info(f"continuing from {parent.path}, update {settings.step}")
 
 
 def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> optax.OptState:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from esnlm.base import processes
-from esnlm.base.console import Progress, say
+from esnlm.base.console import Progress, info
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.data.corpus import unigram_counts
@@ -135,7 +135,7 @@ class Fit:
         if not self._accumulate(learned):
             return
         began = time.monotonic() - state.seconds
-        say(f"{fitter.kind}: making the readout")
+        info(f"{fitter.kind}: making the readout")
         state.step += fitter.finish(state.accumulators, session.settings.compute.precision)
         readout, state.regression = self._solve(held_out)
         state.params, state.accumulators = {"readout": jax.tree.map(jnp.asarray, readout)}, {}

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from esnlm.base import processes
-from esnlm.base.console import detail, say, tell, warn
+from esnlm.base.console import debug, info, notice, warn
 from esnlm.base.errors import InputError
 from esnlm.base.files import write_json
 from esnlm.base.remote import Upload, is_url
@@ -96,7 +96,7 @@ def train_run(
                 show_results=show_results,
             )
     except KeyboardInterrupt:  # before there was anything to save
-        tell("stopped; the same command resumes")
+        notice("stopped; the same command resumes")
         return INTERRUPTED
     if uploads is not None:
         uploads(last=True)
@@ -180,7 +180,7 @@ def _train(
         choices = [
             f"{name} {value}" for name, value in settings["compute"].items() if value is not None
         ]
-        detail(f"computing on {jax.devices()[0].device_kind}: {', '.join(choices)}")
+        debug(f"computing on {jax.devices()[0].device_kind}: {', '.join(choices)}")
         monitor = Monitor(metrics, interruption, profile)
         # From here on, a process that is asked to stop has something to save.
         with interruption.awaited(), profile:
@@ -188,7 +188,7 @@ def _train(
         if not is_finished:
             if is_rank0:
                 write_json(directory.summary, {"status": "interrupted", "step": state.step})
-            tell(f"stopped at update {state.step} and saved; the same command resumes")
+            notice(f"stopped at update {state.step} and saved; the same command resumes")
             return False
         if not is_rank0:
             return True
@@ -207,9 +207,11 @@ def _train(
 def _show_finished(directory: RunDirectory, summary: dict[str, Any], changes: list[str]) -> None:
     """Prints that a run is finished, and warns of damaged files."""
     warn_of_damage(directory, summary["step"])
-    say(f"{directory.path} is {summary['status']} (update {summary['step']}); nothing to do")
+    info(f"{directory.path} is {summary['status']} (update {summary['step']}); nothing to do")
     if any(change.startswith("data.validation ") for change in changes):
-        say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+        info(
+            f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE"
+        )
 
 
 def _call_listeners(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from flax import serialization
 
 from esnlm.base import processes
-from esnlm.base.console import say, warn, working
+from esnlm.base.console import info, spinner, warn
 from esnlm.base.errors import InputError
 from esnlm.data.store import TokenStore
 from esnlm.machine.memory import memory_use
@@ -104,7 +104,7 @@ _ARRAYS = ("params", "optimizer", "accumulators", "carried")
 _COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in _ARRAYS]
 
 
-@working("opening the model")
+@spinner("opening the model")
 def open_model(
     config: ModelConfig,
     vocab_size: int,
@@ -124,7 +124,7 @@ def open_model(
     began = time.monotonic()
     arrays, record = config.initialize_frozen(vocab_size, seed, text)
     if arrays:
-        say(f"frozen arrays initialized in {time.monotonic() - began:.1f} s")
+        info(f"frozen arrays initialized in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
@@ -157,14 +157,14 @@ def restore_newest(*folders: Path) -> Saved | None:
         newest = checkpoint.restore_latest(folder, warn) if processes.is_rank0() else None
         step = processes.broadcast(None if newest is None else newest[0])
         if step is not None:
-            say(f"resuming at update {step}")
+            info(f"resuming at update {step}")
             arrays, metadata = newest[1:] if newest else checkpoint.restore(folder / str(step))
             counters = {name: metadata[name] for name in _COUNTERS if name in metadata}
             return Saved(arrays, counters)
     return None
 
 
-@working("saving the checkpoint")
+@spinner("saving the checkpoint")
 def save_state(
     state: State, placement: Placement, directory: RunDirectory, keep: int, permanent: bool = False
 ) -> None:

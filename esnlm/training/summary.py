@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from esnlm.base import processes
-from esnlm.base.console import working
+from esnlm.base.console import spinner
 from esnlm.base.versions import version
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.data.sources import DataSource
@@ -79,7 +79,7 @@ def summarize(
     return summary | training
 
 
-@working("counting the training text for the reference models")
+@spinner("counting the training text for the reference models")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
     """Returns reference values of the validation NLL in nats per token, by name; empty without a
     validation text.
