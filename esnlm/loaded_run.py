@@ -1,5 +1,4 @@
-"""The public interface of a trained run: `load` restores it from its directory, and `Run` evaluates
-text."""
+"""The public interface of a trained run: `load` restores a `Run`, which evaluates text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
@@ -67,7 +66,7 @@ class Run:
         # A model holds functions that cannot be pickled, so its arrays are pickled instead.
         params = jax.tree.map(np.asarray, self.model.params)
         frozen = _frozen(RunDirectory(self.directory), self.config, self.tokenizer)
-        return _made, (self.directory, self.config, self.step, self.tokenizer, frozen, params)
+        return _make_run, (self.directory, self.config, self.step, self.tokenizer, frozen, params)
 
     @property
     def name(self) -> str:
@@ -104,9 +103,10 @@ class Run:
 
         The result is one float32 array (T - 1,) per sentence; its last value belongs to EOS.
         """
-        found = self.token_log_probs_of(encode(list_texts(sentences), self.tokenizer, "paper"))
-        self._warn_of_undefined([np.sum(each) for each in found])
-        return found
+        sequences = encode(list_texts(sentences), self.tokenizer, "paper")
+        log_probs = self.token_log_probs_of(sequences)
+        self._warn_of_undefined([np.sum(each) for each in log_probs])
+        return log_probs
 
     @in_float32
     def token_log_probs_of(
@@ -131,9 +131,17 @@ class Run:
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
         compute = self.config.compute
-        sizes = min(256, compute.chunk_tokens), show if progress else None, compute.window_tokens
-        given = self._stream, self._readout, sequences, compute.precision, *sizes
-        return scoring.token_log_probs(*given, with_likeliest=with_likeliest, group=group)
+        return scoring.token_log_probs(
+            self._stream,
+            self._readout,
+            sequences,
+            compute.precision,
+            chunk=min(256, compute.chunk_tokens),
+            on_progress=show if progress else None,
+            window_tokens=compute.window_tokens,
+            with_likeliest=with_likeliest,
+            group=group,
+        )
 
     @in_float32
     def likelihood(
@@ -146,12 +154,9 @@ class Run:
         run with data.context document carries its state over the sentences of a document; a list is
         one document. Raises InputError if a store is missing, is damaged or has another tokenizer.
         """
-        if isinstance(text, str | Path):
-            text = open_store(text)
-        if isinstance(text, TokenStore):
-            store = text
-        else:
-            sentences = [sentence for sentence in list_texts(text) if not is_blank(sentence)]
+        store = open_store(text) if isinstance(text, str | Path) else text
+        if not isinstance(store, TokenStore):
+            sentences = [sentence for sentence in list_texts(store) if not is_blank(sentence)]
             store = encode_sentences(sentences, self.tokenizer)
         self.require_store(store)
         bar = Progress(int(store.offsets[-1]) - len(store))
@@ -163,12 +168,12 @@ class Run:
                 )
 
         by_document = self.config.data.document_piece is not None
-        found = of_model(
+        likelihood = of_model(
             self._stream, self._readout, store, self.config.compute, on_progress, by_document
         )
-        assert found is not None  # `on_progress` never stops it early
-        self._warn_of_undefined([-found.nats], of="the text")
-        return found
+        assert likelihood is not None  # `on_progress` never stops it early
+        self._warn_of_undefined([-likelihood.nats], of="the text")
+        return likelihood
 
     def require_store(self, store: TokenStore) -> None:
         """Raises InputError if a store has another tokenizer, or a sentence too long for
@@ -261,24 +266,20 @@ class Run:
         model, compute = self.config.model, self.config.compute
         # Half a window leaves room in a buffer of the usual size for the last sequence, which may
         # exceed it.
-        tokens = max(
-            1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
-        )
+        most_tokens = MAX_BYTES_AT_ONCE // (4 * model.feature_size)
+        tokens = max(1, min(compute.window_tokens // 2, most_tokens))
         windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
-        found: list[np.ndarray] = []
+        states: list[np.ndarray] = []
         for number in np.unique(windows):
-            buffer, rows = self._stream.read(
-                [sequences[i] for i in np.flatnonzero(windows == number)]
-            )
+            window = [sequences[i] for i in np.flatnonzero(windows == number)]
+            buffer, rows = self._stream.read(window)
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             # few sizes, so few compilations
             size = min(1 << (total - 1).bit_length(), total + -total % 1024)
-            states = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
-            found += [
-                each.copy()
-                for each in np.split(states[:total, : self.model.states_in_features], ends)
-            ]
-        return found
+            features = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
+            parts = np.split(features[:total, : self.model.states_in_features], ends)
+            states += [part.copy() for part in parts]
+        return states
 
     @in_float32
     def generate(
@@ -306,26 +307,23 @@ class Run:
             raise InputError("count, length and top_k must be at least 1, temperature at least 0")
         check_seed(seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
-        longest = self.config.model.longest
-        if longest is not None and len(ids) + length > longest:
+        if self.longest is not None and len(ids) + length > self.longest:
             raise InputError(
-                f"the prompt has {len(ids)} tokens and length is {length}: at most {longest}"
+                f"the prompt has {len(ids)} tokens and length is {length}: at most {self.longest}"
                 " together"
             )
-        choice: dict[str, Any] = {
-            "length": length,
-            "temperature": temperature,
-            "top_k": top_k,
-            "seed": seed,
-        }
-        given = (
+        continuations = generation.generate_each(
             self._ready.reader(count, len(ids) + length),
-            self._readout_here,
+            self._readout_of_one_device,
             [ids] * count,
             self.tokenizer.eos,
+            precision=self.config.compute.precision,
+            length=length,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
         )
-        found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)
-        return [self.tokenizer.decode(ids) for ids in found]
+        return [self.tokenizer.decode(ids) for ids in continuations]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns a copy of every weight by name, such as "readout.a", "reservoir.leak" and
@@ -344,11 +342,9 @@ class Run:
     def bigram(self) -> WittenBellModel | None:
         """Returns the bigram model of the training corpus; None if the model was imported."""
         store = self.training_store()
-        return (
-            None
-            if store is None
-            else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
-        )
+        if store is None:
+            return None
+        return WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
         """Returns the run's training store, at the path in the configuration; None if the model was
@@ -369,7 +365,7 @@ class Run:
 
     @cached_property
     def _placement(self) -> Placement | None:
-        """The placement of the arrays on several devices; None for one device."""
+        """The placement of the arrays on several devices; None: one device."""
         machine = find_machine(self.config.model, self.config.compute)
         if machine.mesh is None:
             return None
@@ -389,12 +385,12 @@ class Run:
     def _readout(self) -> dict:
         """The arrays of the readout, on all devices."""
         if self._placement is None:
-            return self._readout_here
+            return self._readout_of_one_device
         placed = self._placement.shard(self.model.params)
         return self._placement.mask_padding_logits(self.model.readout_arrays(placed))
 
     @cached_property
-    def _readout_here(self) -> dict:
+    def _readout_of_one_device(self) -> dict:
         """The arrays of the readout, on one device."""
         # `_ready` is one copy, on one device.
         model = self._ready if self._placement is None else self.model
@@ -416,11 +412,12 @@ class Run:
     def _require_room(self, ids: int, where: str, reads_last: bool = False) -> None:
         """Raises InputError if a sequence is too long for this model or for the memory of its
         states."""
-        longest = self.config.model.longest
+        longest = self.longest
         if longest is not None and ids - (not reads_last) > longest:
             most = f"{longest}{'' if reads_last else ' + 1'}"
             raise InputError(f"{where} has {ids} ids: this model reads at most {most}; shorten it")
-        if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
+        size = 4 * ids * self.config.model.feature_size
+        if size > MAX_STATE_BYTES:
             raise InputError(
                 f"{where} has {ids:,} ids: its states would take {size / 1e9:.1f} GB; split it"
             )
@@ -428,19 +425,15 @@ class Run:
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
         """Warns if log-probabilities (of sentences, or of `of`) are not numbers, and names the
         arrays that cause it."""
-        if undefined := int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs))):
-            names = [
-                name
-                for name, array in flatten(self.model.params).items()
-                if not np.isfinite(array).all()
-            ]
-            cause = (
-                f": {', '.join(names)} of step {self.step} has values that are not finite"
-                if names
-                else ""
-            )
-            have = f"{of} has" if of else f"{undefined} of {len(log_probs)} sentences have"
-            warn_caller(f"{have} a log-probability that is not a number{cause}")
+        undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
+        if not undefined:
+            return
+        params, cause = flatten(self.model.params), ""
+        names = [name for name, array in params.items() if not np.isfinite(array).all()]
+        if names:
+            cause = f": {', '.join(names)} of step {self.step} has values that are not finite"
+        have = f"{of} has" if of else f"{undefined} of {len(log_probs)} sentences have"
+        warn_caller(f"{have} a log-probability that is not a number{cause}")
 
 
 @in_float32
@@ -481,12 +474,10 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
             raise InputError(
                 f"{directory.path}: this model was imported: its state before training is unknown"
             )
-        initial = (
-            None
-            if experiment.parent.run is None
-            else checkpoint.restore(directory.initial)[0]["params"]
-        )
-        return _made(directory.path, experiment, 0, tokenizer, frozen, initial)
+        initial = None
+        if experiment.parent.run is not None:
+            initial = checkpoint.restore(directory.initial)[0]["params"]
+        return _make_run(directory.path, experiment, 0, tokenizer, frozen, initial)
     if step == "best":
         step = _best_step(directory)
     if step is None:
@@ -497,12 +488,12 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     elif step in checkpoint.all_steps(directory.checkpoints):
         arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
-        there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
+        steps = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(
-            f"{directory.checkpoints}: no checkpoint of step {step}; available: {there}"
+            f"{directory.checkpoints}: no checkpoint of step {step}; available: {steps}"
         )
     params = arrays["average" if averaged and "average" in arrays else "params"]
-    return _made(directory.path, experiment, step, tokenizer, frozen, params)
+    return _make_run(directory.path, experiment, step, tokenizer, frozen, params)
 
 
 def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenizer) -> dict:
@@ -511,7 +502,7 @@ def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenize
 
 
 @in_float32
-def _made(
+def _make_run(
     path: Path,
     experiment: ResolvedExperiment,
     step: int,
@@ -522,19 +513,19 @@ def _made(
     """Returns the run with these arrays; without `params`, with the arrays before the first
     update."""
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
-    return Run(
-        path, experiment, step, model if params is None else model.with_params(params), tokenizer
-    )
+    if params is not None:
+        model = model.with_params(params)
+    return Run(path, experiment, step, model, tokenizer)
 
 
 def _best_step(directory: RunDirectory) -> int:
     """Returns the step of the best validation of a run, from its summary or, during training, its
     newest checkpoint."""
-    steps = checkpoint.all_steps(directory.checkpoints)
-    known = directory.read_summary() or (
-        checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {}
-    )
-    if (step := known.get("best_step")) is None:
+    steps, record = checkpoint.all_steps(directory.checkpoints), directory.read_summary()
+    if record is None and steps:
+        record = checkpoint.metadata(directory.checkpoints / str(steps[-1]))
+    step = (record or {}).get("best_step")
+    if step is None:
         raise InputError(
             f"{directory.path}: no best checkpoint, which only training.stop_after keeps; name a"
             " step"
@@ -557,8 +548,8 @@ def _documents(count: int, context: str, documents: Sequence | None) -> list[lis
             f"documents has {len(documents)} values for {counted(count, 'sentence')}: give one for"
             " each"
         )
-    named = enumerate(documents)
-    return [[number for number, _ in group] for _, group in groupby(named, itemgetter(1))]
+    groups = groupby(enumerate(documents), itemgetter(1))
+    return [[number for number, _ in group] for _, group in groups]
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:

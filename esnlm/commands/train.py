@@ -79,14 +79,14 @@ def run(options: argparse.Namespace) -> int | None:
 def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
     """Returns the configuration file and the settings that override it, later ones over earlier
     ones."""
-    from esnlm.training.parent import open_run
+    from esnlm.training.settings import open_parent
 
     if options.parent is None:
         return (
             find_config(QUICKSTART if options.config is None else options.config),
             options.overrides,
         )
-    parent = open_run(options.parent)
+    parent = open_parent(options.parent)
     config = parent.config if options.config is None else options.config
     # a setting reads "null" as None
     parent_run = f"./{options.parent}" if options.parent == "null" else options.parent

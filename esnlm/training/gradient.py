@@ -25,9 +25,8 @@ from esnlm.training.config import TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.log import TrainingLog
 from esnlm.training.optimizer import Schedule, learning_rates, not_reached, steps_at_words
-from esnlm.training.parent import with_moments
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.state import State, restore_newest, save_state
+from esnlm.training.state import State, restore_newest, save_state, with_moments
 from esnlm.training.trainer import FLOAT, Monitor, Needs, Session, Trainer
 from esnlm.training.update import Updates, make_optimizer
 
@@ -58,23 +57,19 @@ class GradientTrainer(Trainer):
         tokens = sentences + self.size.predicted_tokens
         return math.ceil(math.ceil(tokens / batch_size) / self.piece)
 
-    def count_updates(self) -> int:
-        return self.training.epochs * self.updates_per_epoch
-
-    def describe_plan(self) -> dict[str, str]:
-        unit = "sentences" if self.piece is None else f"pieces of {self.piece} tokens"
-        method = NAMES[self.training.optimizer]
-        line = f"{self.count_updates():,} of {self.training.batch_size} {unit}, by {method}"
-        return {"updates": line}
-
     def plan(self, machine: Machine) -> Needs:
+        training, method = self.training, NAMES[self.training.optimizer]
+        updates = training.epochs * self.updates_per_epoch
+        unit = "sentences" if self.piece is None else f"pieces of {self.piece} tokens"
         trainable = self.model.expected_counts(self.size.vocab_size).trainable
         on_device = trainable // machine.devices
         return Needs(
-            method=NAMES[self.training.optimizer],
-            trained=FLOAT * on_device + saved_bytes(self.training, on_device),
-            checkpoint=saved_bytes(self.training, trainable),
-            checkpoints=self.training.checkpoints_at_once,
+            method=method,
+            work={"updates": f"{updates:,} of {training.batch_size} {unit}, by {method}"},
+            updates=updates,
+            trained=FLOAT * on_device + saved_bytes(training, on_device),
+            checkpoint=saved_bytes(training, trainable),
+            checkpoints=training.checkpoints_at_once,
         )
 
     @spinner("opening the state")

@@ -1,5 +1,4 @@
-"""The outcomes of updates, on their way from the device into the state's counters and the
-metrics."""
+"""The outcomes of updates, on their way from the device to the state's counters and the metrics."""
 
 import contextlib
 import time
@@ -63,11 +62,10 @@ class TrainingLog:
         for number in outcome:
             number.copy_to_host_async()
         self.pending.append(Pushed(outcome, state.step, state.tokens, state.words, log))
-        ahead = FEWEST_AHEAD if self.pace is None else SECONDS_AHEAD / max(self.pace, 1e-6)
-        ahead = min(MOST_AHEAD, max(FEWEST_AHEAD, int(ahead)))
-        while self.pending and (
-            len(self.pending) > ahead or _is_there(self.pending[0].outcome.loss)
-        ):
+        most = FEWEST_AHEAD
+        if self.pace is not None:
+            most = min(MOST_AHEAD, max(FEWEST_AHEAD, int(SECONDS_AHEAD / max(self.pace, 1e-6))))
+        while self.pending and (len(self.pending) > most or _is_ready(self.pending[0])):
             self._record(self.pending.popleft())
 
     def flush(self) -> None:
@@ -116,10 +114,8 @@ class TrainingLog:
 
     def _write_line(self, update: Pushed) -> None:
         state, epoch = self.state, (update.step - 1) // self.updates_per_epoch + 1
-        train_nll, state.unlogged = (
-            float(np.mean(state.unlogged)) if state.unlogged else float("nan"),
-            [],
-        )
+        train_nll = float(np.mean(state.unlogged)) if state.unlogged else float("nan")
+        state.unlogged = []
         speed = update.tokens / state.seconds
         memory = memory_use()
         figures = {"train_nll": train_nll, "tokens_per_second": speed} | memory.values
@@ -134,7 +130,7 @@ class TrainingLog:
         self.progress.show(update.tokens, line, final=update.step == last)
 
 
-def _is_there(loss: Any) -> bool:
-    """Returns whether the device has computed an array; jax.Array's own type leaves `is_ready`
-    out."""
+def _is_ready(update: Pushed) -> bool:
+    """Returns whether the device has computed an update."""
+    loss: Any = update.outcome.loss  # jax.Array's own type leaves `is_ready` out
     return loss.is_ready()

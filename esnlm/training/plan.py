@@ -45,8 +45,9 @@ def show(experiment: Experiment) -> int:
     if stores is not None:
         require_usable(*stores, model.longest)
     machine = find_machine(model, experiment.compute)
-    settings, trainer = resolved(experiment, machine), trainer_of(experiment, size)
-    compute, needs = settings.compute, trainer.plan(machine)
+    needs = trainer_of(experiment, size).plan(machine)
+    settings = resolved(experiment, machine)
+    compute = settings.compute
     parts = {
         f"trained with {needs.method}" if name == "trained" else name: bytes_
         for name, bytes_ in memory(settings, needs, machine, size.vocab_size)._asdict().items()
@@ -65,7 +66,7 @@ def show(experiment: Experiment) -> int:
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
         "all entries, zeros too": f"{counts.entries:,}",
-        **trainer.describe_plan(),
+        **needs.work,
         "predicted tokens": f"{tokens:,} in {counted(training.epochs, 'epoch')}",
         f"memory{'' if machine.mesh is None else ' of each device'}": (
             f"{bound} {_spell(sum(parts.values()))}: {listed}"
@@ -131,12 +132,12 @@ def check_memory(
         else:
             place = f"a device, this {jax.local_devices()[0].device_kind},"
         minimum = memory(settings, needs, machine, vocab_size)
-        named = {
+        minima = {
             "trained arrays": minimum.trained,
             "frozen arrays": minimum.frozen,
             "features": minimum.features,
         }
-        parts = {name: copies * size for name, size in named.items() if size}
+        parts = {name: copies * size for name, size in minima.items() if size}
         if max(parts, key=parts.__getitem__) == "features":
             advice = "a smaller compute.window_tokens"
     needed = sum(parts.values())

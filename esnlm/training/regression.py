@@ -52,12 +52,6 @@ class RegressionTrainer(Trainer):
     model: ModelConfig
     size: CorpusSize  # of the training text
 
-    def count_updates(self) -> int:
-        return 0
-
-    def describe_plan(self) -> dict[str, str]:
-        return {"readout": self.fitter.description}
-
     def plan(self, machine: Machine) -> Needs:
         fitter, features = self.fitter, self.model.feature_size
         vocab_size, rank = self.size.vocab_size, self.model.linear_readout.rank
@@ -68,6 +62,8 @@ class RegressionTrainer(Trainer):
         readout = FLOAT * self.model.expected_counts(vocab_size).trainable
         return Needs(
             method=fitter.kind,
+            work={"readout": fitter.description},
+            updates=0,
             trained=on_host if machine.backend == "cpu" else on_device,
             checkpoint=fitter.sums_size(features, vocab_size) + readout,
             checkpoints=2,  # the older one is deleted after the newer one is written

@@ -24,12 +24,11 @@ from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import Trackers, find_tracker
-from esnlm.training import parent
 from esnlm.training.config import Experiment, as_dict, flatten
 from esnlm.training.interruption import Interruption, Profile, Span, interruptible
 from esnlm.training.plan import check_memory, trainer_of
 from esnlm.training.settings import check_validation, decide
-from esnlm.training.state import State, open_model
+from esnlm.training.state import State, copy_parent, open_model
 from esnlm.training.summary import describe_device, summarize
 from esnlm.training.trainer import Monitor, Session, Trainer
 
@@ -135,7 +134,7 @@ def _open(
                 return None
             corpus = open_corpus(settings.data, settings.seed, directory, settings.model.longest)
             check_validation(settings.training, corpus)
-            parent.copy_arrays(settings.parent, settings.model, corpus, directory)
+            copy_parent(settings.parent, settings.model, corpus, directory)
         text, vocab_size = corpus.train, corpus.tokenizer.vocab_size
         size = CorpusSize(len(text), len(text.tokens) - len(text), vocab_size)
         trainer = trainer_of(settings, size)

@@ -1,15 +1,19 @@
-"""Decides the settings of a run once: for this machine, or as the run was begun."""
+"""Decides the settings of a run: for this machine, as its parent has them, or as it was begun."""
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
+from esnlm.base.console import warn
 from esnlm.base.errors import InputError
+from esnlm.base.remote import is_url
 from esnlm.data.corpus import Corpus
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.devices import Machine
 from esnlm.readout.base import Fitter
+from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import config_io, parent
+from esnlm.training import config_io
 from esnlm.training.config import (
     DECIDES_NOTHING,
     Experiment,
@@ -45,7 +49,7 @@ def decide(
     """
     if directory.config.exists():
         return check_same(experiment, machine, directory, allowed)
-    decided = resolved(parent.resolve(experiment), machine)
+    decided = resolved(_with_parent(experiment), machine)
     config_io.write(decided, directory.config)
     return decided, []
 
@@ -111,6 +115,67 @@ def _as_begun(experiment: Experiment, begun: Experiment, may_change: Sequence[st
         origin = dataclasses.replace(origin, step=step, config_sha256=sha256)
     compute = dataclasses.replace(experiment.compute, **chosen)
     return dataclasses.replace(experiment, compute=compute, parent=origin)
+
+
+def open_parent(run: str) -> RunDirectory:
+    """Returns the directory of a parent. Raises InputError if this machine has no such run."""
+    if is_url(run):
+        raise InputError(
+            f"{run}: a run can continue from a local directory only; copy it here first"
+        )
+    parent = RunDirectory(Path(run))
+    if not parent.config.exists():
+        raise InputError(
+            f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with"
+            " --from; to resume a run that began from it, give --config RUN/config.yaml"
+        )
+    return parent
+
+
+def _with_parent(experiment: Experiment) -> Experiment:
+    """Returns the experiment with its parent's step and `config_sha256` filled in, if it has one.
+
+    Raises InputError if the parent is not a finished run, has another model or no such checkpoint,
+    or is damaged.
+    """
+    settings = experiment.parent
+    if settings.run is None:
+        return experiment
+    parent = open_parent(settings.run)
+    parent.verify(parent.config, parent.tokenizer, warn=warn)
+    summary = parent.read_summary(warn)
+    if summary is None:
+        raise InputError(
+            f"{settings.run}: not a finished run; train it to its end with train.py, or name"
+            " another run"
+        )
+    changes = differences(config_io.read_begun(parent.config), experiment)
+    of_model = [change for key, change in changes.items() if key.startswith("model.")]
+    if of_model:
+        raise InputError(
+            f"{settings.run}: its model differs ({'; '.join(of_model)}); a run must continue with"
+            " the same model"
+        )
+    if settings.step is None and summary["status"] == "diverged":
+        raise InputError(
+            f"{settings.run}: it diverged; name an update before that with --parent.step"
+        )
+    step = int(summary["step"]) if settings.step is None else settings.step
+    steps = checkpoint.all_steps(parent.checkpoints)
+    if step not in steps:
+        available = ", ".join(map(str, steps)) or "none"
+        raise InputError(
+            f"{parent.checkpoints}: no checkpoint of step {step}; available: {available}"
+        )
+    sha256 = str(summary["config_sha256"])
+    if settings.config_sha256 not in (None, sha256):
+        raise InputError(
+            f"{settings.run}: its config_sha256 is {sha256[:12]} and parent.config_sha256 is"
+            f" {settings.config_sha256[:12]}: it is another run; name the intended run, or give"
+            " null to use this one"
+        )
+    resolved = dataclasses.replace(settings, step=step, config_sha256=sha256)
+    return dataclasses.replace(experiment, parent=resolved)
 
 
 def check_validation(training: TrainingConfig | Fitter, corpus: Corpus) -> None:

@@ -1,4 +1,4 @@
-"""The state of a training, with saving and restoring."""
+"""The arrays and counters of a training: where they begin, and how they are saved and restored."""
 
 import dataclasses
 import math
@@ -8,20 +8,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import optax
 from flax import serialization
 
 from esnlm.base import processes
 from esnlm.base.console import info, spinner, warn
 from esnlm.base.errors import InputError
+from esnlm.data.corpus import Corpus
 from esnlm.data.store import TokenStore
+from esnlm.data.tokenizer import load_tokenizer
 from esnlm.machine.memory import memory_use
 from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.readout.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
+from esnlm.training.config import ParentConfig
 from esnlm.training.optimizer import Averaged, evaluated
+from esnlm.training.settings import open_parent
 
+MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # states with moments of gradients
 _AS_BEGUN = "as begun"
 
 
@@ -104,6 +111,31 @@ _ARRAYS = ("params", "optimizer", "accumulators", "carried")
 _COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in _ARRAYS]
 
 
+def copy_parent(
+    settings: ParentConfig, model: ModelConfig, corpus: Corpus, directory: RunDirectory
+) -> None:
+    """Copies a parent's arrays, if there is one, to frozen/ and initial/ of a new run directory.
+
+    The frozen arrays are copied bit for bit. The trained arrays come from one checkpoint of the
+    parent, not from its average. The parent may then be deleted.
+
+    Raises InputError if the corpus has another tokenizer, or the parent is damaged.
+    """
+    if settings.run is None or directory.manifest_file.exists():
+        return
+    parent = open_parent(settings.run)
+    corpus.train.require_tokenizer(load_tokenizer(parent.tokenizer))
+    has_frozen = model.frozen_bytes(corpus.tokenizer.vocab_size) > 0
+    if has_frozen and checkpoint.verify(directory.frozen) is not None:
+        checkpoint.save(directory.frozen, *checkpoint.restore(parent.frozen))
+    if checkpoint.verify(directory.initial) is not None:
+        arrays, metadata = checkpoint.restore(parent.checkpoints / str(settings.step))
+        names = ("params", "optimizer") if settings.keep_optimizer else ("params",)
+        initial = {name: arrays[name] for name in names if name in arrays}
+        checkpoint.save(directory.initial, initial, {"step": metadata["step"]})
+    info(f"continuing from {parent.path}, update {settings.step}")
+
+
 @spinner("opening the model")
 def open_model(
     config: ModelConfig,
@@ -138,6 +170,37 @@ def open_model(
             )
         checkpoint.save(directory.frozen, arrays, record)
     return config.initialize(vocab_size, seed, arrays)
+
+
+def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> optax.OptState:
+    """Returns the state of an optimizer with the moments of a saved state.
+
+    The rest of the saved state is ignored: the schedule counts updates from 0, and clipping and
+    averaging may differ. Raises InputError if it is the state of another optimizer.
+    """
+
+    def restore(state: Any) -> Any:
+        if not isinstance(state, MOMENTS):
+            return state
+        moments = _find_fields(saved, set(state._fields))
+        if moments is None:
+            raise InputError(
+                f"{where}: no moments of this training.optimizer are saved; leave"
+                " parent.keep_optimizer out"
+            )
+        return serialization.from_state_dict(state, moments)
+
+    return jax.tree.map(restore, fresh, is_leaf=lambda state: isinstance(state, MOMENTS))
+
+
+def _find_fields(tree: Any, fields: set[str]) -> dict[str, Any] | None:
+    """Returns the first nested dict with exactly these keys; None if there is none."""
+    if not isinstance(tree, dict):
+        return None
+    if tree.keys() == fields:
+        return tree
+    matches = (_find_fields(inner, fields) for inner in tree.values())
+    return next((match for match in matches if match is not None), None)
 
 
 class Saved(NamedTuple):

@@ -34,9 +34,11 @@ class Session:
 
 
 class Needs(NamedTuple):
-    """The bytes that a training needs in addition to its frozen model."""
+    """The updates of a training, and the bytes that it needs in addition to its frozen model."""
 
     method: str  # its short name: AdamW, SGD, ridge, ...
+    work: dict[str, str]  # its line in the table of `esnlm train --plan`
+    updates: int  # of the whole run; 0 for a regression
     trained: int  # on each device: the trained arrays with their gradient and optimizer state
     checkpoint: int  # each checkpoint on disk
     checkpoints: int  # number of checkpoints on disk at once
@@ -88,15 +90,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def plan(self, machine: Machine) -> Needs:
-        """Returns the memory and disk that the training needs."""
-
-    @abstractmethod
-    def count_updates(self) -> int:
-        """Returns the updates of the whole run; 0 for a regression."""
-
-    @abstractmethod
-    def describe_plan(self) -> dict[str, str]:
-        """Returns the training's line in the table of `esnlm train --plan`."""
+        """Returns what the training needs on a machine."""
 
     @abstractmethod
     def open(self, session: Session) -> State:
