@@ -77,8 +77,7 @@ class Run:
     def log_probs(
         self, sentences: list[str], scoring: str = "paper", progress: ShowProgress = False
     ) -> np.ndarray:
-        """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text, which is
-        no sentence.
+        """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text.
 
         Args:
             sentences: n texts.
@@ -116,14 +115,15 @@ class Run:
         with_likeliest: bool = False,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,), without
-        adding BOS or EOS.
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,).
+
+        BOS and EOS are not added.
 
         The result is one float32 array (T - 1,) per sequence, empty if T < 2; with `with_likeliest`
         (T - 1, 2): the second column is 1 if the token is the model's most probable one, else 0.
         With `group`, (V,) bool, it is log p(w_{t+1} is in this group of tokens | w_1 .. w_t).
         """
-        self._require_readable(sequences)
+        self._check_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
 
         def show(done: int, total: int) -> None:
@@ -147,8 +147,7 @@ class Run:
     def likelihood(
         self, text: TokenStore | Path | str | Sequence[str], progress: bool = False
     ) -> Likelihood:
-        """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word
-        and perplexity.
+        """Measures a text: NLL, bits per byte, nats per word and perplexity.
 
         `text` is a token store or its folder, or a list of sentences; blank ones are left out. A
         run with data.context document carries its state over the sentences of a document; a list is
@@ -176,11 +175,10 @@ class Run:
         return likelihood
 
     def require_store(self, store: TokenStore) -> None:
-        """Raises InputError if a store has another tokenizer, or a sentence too long for
-        `likelihood`."""
+        """Raises InputError if `likelihood` cannot measure a store."""
         store.require_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
-        self._require_room(int(store.lengths[i]), f"{store.folder}: sentence {i}")
+        self._check_length(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
     @in_float32
     def surprisal(
@@ -199,8 +197,7 @@ class Run:
         scoring: str = "paper",
         progress: ShowProgress = False,
     ) -> list[dict]:
-        """Returns the surprisal of each word or token, -log p given all text before it, as the rows
-        of a table.
+        """Returns the surprisal of each word or token, -log p given all text before it.
 
         A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or
         `token`, `start` and `end` (sentence[start:end] is the word), and `surprisal_bits` or
@@ -255,14 +252,13 @@ class Run:
 
     @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
-        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T
-        that after EOS.
+        """Returns the states h_1 .. h_T of each sentence: h_1 is after BOS, h_T after EOS.
 
         They are the input features of the readout, without dropout, one float32 array (T, F) per
         sentence; docs/states.md lists them for each family.
         """
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
-        self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
+        self._check_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
         # Half a window leaves room in a buffer of the usual size for the last sequence, which may
         # exceed it.
@@ -326,13 +322,11 @@ class Run:
         return [self.tokenizer.decode(ids) for ids in continuations]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns a copy of every weight by name, such as "readout.a", "reservoir.leak" and
-        "reservoir.recurrent.values"."""
+        """Returns a copy of every weight by name, such as "readout.a" and "reservoir.leak"."""
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
-        """Returns the unigram model of the training corpus, as a baseline; None if the model was
-        imported."""
+        """Returns the unigram model of the training corpus; None if the model was imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
@@ -347,8 +341,7 @@ class Run:
         return WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
-        """Returns the run's training store, at the path in the configuration; None if the model was
-        imported."""
+        """Returns the run's training store; None if the model was imported."""
         directory = RunDirectory(self.directory)
         folder = self.config.data.train_folder(directory)
         if folder is None:
@@ -373,8 +366,7 @@ class Run:
 
     @cached_property
     def _ready(self) -> LanguageModel:
-        """The model prepared for one device, cached because preparing it costs as much as
-        generating many tokens."""
+        """The model prepared for one device, which takes as long as generating many tokens."""
         return self.model.for_device(self.config.compute)
 
     @cached_property
@@ -396,7 +388,7 @@ class Run:
         model = self._ready if self._placement is None else self.model
         return model.readout_arrays(self.model.params)
 
-    def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
+    def _check_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
         """Raises InputError if a sequence has ids outside the vocabulary or is too long."""
         for i, sequence in enumerate(sequences):
             ids = np.asarray(sequence)
@@ -407,11 +399,10 @@ class Run:
                 raise InputError(
                     f"sequence {i} has values outside the ids 0 .. {self.tokenizer.vocab_size - 1}"
                 )
-            self._require_room(len(ids), f"sequence {i}", reads_last)
+            self._check_length(len(ids), f"sequence {i}", reads_last)
 
-    def _require_room(self, ids: int, where: str, reads_last: bool = False) -> None:
-        """Raises InputError if a sequence is too long for this model or for the memory of its
-        states."""
+    def _check_length(self, ids: int, where: str, reads_last: bool = False) -> None:
+        """Raises InputError if a sequence is too long for the model or the memory."""
         longest = self.longest
         if longest is not None and ids - (not reads_last) > longest:
             most = f"{longest}{'' if reads_last else ' + 1'}"
@@ -423,8 +414,7 @@ class Run:
             )
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
-        """Warns if log-probabilities (of sentences, or of `of`) are not numbers, and names the
-        arrays that cause it."""
+        """Warns if log-probabilities are not numbers, and names the arrays that cause it."""
         undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
         if not undefined:
             return
@@ -510,8 +500,7 @@ def _make_run(
     frozen: dict,
     params: dict | None,
 ) -> Run:
-    """Returns the run with these arrays; without `params`, with the arrays before the first
-    update."""
+    """Returns the run with these arrays; without `params` it is untrained."""
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
     if params is not None:
         model = model.with_params(params)
@@ -519,8 +508,7 @@ def _make_run(
 
 
 def _best_step(directory: RunDirectory) -> int:
-    """Returns the step of the best validation of a run, from its summary or, during training, its
-    newest checkpoint."""
+    """Returns the step of the best validation, from the summary or the newest checkpoint."""
     steps, record = checkpoint.all_steps(directory.checkpoints), directory.read_summary()
     if record is None and steps:
         record = checkpoint.metadata(directory.checkpoints / str(steps[-1]))

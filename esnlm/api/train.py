@@ -1,5 +1,4 @@
-"""Trains from Python as `esnlm train` does, with callbacks, and with sentences and tokenizers from
-Python."""
+"""Trains from Python as `esnlm train` does, also on sentences and tokenizers from Python."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -151,8 +150,7 @@ def prepare(
     tokenizer: str | Path | Tokenizer,
     overwrite: bool = False,
 ) -> TokenStore:
-    """Writes a token store of sentences, for `data: {kind: store, train: OUT}` and
-    `run.likelihood`.
+    """Writes a token store of sentences, for a run's `data` and for `run.likelihood`.
 
     Each text is one sentence, kept unchanged. `esnlm prepare` makes stores from files, and splits
     them into sentences.

@@ -1,5 +1,4 @@
-"""The machine of a model: its devices, the placement of its arrays, and compute settings chosen for
-them."""
+"""The machine of a model: its devices, its arrays on them, and its compute settings."""
 
 import math
 from dataclasses import dataclass, fields
@@ -102,24 +101,22 @@ def choose_compute(
             f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose"
             " auto"
         )
+    settings: dict[str, Any] = {each.name: getattr(compute, each.name) for each in fields(compute)}
+    if compute.kernel == "auto":
+        settings["kernel"] = choose_kernel(model.recurrence, backend, compute.state_precision)
     bytes_per_token = 4 * (model.ahead_size or model.feature_size)
     tokens = WINDOW_BYTES.get(backend, 1 << 30) // bytes_per_token
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, tokens))
     slots = 256 if backend == "cpu" else MOST_SLOTS
     if model.recurrence is not None:
         slots = default_batch_slots(model.recurrence.units, backend)
-    settings: dict[str, Any] = {each.name: getattr(compute, each.name) for each in fields(compute)}
-    if compute.kernel == "auto":
-        kernel = choose_kernel(model.recurrence, backend, compute.state_precision)
-        settings["kernel"] = kernel
     settings["batch_slots"] = compute.batch_slots or min(slots, max(8, window // STEPS))
     settings["window_tokens"] = compute.window_tokens or window * devices
     return ResolvedCompute(**settings)
 
 
 def choose_kernel(recurrence: Recurrence | None, backend: str, precision: str = "float32") -> str:
-    """Returns the kernel of a recurrence's sparse products in a `state_precision`; "auto" if it has
-    none.
+    """Returns the kernel of a recurrence's sparse products; "auto" if it has none.
 
     All matrices use one kernel. If the best kernels differ, this is dense as long as the sparse
     matrices, stored dense, have no more entries than the dense ones have already.

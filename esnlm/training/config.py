@@ -103,7 +103,7 @@ class TrainingConfig:
 
 @settings
 class ParentConfig:
-    """The finished run that this one continues, as in `esnlm train --from RUN` (docs/own_text.md)."""
+    """The finished run that this one continues: `esnlm train --from RUN` (docs/own_text.md)."""
 
     run: str | None = None  # its run directory; null: start from random arrays
     step: Natural | None = None  # update whose trained arrays are taken; null: the last one

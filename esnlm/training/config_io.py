@@ -29,8 +29,7 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
 
 def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Reads the config.yaml of a run, as `read` does, but does not require the run's trackers to be
-    installed."""
+    """Reads the config.yaml of a run, as `read` does, but its trackers may be missing."""
     return _build(_read_tree(file), overrides, str(file))
 
 
@@ -51,14 +50,14 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in
-    `read`."""
+    """Builds an experiment from nested dicts, {"run": "runs/small", ...}. Errors as in `read`."""
     return _with_trackers(build(Experiment, tree))
 
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as a YAML file for `read`."""
-    write_file(file, dump(experiment))
+    text = dump(experiment)
+    write_file(file, text)
 
 
 def dump(experiment: Experiment) -> str:

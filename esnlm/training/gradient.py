@@ -264,8 +264,7 @@ def saved_bytes(training: TrainingConfig, trained: int) -> int:
 def _remaining(
     epochs: list[batches.EpochPlan], step: int
 ) -> Iterator[tuple[tuple[int, range], int]]:
-    """Yields the window, (number of the epoch, its updates), and the number in the epoch of each
-    update after `step`."""
+    """Yields the window, (epoch, its updates), and the number of each update after `step`."""
     before = 0
     for number, epoch in enumerate(epochs):
         for window in epoch.windows:

@@ -50,8 +50,10 @@ class Interruption:
             signal.raise_signal(signal.SIGTERM)  # JAX handles it and informs the other processes.
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal: raises KeyboardInterrupt, or remembers it; a second SIGINT ends the
-        process at once."""
+        """Handles a signal: raises KeyboardInterrupt, or remembers it.
+
+        A second SIGINT ends the process at once.
+        """
         if self.asked and number == signal.SIGINT:
             if not self.ends_process:
                 raise KeyboardInterrupt
@@ -68,8 +70,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
-    """Handles SIGTERM, SIGINT and OTHERS within this context and yields an Interruption. It needs
-    the main thread."""
+    """Handles SIGTERM, SIGINT and OTHERS in this context, which needs the main thread."""
     interruption = Interruption(ends_process)
     if threading.current_thread() is not threading.main_thread():
         yield interruption
@@ -119,8 +120,9 @@ def parse_span(text: str) -> Span:
 
 
 class Profile:
-    """Traces some updates of a run into a folder. Leaving the `with` block writes a trace under
-    way.
+    """Traces some updates of a run into a folder.
+
+    Leaving the `with` block writes a trace under way.
 
     A trace that fails gives a warning and does not end the run. With several processes, only
     process 0 traces.

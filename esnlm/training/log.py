@@ -31,8 +31,7 @@ class Pushed(NamedTuple):
 
 @dataclass
 class TrainingLog:
-    """Records outcomes when the device has computed them, so that the device never waits for the
-    host.
+    """Records outcomes when the device has computed them, so that it never waits for the host.
 
     So until `flush` the state's counters of losses and time, and the metrics, are some updates
     behind the arrays.
@@ -56,8 +55,7 @@ class TrainingLog:
         self.warned = False
 
     def push(self, outcome: Outcome, log: bool) -> None:
-        """Adds the outcome of update `state.step`, which was just dispatched, and records all
-        finished ones."""
+        """Adds the outcome of the update just dispatched, and records all finished ones."""
         state = self.state
         for number in outcome:
             number.copy_to_host_async()
@@ -83,8 +81,7 @@ class TrainingLog:
         self.began += time.monotonic() - since
 
     def _record(self, update: Pushed) -> None:
-        """Waits for an update, adds its outcome to the counters, and writes a line of metrics if
-        one is due."""
+        """Waits for an update, adds its outcome to the counters, and logs it if that is due."""
         state, loss, applied = self.state, float(update.outcome.loss), bool(update.outcome.applied)
         seconds = time.monotonic() - self.began
         spent, state.seconds = seconds - state.seconds, seconds

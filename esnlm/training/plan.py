@@ -8,12 +8,12 @@ import jax
 from esnlm.base.console import counted
 from esnlm.base.errors import InputError
 from esnlm.base.screen import Screen
-from esnlm.data.corpus import require_usable
+from esnlm.data.corpus import Corpus, require_usable
 from esnlm.data.sources import CorpusSize
 from esnlm.machine.memory import device_memory, memory_use, total_memory
 from esnlm.models.devices import Machine, find_machine
 from esnlm.readout.base import Fitter
-from esnlm.training.config import Experiment, ResolvedExperiment, resolved
+from esnlm.training.config import Experiment, ResolvedExperiment, TrainingConfig, resolved
 from esnlm.training.gradient import GradientTrainer
 from esnlm.training.regression import RegressionTrainer
 from esnlm.training.trainer import FLOAT, Needs, Trainer
@@ -108,8 +108,7 @@ def memory(settings: ResolvedExperiment, needs: Needs, machine: Machine, vocab_s
 def check_memory(
     settings: ResolvedExperiment, needs: Needs, machine: Machine, vocab_size: int
 ) -> None:
-    """Raises InputError if a training needs more memory than the device has, or a regression more
-    than the machine has.
+    """Raises InputError if a training needs more memory than there is.
 
     For training by gradients it counts a minimum: trained arrays with gradient and optimizer state,
     frozen arrays, and buffers of precomputed features. All memory of the device counts as free, or
@@ -147,6 +146,16 @@ def check_memory(
             f"this run needs at least {needed / 1e9:,.1f} GB of memory ({listed}) and {place} has"
             f" {available / 1e9:,.1f} GB; choose {advice}, or try it all the same with {SWITCH}=off"
         )
+
+
+def check_validation(training: TrainingConfig | Fitter, corpus: Corpus) -> None:
+    """Raises InputError for settings that need validation text, if there is none."""
+    for name in ("stop_after", "validate_every"):
+        value = getattr(training, name, None)
+        if value is not None and corpus.validation is None:
+            raise InputError(
+                f"training.{name} is {value}: there is no validation text; give data.validation"
+            )
 
 
 def _process_memory(settings: ResolvedExperiment, vocab_size: int) -> dict[str, int]:

@@ -147,8 +147,7 @@ class Fit:
             shutil.rmtree(session.directory.sums, ignore_errors=True)
 
     def _accumulate(self, learned: np.ndarray) -> bool:
-        """Adds the remaining windows of the sentences `learned`, up to an interruption. Returns
-        whether all are done.
+        """Adds the remaining windows. Returns whether all are done, and not interrupted.
 
         A window without a complete update (readout/lms.py) is neither logged nor saved; a resumed
         run rereads it.
@@ -211,8 +210,7 @@ class Fit:
     def _sampled_nll(
         self, readout: dict[str, np.ndarray], learned: np.ndarray
     ) -> tuple[float, int]:
-        """Returns the NLL of a sample of the training text under the final readout, in nats, and
-        its tokens."""
+        """Returns the NLL of a sample of the training text, in nats, and its tokens."""
         store, compute = self.session.corpus.train, self.session.settings.compute
         numbers = _sample(store, learned, self.session.settings.seed, self.fitter.held_out_tokens)
         sample = [store.sentence(number) for number in numbers]
@@ -256,8 +254,7 @@ class Fit:
 
 
 def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of sentences to learn from, and of sentences to hold out with about
-    `tokens` predictions."""
+    """Splits the sentences into those to learn from, and about `tokens` predictions to hold out."""
     sentences = np.arange(len(store))
     most = MOST_HELD_OUT * int((store.lengths - 1).sum())
     held_out = _sample(store, sentences, seed, min(tokens, most))

@@ -26,8 +26,8 @@ from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training.config import Experiment, as_dict, flatten
 from esnlm.training.interruption import Interruption, Profile, Span, interruptible
-from esnlm.training.plan import check_memory, trainer_of
-from esnlm.training.settings import check_validation, decide
+from esnlm.training.plan import check_memory, check_validation, trainer_of
+from esnlm.training.settings import decide
 from esnlm.training.state import State, copy_parent, open_model
 from esnlm.training.summary import describe_device, summarize
 from esnlm.training.trainer import Monitor, Session, Trainer
@@ -103,8 +103,7 @@ def train_run(
 
 
 def has_large_arrays(experiment: Experiment, vocab_size: int) -> bool:
-    """Returns whether updates allocate arrays above LARGE bytes, such as logits, or differentiate
-    through time."""
+    """Returns whether updates allocate arrays above LARGE bytes, or differentiate through time."""
     logits_bytes = 4 * experiment.compute.chunk_tokens * vocab_size
     return not experiment.model.ahead_size or logits_bytes > LARGE
 
@@ -117,8 +116,6 @@ def _open(
     Returns None if the run is finished, which it leaves unchanged. Process 0 begins and writes, and
     the others resume from its files.
     """
-    for name in experiment.tracking:
-        find_tracker(name)  # raises InputError for an unknown name
     machine = find_machine(experiment.model, experiment.compute)
     summary = None
     if processes.is_rank0():
@@ -133,10 +130,10 @@ def _open(
                     _show_finished(directory, summary, changes)
                 return None
             corpus = open_corpus(settings.data, settings.seed, directory, settings.model.longest)
-            check_validation(settings.training, corpus)
             copy_parent(settings.parent, settings.model, corpus, directory)
         text, vocab_size = corpus.train, corpus.tokenizer.vocab_size
         size = CorpusSize(len(text), len(text.tokens) - len(text), vocab_size)
+        check_validation(settings.training, corpus)
         trainer = trainer_of(settings, size)
         check_memory(settings, trainer.plan(machine), machine, vocab_size)
         with processes.rank0_first():
@@ -223,8 +220,7 @@ def _call_listeners(
 
 
 def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Warns of damaged files in a run that ended at update `step`, even if training does not read
-    them again."""
+    """Warns of damaged files in a run that ended at update `step`."""
     for line in directory.manifest.find_damage(directory.metrics):
         warn(f"{line}; restore it from a copy of the run")
     advice = f"delete {directory.summary.name} and give the same command"

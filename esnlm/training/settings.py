@@ -7,10 +7,8 @@ from pathlib import Path
 from esnlm.base.console import warn
 from esnlm.base.errors import InputError
 from esnlm.base.remote import is_url
-from esnlm.data.corpus import Corpus
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.devices import Machine
-from esnlm.readout.base import Fitter
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
@@ -18,7 +16,6 @@ from esnlm.training.config import (
     DECIDES_NOTHING,
     Experiment,
     ResolvedExperiment,
-    TrainingConfig,
     differences,
     resolved,
 )
@@ -78,7 +75,8 @@ def check_same(
     is_fused = begun.compute.kernel == "fused" and experiment.compute.kernel == "auto"
     if is_fused and machine.backend != "gpu":
         may_change.append("compute.kernel")
-    decided = resolved(_as_begun(experiment, begun, may_change), machine)
+    experiment = _as_begun(experiment, begun, may_change)
+    decided = resolved(experiment, machine)
     changes = {
         key: change
         for key, change in differences(begun, decided).items()
@@ -176,13 +174,3 @@ def _with_parent(experiment: Experiment) -> Experiment:
         )
     resolved = dataclasses.replace(settings, step=step, config_sha256=sha256)
     return dataclasses.replace(experiment, parent=resolved)
-
-
-def check_validation(training: TrainingConfig | Fitter, corpus: Corpus) -> None:
-    """Raises InputError for settings that need validation text, if there is none."""
-    for name in ("stop_after", "validate_every"):
-        value = getattr(training, name, None)
-        if value is not None and corpus.validation is None:
-            raise InputError(
-                f"training.{name} is {value}: there is no validation text; give data.validation"
-            )

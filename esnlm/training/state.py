@@ -70,8 +70,7 @@ class State:
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
 
     def note_validation(self, val_nll: float, margin: float) -> None:
-        """Records a validation after `step`: a new best, if it is below the best so far by more
-        than the margin."""
+        """Records a validation, which is a new best if it is lower by more than the margin."""
         best = math.inf if self.best_val_nll is None else self.best_val_nll
         if val_nll < best - margin:
             self.best_step, self.best_val_nll, self.validations_since_best = self.step, val_nll, 0

@@ -81,8 +81,7 @@ def summarize(
 
 @spinner("counting the training text for the reference models")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
-    """Returns reference values of the validation NLL in nats per token, by name; empty without a
-    validation text.
+    """Returns reference values of the validation NLL in nats per token, by name.
 
     They come from a unigram and a bigram model of the training text, and from the data source.
     """
