@@ -24,9 +24,15 @@ from esnlm.training import batches
 from esnlm.training.config import TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.log import TrainingLog
-from esnlm.training.optimizer import Schedule, learning_rates, not_reached, steps_at_words
+from esnlm.training.optimizer import (
+    Schedule,
+    evaluated,
+    learning_rates,
+    not_reached,
+    steps_at_words,
+)
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.state import State, restore_newest, save_state, with_moments
+from esnlm.training.state import TrainState, restore_newest, save_state, with_moments
 from esnlm.training.trainer import FLOAT, Monitor, Needs, Session, Trainer
 from esnlm.training.update import Updates, make_optimizer
 
@@ -73,7 +79,7 @@ class GradientTrainer(Trainer):
         )
 
     @spinner("opening the state")
-    def open(self, session: Session) -> State:
+    def open(self, session: Session) -> TrainState:
         directory, placement = session.directory, session.placement
         params = placement.shard(session.model.params)
         fresh = self.optimizer.init(params)
@@ -85,21 +91,22 @@ class GradientTrainer(Trainer):
                 initial, _ = checkpoint.restore(directory.initial)
                 moments = initial.get("optimizer", {})  # An imported model has no moments.
                 fresh = with_moments(fresh, moments, str(directory.initial))
-            return State(params=params, optimizer=placement.shard(fresh))
+            return TrainState(params=params, optimizer=placement.shard(fresh))
+        arrays, counters = saved
         if processes.is_rank0():  # A kill may have cut the last pruning short.
-            keep, best_step = self.training.keep_checkpoints, saved.counters.get("best_step")
+            keep, best_step = self.training.keep_checkpoints, counters.get("best_step")
             checkpoint.prune(directory.checkpoints, keep, best_step)
-        optimizer_state = saved.arrays["optimizer"]
-        if "average" in saved.arrays:
-            optimizer_state = optimizer_state | {"average": saved.arrays["average"]}
-        return State(
-            params=placement.shard(saved.arrays["params"]),
+        optimizer_state = arrays["optimizer"]
+        if "average" in arrays:
+            optimizer_state = optimizer_state | {"average": arrays["average"]}
+        return TrainState(
+            params=placement.shard(arrays["params"]),
             optimizer=placement.shard(serialization.from_state_dict(fresh, optimizer_state)),
-            carried=saved.arrays.get("carried"),
-            **saved.counters,
+            carried=arrays.get("carried"),
+            **counters,
         )
 
-    def run(self, session: Session, state: State, monitor: Monitor) -> bool:
+    def run(self, session: Session, state: TrainState, monitor: Monitor) -> bool:
         training, text = self.training, session.corpus.train
         model = session.model.for_device(session.settings.compute)
 
@@ -125,7 +132,8 @@ class GradientTrainer(Trainer):
 
         def validate() -> bool:
             """Returns whether the run is finished after a validation of the current state."""
-            params, epoch = state.evaluated, (state.step - 1) // schedule.updates_per_epoch + 1
+            params = evaluated(state.params, state.optimizer)
+            epoch = (state.step - 1) // schedule.updates_per_epoch + 1
             readout = session.placement.mask_padding_logits(model.readout_arrays(params))
             stream = updates.features_with(params)
             is_complete = monitor.validate(session, stream, readout, state.step, epoch)
@@ -198,7 +206,7 @@ class GradientTrainer(Trainer):
                     return is_finished
         return True
 
-    def describe(self, state: State) -> dict[str, Any]:
+    def describe(self, state: TrainState) -> dict[str, Any]:
         training, length = self.training, self.updates_per_epoch
         epochs, remainder = divmod(state.step, length)
         figures: dict[str, Any] = {"epochs": epochs}
@@ -240,7 +248,7 @@ class GradientTrainer(Trainer):
             placement=session.placement,
         )
 
-    def _is_finished(self, state: State, updates: int, validation: Likelihood | None) -> bool:
+    def _is_finished(self, state: TrainState, updates: int, validation: Likelihood | None) -> bool:
         """Returns whether the run ends with a validation, which it records."""
         training = self.training
         if validation is not None and training.stop_after is not None:
@@ -250,7 +258,7 @@ class GradientTrainer(Trainer):
                 return True
         return state.step == updates or self._has_stopped(state)
 
-    def _has_stopped(self, state: State) -> bool:
+    def _has_stopped(self, state: TrainState) -> bool:
         return self.training.on_nonfinite == "stop" and state.skipped > 0
 
 

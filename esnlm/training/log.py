@@ -12,7 +12,7 @@ import numpy as np
 from esnlm.base.console import Progress, warn
 from esnlm.machine.memory import memory_use
 from esnlm.runs.metrics import Metrics
-from esnlm.training.state import State
+from esnlm.training.state import TrainState
 from esnlm.training.update import Outcome
 
 # Seconds of updates that are dispatched ahead of the device. A stop or a checkpoint waits for them.
@@ -37,7 +37,7 @@ class TrainingLog:
     behind the arrays.
     """
 
-    state: State  # its counters are updated
+    state: TrainState  # its counters are updated
     metrics: Metrics
     epochs: int
     updates_per_epoch: int

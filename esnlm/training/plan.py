@@ -1,7 +1,6 @@
 """The trainer of an experiment, and the needs of a run before it begins."""
 
 import os
-from typing import NamedTuple
 
 import jax
 
@@ -48,15 +47,12 @@ def show(experiment: Experiment) -> int:
     needs = trainer_of(experiment, size).plan(machine)
     settings = resolved(experiment, machine)
     compute = settings.compute
-    parts = {
-        f"trained with {needs.method}" if name == "trained" else name: bytes_
-        for name, bytes_ in memory(settings, needs, machine, size.vocab_size)._asdict().items()
-    }
+    parts = memory(settings, needs, machine, size.vocab_size)
     bound = "at least"
     # The activations of a transformer or a regression are not estimated.
     if machine.backend == "cpu" and not needs.on_host and model.longest is None:
         bound, parts = "about", parts | _process_memory(settings, size.vocab_size)
-    listed = ", ".join(f"{name} {_spell(part)}" for name, part in parts.items() if part)
+    listed = ", ".join(f"{name} {_spell(part)}" for name, part in parts.items())
     counts, frozen = model.expected_counts(size.vocab_size), model.frozen_bytes(size.vocab_size)
     disk, tokens = (
         frozen + needs.checkpoints * needs.checkpoint,
@@ -86,23 +82,24 @@ def show(experiment: Experiment) -> int:
     return 0
 
 
-class Memory(NamedTuple):
-    """Minimum bytes on a device at one time, without compiled programs, logits and temporaries."""
+def memory(
+    settings: ResolvedExperiment, needs: Needs, machine: Machine, vocab_size: int
+) -> dict[str, int]:
+    """Returns the minimum bytes of a run on each device at one time, by name.
 
-    frozen: int
-    trained: int
-    features: int  # features computed before the updates
-
-
-def memory(settings: ResolvedExperiment, needs: Needs, machine: Machine, vocab_size: int) -> Memory:
-    """Returns the minimum memory of a run on each device."""
+    It omits compiled programs, logits and temporaries.
+    """
     model, compute, devices = settings.model, settings.compute, machine.devices
     # With several devices features exist twice: sharded by sentence when computed, and by unit for
     # the updates.
     copies = 1 if devices == 1 else 2
     rows = copies * (compute.window_tokens // devices + compute.batch_slots)
-    features = FLOAT * model.ahead_size * rows
-    return Memory(model.frozen_bytes(vocab_size), needs.trained, features)
+    parts = {
+        "frozen": model.frozen_bytes(vocab_size),
+        f"trained with {needs.method}": needs.trained,
+        "features": FLOAT * model.ahead_size * rows,
+    }
+    return {name: size for name, size in parts.items() if size}
 
 
 def check_memory(
@@ -131,12 +128,7 @@ def check_memory(
         else:
             place = f"a device, this {jax.local_devices()[0].device_kind},"
         minimum = memory(settings, needs, machine, vocab_size)
-        minima = {
-            "trained arrays": minimum.trained,
-            "frozen arrays": minimum.frozen,
-            "features": minimum.features,
-        }
-        parts = {name: copies * size for name, size in minima.items() if size}
+        parts = {name: copies * size for name, size in minimum.items()}
         if max(parts, key=parts.__getitem__) == "features":
             advice = "a smaller compute.window_tokens"
     needed = sum(parts.values())

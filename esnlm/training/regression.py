@@ -38,7 +38,7 @@ from esnlm.readout.base import Fitter, Window
 from esnlm.readout.calibration import HeldOut
 from esnlm.runs import checkpoint
 from esnlm.training import batches
-from esnlm.training.state import State, restore_newest, save_state
+from esnlm.training.state import TrainState, restore_newest, save_state
 from esnlm.training.trainer import FLOAT, Monitor, Needs, Session, Trainer
 
 MOST_HELD_OUT = 0.1  # maximum share of the training text
@@ -70,23 +70,24 @@ class RegressionTrainer(Trainer):
             on_host=on_host,
         )
 
-    def open(self, session: Session) -> State:
+    def open(self, session: Session) -> TrainState:
         directory, params = session.directory, session.model.params
         saved = restore_newest(directory.checkpoints, directory.sums)
         if saved is None:
             accumulators = self.fitter.start(self.model.feature_size, self.size.vocab_size)
             size = sum(array.nbytes for array in jax.tree.leaves((accumulators, params)))
             checkpoint.require_free_space(directory.path, 2 * size)
-            return State(params=params, accumulators=accumulators)
-        if "sums" in saved.arrays:
-            accumulators = {
-                name: np.require(array, requirements=["C", "W"])
-                for name, array in saved.arrays["sums"].items()
-            }
-            return State(params=params, accumulators=accumulators, **saved.counters)
-        return State(params=jax.tree.map(jnp.asarray, saved.arrays["params"]), **saved.counters)
+            return TrainState(params=params, accumulators=accumulators)
+        arrays, counters = saved
+        if "sums" not in arrays:
+            return TrainState(params=jax.tree.map(jnp.asarray, arrays["params"]), **counters)
+        accumulators = {
+            name: np.require(array, requirements=["C", "W"])
+            for name, array in arrays["sums"].items()
+        }
+        return TrainState(params=params, accumulators=accumulators, **counters)
 
-    def run(self, session: Session, state: State, monitor: Monitor) -> bool:
+    def run(self, session: Session, state: TrainState, monitor: Monitor) -> bool:
         compute, placement = session.settings.compute, session.placement
         model = session.model.for_device(compute)
         if placement.mesh is None:  # A regression pads nothing.
@@ -102,7 +103,7 @@ class RegressionTrainer(Trainer):
         readout = placement.mask_padding_logits(model.readout_arrays(placement.shard(state.params)))
         return monitor.validate(session, stream, readout, state.step, self.fitter.epochs)
 
-    def describe(self, state: State) -> dict[str, Any]:
+    def describe(self, state: TrainState) -> dict[str, Any]:
         return {"regression": state.regression}
 
 
@@ -112,7 +113,7 @@ class Fit:
 
     fitter: Fitter
     session: Session
-    state: State
+    state: TrainState
     monitor: Monitor
     stream: FeatureStream
     placement: Placement  # without padding

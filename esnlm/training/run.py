@@ -28,7 +28,7 @@ from esnlm.training.config import Experiment, as_dict, flatten
 from esnlm.training.interruption import Interruption, Profile, Span, interruptible
 from esnlm.training.plan import check_memory, check_validation, trainer_of
 from esnlm.training.settings import decide
-from esnlm.training.state import State, copy_parent, open_model
+from esnlm.training.state import TrainState, copy_parent, open_model
 from esnlm.training.summary import describe_device, summarize
 from esnlm.training.trainer import Monitor, Session, Trainer
 
@@ -110,7 +110,7 @@ def has_large_arrays(experiment: Experiment, vocab_size: int) -> bool:
 
 def _open(
     experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]
-) -> tuple[Session, Trainer, State] | None:
+) -> tuple[Session, Trainer, TrainState] | None:
     """Begins or resumes a run: decides everything that stays, and restores the state.
 
     Returns None if the run is finished, which it leaves unchanged. Process 0 begins and writes, and
@@ -156,7 +156,7 @@ def _open(
 def _train(
     session: Session,
     trainer: Trainer,
-    state: State,
+    state: TrainState,
     *,
     interruption: Interruption,
     profile: Profile,
@@ -200,16 +200,6 @@ def _train(
     return True
 
 
-def _show_finished(directory: RunDirectory, summary: dict[str, Any], changes: list[str]) -> None:
-    """Prints that a run is finished, and warns of damaged files."""
-    warn_of_damage(directory, summary["step"])
-    info(f"{directory.path} is {summary['status']} (update {summary['step']}); nothing to do")
-    if any(change.startswith("data.validation ") for change in changes):
-        info(
-            f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE"
-        )
-
-
 def _call_listeners(
     listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]
 ) -> None:
@@ -219,8 +209,8 @@ def _call_listeners(
             interruption.stop()
 
 
-def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Warns of damaged files in a run that ended at update `step`."""
+def _show_finished(directory: RunDirectory, summary: dict[str, Any], changes: list[str]) -> None:
+    """Prints that a run is finished, and warns of damaged files."""
     for line in directory.manifest.find_damage(directory.metrics):
         warn(f"{line}; restore it from a copy of the run")
     advice = f"delete {directory.summary.name} and give the same command"
@@ -228,8 +218,14 @@ def warn_of_damage(directory: RunDirectory, step: int) -> None:
         problem = checkpoint.verify(directory.frozen)
         if problem is not None:
             warn(f"{directory.frozen}: {problem}; to initialize it again, {advice}")
+    step = summary["step"]
     if checkpoint.latest_step(directory.checkpoints, warn) != step:
         warn(
             f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again,"
             f" {advice}"
+        )
+    info(f"{directory.path} is {summary['status']} (update {step}); nothing to do")
+    if any(change.startswith("data.validation ") for change in changes):
+        info(
+            f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE"
         )

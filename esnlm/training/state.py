@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import optax
@@ -25,7 +25,7 @@ from esnlm.readout.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.config import ParentConfig
-from esnlm.training.optimizer import Averaged, evaluated
+from esnlm.training.optimizer import Averaged
 from esnlm.training.settings import open_parent
 
 MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # states with moments of gradients
@@ -33,7 +33,7 @@ _AS_BEGUN = "as begun"
 
 
 @dataclass(kw_only=True)
-class State:
+class TrainState:
     """Everything that changes during training. Every checkpoint contains all of it."""
 
     params: dict[str, Any]  # the trained arrays
@@ -100,14 +100,9 @@ class State:
         """Returns the counters by name, for the metadata of a checkpoint."""
         return {name: getattr(self, name) for name in _COUNTERS}
 
-    @property
-    def evaluated(self) -> dict[str, Any]:
-        """The arrays for validation: their average if there is one (training/average.py)."""
-        return evaluated(self.params, self.optimizer)
-
 
 _ARRAYS = ("params", "optimizer", "accumulators", "carried")
-_COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in _ARRAYS]
+_COUNTERS = [each.name for each in dataclasses.fields(TrainState) if each.name not in _ARRAYS]
 
 
 def copy_parent(
@@ -202,18 +197,11 @@ def _find_fields(tree: Any, fields: set[str]) -> dict[str, Any] | None:
     return next((match for match in matches if match is not None), None)
 
 
-class Saved(NamedTuple):
-    """An intact checkpoint."""
+def restore_newest(*folders: Path) -> tuple[checkpoint.Arrays, dict[str, Any]] | None:
+    """Returns the arrays and counters of the newest intact checkpoint, or None.
 
-    arrays: checkpoint.Arrays
-    counters: dict[str, Any]  # arguments of `State`
-
-
-def restore_newest(*folders: Path) -> Saved | None:
-    """Returns the newest intact checkpoint of the first folder that has one, or None.
-
-    Process 0 chooses the checkpoint and every process reads all of it. Raises InputError if all are
-    damaged.
+    It is from the first folder that has one. Process 0 chooses it and every process reads all of
+    it. Raises InputError if all are damaged.
     """
     for folder in folders:
         newest = checkpoint.restore_latest(folder, warn) if processes.is_rank0() else None
@@ -222,13 +210,17 @@ def restore_newest(*folders: Path) -> Saved | None:
             info(f"resuming at update {step}")
             arrays, metadata = newest[1:] if newest else checkpoint.restore(folder / str(step))
             counters = {name: metadata[name] for name in _COUNTERS if name in metadata}
-            return Saved(arrays, counters)
+            return arrays, counters
     return None
 
 
 @spinner("saving the checkpoint")
 def save_state(
-    state: State, placement: Placement, directory: RunDirectory, keep: int, permanent: bool = False
+    state: TrainState,
+    placement: Placement,
+    directory: RunDirectory,
+    keep: int,
+    permanent: bool = False,
 ) -> None:
     """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed."""
     optimizer = placement.gather(state.optimizer)

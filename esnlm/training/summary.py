@@ -17,7 +17,7 @@ from esnlm.machine import mesh as meshes
 from esnlm.machine.compilation_cache import available_cores
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.training.config import hash_settings
-from esnlm.training.state import State
+from esnlm.training.state import TrainState
 from esnlm.training.trainer import Session
 
 
@@ -32,7 +32,7 @@ def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int
 
 
 def summarize(
-    session: Session, state: State, validation: Likelihood | None, training: dict[str, Any]
+    session: Session, state: TrainState, validation: Likelihood | None, training: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns the values of summary.json; losses are in nats per token.
 

@@ -16,7 +16,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training.config import ResolvedExperiment
 from esnlm.training.interruption import Interruption, Profile
-from esnlm.training.state import State
+from esnlm.training.state import TrainState
 
 FLOAT = 4  # bytes of a number
 
@@ -93,19 +93,19 @@ class Trainer(ABC):
         """Returns what the training needs on a machine."""
 
     @abstractmethod
-    def open(self, session: Session) -> State:
+    def open(self, session: Session) -> TrainState:
         """Returns the state of the newest intact checkpoint, or that of a new run.
 
         Raises InputError if all checkpoints are damaged, or the disk is too full.
         """
 
     @abstractmethod
-    def run(self, session: Session, state: State, monitor: Monitor) -> bool:
+    def run(self, session: Session, state: TrainState, monitor: Monitor) -> bool:
         """Trains to the end or to an interruption, and returns whether the run is finished.
 
         It updates the state and saves it. The final model has been validated by `monitor`.
         """
 
     @abstractmethod
-    def describe(self, state: State) -> dict[str, Any]:
+    def describe(self, state: TrainState) -> dict[str, Any]:
         """Returns the training's own values for summary.json."""

@@ -68,8 +68,8 @@ def test_a_run_that_needs_a_byte_more_than_there_is_is_refused(model, monkeypatc
     experiment = resolved(Experiment(model=model), machine)
     run = experiment, needs_of(experiment, machine), machine, 5000
     needed = plan.memory(*run)
-    least = sum(needed)
-    assert needed.trained == 16 * model.expected_counts(5000).trainable
+    least = sum(needed.values())
+    assert needed["trained with AdamW"] == 16 * model.expected_counts(5000).trainable
     monkeypatch.setattr(plan, "device_memory", lambda: least)
     plan.check_memory(*run)
     monkeypatch.setattr(plan, "device_memory", lambda: least - 1)
@@ -85,8 +85,8 @@ def test_devices_of_a_mesh_share_what_is_trained_and_the_features():
         plan.memory(resolved(Experiment(), machine), needs_of(Experiment(), machine), machine, 5000)
         for machine in machines
     )
-    assert each.frozen == alone.frozen
-    assert each.trained == alone.trained / 8
+    assert each["frozen"] == alone["frozen"]
+    assert each["trained with AdamW"] == alone["trained with AdamW"] / 8
 
 
 @pytest.mark.parametrize("kind", ["ridge", "rls", "lms"])

@@ -1,14 +1,14 @@
 """What a training remembers of itself beside its arrays."""
 
 from esnlm.training import run as train
-from esnlm.training.state import State
+from esnlm.training.state import TrainState
 from tests.training import small
 
 CPU, GPU = ({"platform": name, "kind": name, "count": 1, "cores": 2} for name in ("cpu", "gpu"))
 
 
 def test_each_device_is_remembered_in_its_turn():
-    state = State(params={})
+    state = TrainState(params={})
     for device in (CPU, CPU, GPU, GPU | {"cores": 8}, CPU):
         state.note_device(device)
     assert state.devices == [CPU, GPU, CPU]
