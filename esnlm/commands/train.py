@@ -53,10 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int | None:
     if not options.plan:
         join_processes(options, stops_together=True)
-    from esnlm.reports.run_results import show_results
     from esnlm.training import config_io, plan
     from esnlm.training.interruption import parse_span
-    from esnlm.training.run import train_run
 
     read = (
         config_io.read
@@ -67,6 +65,9 @@ def run(options: argparse.Namespace) -> int | None:
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
         return plan.show(experiment)
+    from esnlm.reports.run_results import show_results
+    from esnlm.training.run import train_run
+
     return train_run(
         experiment,
         options.allow_change,
