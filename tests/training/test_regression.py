@@ -62,7 +62,7 @@ def test_a_run_is_an_ordinary_one(finished, name):
 
 def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
     """From text to readout in NumPy: states by the oracle, one solve, and the rule of
-    regression/calibration.py."""
+    readout/calibration.py."""
     run = esnlm.load(finished["ridge"])
     record = json.loads((finished["ridge"] / "summary.json").read_text())["regression"]
     frozen, vocab_size = run.model.reservoir, run.tokenizer.vocab_size
