@@ -17,8 +17,8 @@ from esnlm.base.remote import Upload, is_url
 from esnlm.data.corpus import Corpus, open_corpus
 from esnlm.data.sources import CorpusSize
 from esnlm.machine import mesh
-from esnlm.machine.allocator import share_one_heap
 from esnlm.machine.compute import in_float32
+from esnlm.machine.host import share_one_heap
 from esnlm.models.devices import find_machine, placement_of
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory

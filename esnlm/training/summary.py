@@ -14,7 +14,7 @@ from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.data.sources import DataSource
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.machine import mesh as meshes
-from esnlm.machine.compilation_cache import available_cores
+from esnlm.machine.host import available_cores
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.training.config import hash_settings
 from esnlm.training.state import TrainState
