@@ -114,7 +114,7 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
     found = []
     for sentences in texts:
         document = end_to_end(sentences)
-        if run.config.data.document_piece is not None:
+        if run.config.data.document_chunk is not None:
             buffer, (rows,) = stream.read([np.concatenate(sentences)[:-1]])
             # The BOS after an EOS is read, but not predicted.
             rows = rows[

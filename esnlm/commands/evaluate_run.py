@@ -75,7 +75,7 @@ def evaluate_run(
     evaluation = evaluate(
         loaded, pairs, scoring, baselines, compare_with, progress=True, normalize=normalize
     )
-    if not processes.writes():
+    if not processes.is_rank0():
         return evaluation
     evaluation.result["provenance"] = provenance(command)
     blimp_report.write(evaluation, path)

@@ -48,7 +48,7 @@ class DataSource(ABC):
     refusal: ClassVar[str] = "it has no corpus; choose store or grammar"
 
     @property
-    def document_piece(self) -> int | None:
+    def document_chunk(self) -> int | None:
         """Tokens of a document in an update; None: each sentence begins from an empty state."""
         return None
 
@@ -129,7 +129,7 @@ class StoreData(DataSource):
             )
 
     @property
-    def document_piece(self) -> int | None:
+    def document_chunk(self) -> int | None:
         return self.bptt_length if self.context == "document" else None
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:

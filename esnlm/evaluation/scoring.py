@@ -23,7 +23,7 @@ from esnlm.features.documents import TokenStreams
 from esnlm.features.stream import DocumentFeatures, SentenceFeatures
 from esnlm.machine import xla
 from esnlm.machine.compute import ResolvedCompute
-from esnlm.machine.mesh import fetch
+from esnlm.machine.mesh import gather
 from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about this many sizes. Each size is compiled once.
@@ -213,7 +213,7 @@ def _launch(
         chunks.append((log_probs, count))
 
     def collect() -> list[np.ndarray]:
-        values = np.concatenate([fetch(log_probs)[:count] for log_probs, count in chunks])
+        values = np.concatenate([gather(log_probs)[:count] for log_probs, count in chunks])
         return np.split(values[pair_of], np.cumsum([len(each) for each in targets])[:-1])
 
     return collect

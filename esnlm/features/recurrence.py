@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 from esnlm.features import dropout
 from esnlm.features.batching import PackedSteps
 from esnlm.machine import xla
-from esnlm.machine.mesh import ALL, EVERYWHERE
+from esnlm.machine.mesh import ALL, REPLICATED
 
 BY_DEVICE = PartitionSpec(ALL)
 
@@ -180,7 +180,7 @@ def run_on_mesh(
     ) -> jax.Array:
         return run(cell, jax.tree.map(lambda part: part[0], steps), buffer, key, rate=rate)[1]
 
-    specs = (EVERYWHERE, BY_DEVICE, BY_DEVICE, EVERYWHERE)
+    specs = (REPLICATED, BY_DEVICE, BY_DEVICE, REPLICATED)
     divided = jax.shard_map(
         on_device, mesh=mesh, in_specs=specs, out_specs=BY_DEVICE, check_vma=False
     )

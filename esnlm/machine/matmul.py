@@ -49,15 +49,15 @@ def _matmul_backward(
     contract: tuple[int, int], precision: str, factors: Pair, cotangent: jax.Array
 ) -> Pair:
     x, y = factors
-    rows, columns = 1 - contract[0], 1 - contract[1]  # the axes of x and y in the product
+    free = (1 - contract[0], 1 - contract[1])  # the axes of x and y in the product
     if contract[0] == 1:
-        dx = matmul(cotangent, y, (1, columns), precision)
+        dx = matmul(cotangent, y, (1, free[1]), precision)
     else:
-        dx = matmul(y, cotangent, (columns, 1), precision)
+        dx = matmul(y, cotangent, (free[1], 1), precision)
     if contract[1] == 1:
-        dy = matmul(xla.laid_out(cotangent.T), x, (1, rows), precision)
+        dy = matmul(xla.laid_out(cotangent.T), x, (1, free[0]), precision)
     else:
-        dy = matmul(x, cotangent, (rows, 0), precision)
+        dy = matmul(x, cotangent, (free[0], 0), precision)
     return dx, dy
 
 
@@ -102,7 +102,9 @@ einsum.defvjp(
 
 def rounded(x: jax.Array, precision: str) -> jax.Array:
     """Returns x rounded as in a product of this precision, in float32."""
-    if precision == "float32":
-        return x
-    mantissa_bits = {"tf32": 10, "bf16": 7}[precision]
-    return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)
+    mantissa_bits = {"float32": 23, "tf32": 10, "bf16": 7}[precision]
+    return (
+        x
+        if mantissa_bits == 23
+        else lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)
+    )

@@ -136,7 +136,7 @@ def _ending_sentences(
 def plan_of(experiment: ResolvedExperiment, store: TokenStore, epoch: int) -> EpochPlan:
     """Returns the plan of an epoch of a run by gradients."""
     training, compute = experiment.training, experiment.compute
-    bptt_length, seed = experiment.data.document_piece, experiment.seed
+    bptt_length, seed = experiment.data.document_chunk, experiment.seed
     assert isinstance(training, TrainingConfig)
     size, window_tokens, order = training.batch_size, compute.window_tokens, training.order
     if bptt_length is None:

@@ -40,7 +40,7 @@ def forward(
     else:
         carry, features = model.read_on(batch.inputs, batch.key, batch.carry)
     # Each device computes the features of its own slots, and needs all features for its rows of W.
-    features = placement.replicated(features[batch.rows])  # (C, F)
+    features = placement.constrain_replicated(features[batch.rows])  # (C, F)
     return features, model.readout_arrays(params), carry
 
 
@@ -81,7 +81,7 @@ class TokenInputs(Inputs):
             if placement.mesh is not None:
                 raise InputError(ONE_DEVICE)
             self.carry = model.cell.initial_state(len(epochs[0].streams.sizes))
-        self.frozen = placement.everywhere(frozen)
+        self.frozen = placement.replicate(frozen)
         self.slots_multiple = SLOTS_MULTIPLE.get(backend(), 8)
         self.row_sizes = ROW_SIZES_A_DOUBLING.get(backend(), 2)
 

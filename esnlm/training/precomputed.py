@@ -36,7 +36,7 @@ def forward(
     features = xla.gathered(batch.inputs, batch.rows)  # (C, N)
     if "w" in params["readout"]:
         # at full rank each device multiplies all features with its rows of W
-        features = placement.replicated(features)
+        features = placement.constrain_replicated(features)
     features = features if trunk is None else trunk(params, features)
     return features, params["readout"] | frozen, None
 

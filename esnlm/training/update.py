@@ -109,8 +109,8 @@ class Updates:
     ) -> None:
         placement = inputs.placement
         self.inputs, self.mesh = inputs, placement.mesh
-        self.rates, self.active = placement.everywhere((jnp.asarray(rates), jnp.bool(True)))
-        step = make_step(placement.hold(optimizer), on_nonfinite)
+        self.rates, self.active = placement.replicate((jnp.asarray(rates), jnp.bool(True)))
+        step = make_step(placement.freeze_padding(optimizer), on_nonfinite)
 
         def gradient(params: dict, frozen: Any, batch: Batch) -> LossAndGradient:
             outcome, gradient = inputs.loss_and_gradient(params, frozen, batch)
@@ -190,7 +190,7 @@ def loss_and_gradient(
             weights = jnp.concatenate([batch.weights, batch.first_weights])
             row_of_first = jnp.zeros(len(batch.first_targets), int)
             rows = jnp.concatenate([jnp.arange(len(batch.rows)), row_of_first])
-            readout = placement.masked(readout)
+            readout = placement.mask_padding_logits(readout)
             return linear.weighted_nll(readout, features, targets, weights, precision, rows), carry
 
         return jax.value_and_grad(loss, has_aux=True)(params)
