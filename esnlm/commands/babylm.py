@@ -3,44 +3,65 @@ models."""
 
 import argparse
 
-from esnlm.commands.base import SEVERAL, step
+from esnlm.commands.arguments import OVERWRITE, RUN, SEVERAL, STEP, Argument, OneOf, local_path
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--run", required=True, metavar="DIR", help="the run directory")
-    add(
+ARGUMENTS = [
+    RUN,
+    Argument(
         "--data",
         required=True,
         metavar="DIR",
         help="the folder full_eval or fast_eval of the pipeline",
-    )
-    add("--out", metavar="DIR", help="folder for the predictions (default: RUN/evaluation/babylm)")
-    add(
+    ),
+    Argument(
+        "--out",
+        type=local_path,
+        metavar="DIR",
+        help="folder for the predictions (default: RUN/evaluation/babylm)",
+    ),
+    Argument(
         "--model-name",
         metavar="NAME",
         help="name of the model's folder inside --out (default: the name of the run)",
-    )
-    add(
+    ),
+    Argument(
         "--sets",
         **SEVERAL,
         metavar="SET",
         help="data sets, e.g. blimp_filtered ewok_fast (default: all in --data)",
-    )
-    which = parser.add_mutually_exclusive_group()
-    one = "checkpoint to score: a step, or best (default: the newest, as revision main)"
-    which.add_argument("--step", type=step, metavar="N", help=one)
-    checkpoints = "score the checkpoints at 1M, 2M, ... words, as revisions chck_1M, chck_2M, ..."
-    which.add_argument("--checkpoints", action="store_true", help=checkpoints)
-    bare = (
-        "no BOS before each text, as with tokenizers that add none; the first token is then not"
-        " scored"
-    )
-    add("--without-bos", dest="bos", action="store_false", help=bare)
-    add("--overwrite", action="store_true", help="replace existing predictions")
+    ),
+    OneOf(
+        STEP,
+        Argument(
+            "--checkpoints",
+            action="store_true",
+            help="score the checkpoints at 1M, 2M, ... words, as revisions chck_1M, chck_2M, ..."
+            " (default: the newest, as revision main)",
+        ),
+    ),
+    Argument(
+        "--without-bos",
+        dest="bos",
+        action="store_false",
+        help="no BOS before each text, as with tokenizers that add none; the first token is then"
+        " not scored",
+    ),
+    OVERWRITE,
+]
 
 
-def run(options: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from esnlm.interchange.babylm import evaluate_babylm
 
-    evaluate_babylm(**vars(options))
+    evaluate_babylm(
+        args.run,
+        args.data,
+        args.out,
+        args.model_name,
+        args.sets,
+        args.step,
+        args.checkpoints,
+        args.bos,
+        args.overwrite,
+        args.command,
+    )

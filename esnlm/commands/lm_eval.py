@@ -16,14 +16,14 @@ model_args:
 import argparse
 
 from esnlm.base.errors import InputError
-from esnlm.commands.base import accept_settings
+from esnlm.commands.arguments import AnySetting
+
+ARGUMENTS = [
+    AnySetting(),
+]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    accept_settings(parser)
-
-
-def run(options: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     try:
         from esnlm.interchange.lm_eval import run_command_line
     except ImportError as error:
@@ -31,4 +31,4 @@ def run(options: argparse.Namespace) -> None:
             f"lm-evaluation-harness is needed ({error}): pip install 'esnlm[lm-eval]'"
         ) from None
 
-    run_command_line(options.overrides)
+    run_command_line(args.overrides)
