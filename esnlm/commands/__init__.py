@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
 
-from esnlm.base.console import clock, detail, speaking
+from esnlm.base.console import clock, debug, verbosity
 from esnlm.commands.arguments import LEVELS, Parser
 from esnlm.machine.process import exit_with
 
@@ -108,7 +108,7 @@ def _run(parser: Parser, arguments: Sequence[str] | None) -> int | None:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     args.command = " ".join([parser.prog, shlex.join(words)]).strip()
     began = time.monotonic()
-    with speaking(args.level):
+    with verbosity(args.level):
         status = args.work(args)
-        detail(f"{parser.prog}: {clock(time.monotonic() - began)}")
+        debug(f"{parser.prog}: {clock(time.monotonic() - began)}")
     return status

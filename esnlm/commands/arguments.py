@@ -1,12 +1,13 @@
 """The parser of a command's arguments, the kinds of arguments, and those that commands share."""
 
 import argparse
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from esnlm.base import processes
-from esnlm.base.console import Level, working
+from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.base.files import require_writable
 from esnlm.base.remote import full_name, is_url
@@ -70,16 +71,9 @@ class AnySetting:
         parser.set_defaults(overrides=[])
 
 
-def parse_step(text: str) -> int | Literal["best"]:
-    """Returns the value of --step."""
-    if text == "best":
-        return "best"
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither the number of an update nor best"
-        ) from None
+def step_or_best(text: str) -> int | Literal["best"]:
+    """Returns the value of --step; argparse names this function if it raises ValueError."""
+    return "best" if text == "best" else int(text)
 
 
 def local_path(text: str) -> Path:
@@ -97,7 +91,7 @@ SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+"}
 RUN = Argument("--run", required=True, metavar="DIR", help="the run directory")
 STEP = Argument(
     "--step",
-    type=parse_step,
+    type=step_or_best,
     metavar="N",
     help="checkpoint to load: a step, or best for the best validation (default: the newest"
     " undamaged one)",
@@ -147,16 +141,16 @@ LEVELS = Section(
             "--quiet",
             action="store_const",
             dest="level",
-            const=Level.QUIET,
-            default=Level.USUAL,
+            const=logging.WARNING,
+            default=logging.INFO,
             help="warnings and errors only (results are still printed)",
         ),
         Argument(
             "--verbose",
             action="store_const",
             dest="level",
-            const=Level.VERBOSE,
-            default=Level.USUAL,
+            const=logging.DEBUG,
+            default=logging.INFO,
             help="also automatic choices and the time of each stage",
         ),
     ),
@@ -173,7 +167,7 @@ def load_run(args: argparse.Namespace) -> "Run":
     from esnlm import loaded_run
 
     choice = {name: value for name, value in vars(args).items() if name in ("step", "untrained")}
-    with working(f"loading {args.run}"):
+    with spinner(f"loading {args.run}"):
         return loaded_run.load(args.run, **choice)
 
 

@@ -5,7 +5,6 @@ docs/minimal_pairs.md describes them. The default are the pairs of the run's own
 """
 
 import argparse
-from typing import TYPE_CHECKING
 
 from esnlm.base import processes
 from esnlm.base.errors import InputError
@@ -26,11 +25,6 @@ from esnlm.commands.arguments import (
     local_path,
 )
 from esnlm.evaluation.conventions import NORMALIZATIONS
-
-if TYPE_CHECKING:
-    from esnlm.evaluation.minimal_pairs import Pair
-    from esnlm.runs.directory import RunDirectory
-
 
 ARGUMENTS = [
     RUN,
@@ -118,7 +112,12 @@ def run(args: argparse.Namespace) -> None:
     directory = RunDirectory(loaded.directory)
     bigram = None
     if pairs is None:
-        pairs = _pairs_of_run(directory)
+        if not directory.minimal_pairs.is_dir():
+            raise InputError(
+                f"{directory.path}: this run has no minimal pairs of its own: give --data"
+            )
+        directory.verify(directory.minimal_pairs)
+        pairs = minimal_pairs.load(directory.minimal_pairs)
         bigram = loaded.bigram()  # a generated text is small and always available
     name = f"blimp-{args.scoring}"
     if args.untrained:
@@ -153,13 +152,3 @@ def run(args: argparse.Namespace) -> None:
         blimp_report.write(evaluation, path)
         blimp_text.show(evaluation.result)
         print(f"written: {path} (and .pairs.jsonl, .md beside it)")
-
-
-def _pairs_of_run(directory: "RunDirectory") -> "list[Pair]":
-    """Returns the run's own minimal pairs. Raises InputError if it has none or if they changed."""
-    from esnlm.evaluation import minimal_pairs
-
-    if not directory.minimal_pairs.is_dir():
-        raise InputError(f"{directory.path}: this run has no minimal pairs of its own: give --data")
-    directory.verify(directory.minimal_pairs)
-    return minimal_pairs.load(directory.minimal_pairs)

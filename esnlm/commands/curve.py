@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from esnlm.base.console import stage
+from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.base.files import require_writable, write_file, write_json, writing
 from esnlm.base.versions import provenance
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     for step, count in words.items():
         if step in measured:
             continue
-        with stage(f"counting the {count:,} words that the run has read"):
+        with spinner(f"counting the {count:,} words that the run has read", announce=True):
             ngrams = _count_ngrams(newest, text, step, args.order)
         checkpoint = loaded_run.load(newest.directory, step=step)
         figures = _measure(checkpoint, validation, ngrams, pairs, args.scoring)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from esnlm.base.console import working
+from esnlm.base.console import spinner
 from esnlm.commands.arguments import RUN, STEP, Argument, load_run
 
 ARGUMENTS = [
@@ -26,7 +26,7 @@ ARGUMENTS = [
 
 def run(args: argparse.Namespace) -> None:
     loaded = load_run(args)
-    with working("generating"):
+    with spinner("generating"):
         texts = loaded.generate(
             args.prompt,
             count=args.count,

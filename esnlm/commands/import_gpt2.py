@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from esnlm.base.console import working
+from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
-from esnlm.base.files import NewFolder, write_json
+from esnlm.base.files import NewFolder, write_json, writing
 from esnlm.commands.arguments import Argument, local_path
 
 ARGUMENTS = [
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise InputError(f"{args.out}: exists; name another run directory with --out")
     source = args.folder.resolve().name
-    with working(f"importing {args.folder}"):
+    with spinner(f"importing {args.folder}"):
         config, model, tokenizer = read_gpt2(args.folder)
         experiment = Experiment(run=str(args.out), data=ImportedData(source=source), model=config)
         experiment = resolved(experiment, choose_compute(experiment.compute, config, backend()))
@@ -53,21 +53,13 @@ def run(args: argparse.Namespace) -> None:
             "device": describe_device(),
             "config_sha256": hash_settings(experiment, with_seed=True),
         }
-        try:
-            with NewFolder(args.out) as new:
-                directory = RunDirectory(new.path)
-                with directory.begin():
-                    tokenizer.save(directory.tokenizer)
-                    checkpoint.save(
-                        directory.checkpoints / "0", {"params": model.params}, {"step": 0}
-                    )
-                    config_io.write(experiment, directory.config)
-                    write_json(directory.summary, summary)
-                    directory.manifest.add(*directory.initial_files, directory.summary)
-                new.commit()
-        except OSError as error:
-            raise InputError(
-                f"{args.out}: cannot write the run directory: {error.strerror}; choose another with"
-                " --out"
-            ) from None
+        with writing(args.out), NewFolder(args.out) as new:
+            directory = RunDirectory(new.path)
+            with directory.begin():
+                tokenizer.save(directory.tokenizer)
+                checkpoint.save(directory.checkpoints / "0", {"params": model.params}, {"step": 0})
+                config_io.write(experiment, directory.config)
+                write_json(directory.summary, summary)
+                directory.manifest.add(*directory.initial_files, directory.summary)
+            new.commit()
     print(f"{config.title} is in {args.out}")

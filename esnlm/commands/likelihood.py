@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.base.console import stage
+from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.base.files import write_json
 from esnlm.base.remote import full_name
@@ -124,7 +124,7 @@ def _baselines(run: "Run") -> tuple[dict[str, Any], list[str]]:
             "no unigram or bigram model: this run was imported, and its training text is unknown"
         ]
     try:
-        with stage("counting the training text for the bigram model"):
+        with spinner("counting the training text for the bigram model", announce=True):
             return {"unigram": unigram, "bigram": run.bigram()}, []
     except InputError as error:
         note = f"no bigram model, which needs the run's training store: {error}"

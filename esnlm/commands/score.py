@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from esnlm.base.console import counted, say, tell
+from esnlm.base.console import counted, info, notice
 from esnlm.base.errors import InputError
 from esnlm.base.files import spell_nonfinite, write_files
 from esnlm.commands.arguments import (
@@ -241,7 +241,7 @@ def make_table(args: argparse.Namespace) -> None:
         }
         table = [cells | {surprisal: values[row]} for row, cells in enumerate(text.cells)]
         if shared := sum(value is None for value in values.values()):
-            say(
+            info(
                 f"{counted(shared, 'empty cell')}: the word shares a token with the one before,"
                 " which has both surprisals"
             )
@@ -255,9 +255,9 @@ def make_table(args: argparse.Namespace) -> None:
             contents[args.plot] = picture
     write_files(contents)
     if contents:
-        say(f"written: {', '.join(map(str, contents))}")
+        info(f"written: {', '.join(map(str, contents))}")
     if note:
-        tell(note)  # also with --quiet
+        notice(note)  # also with --quiet
     if args.out is None:
         print(content, end="")
 

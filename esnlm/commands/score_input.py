@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-from esnlm.base.console import counted, say, warn
+from esnlm.base.console import counted, info, warn
 from esnlm.base.errors import InputError
 from esnlm.data.sentences import load_punkt, punkt_splitter
 from esnlm.data.tables import Table, read_table
@@ -70,7 +70,7 @@ def _read_words(args: argparse.Namespace) -> InputText:
     sentences = _order_rows(table, [*args.document, *args.sentence], args.position)
     if not args.sentence:
         sentences = _split_by_punkt(words, spaces, sentences, args.language)
-    say(
+    info(
         f"{counted(len(words), 'word')} in {counted(len(sentences), 'sentence')}, the longest of"
         f" {max(map(len, sentences))}"
     )
@@ -128,7 +128,7 @@ def _order_rows(table: Table, columns: Sequence[str], position: str | None) -> l
                     " too), or another --position, or --position none"
                 )
     if moved := sum(rows != sorted(rows) for rows in sentences):
-        say(
+        info(
             f"{counted(moved, 'sentence')} not in the order of {name}: scored in that order; rows"
             " keep their places"
         )
