@@ -319,3 +319,13 @@ def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
 def _step(model: LanguageModel, state: Any, tokens: jax.Array) -> tuple[Any, jax.Array]:
     state = model.step(state, tokens)
     return state, model.output(state).T
+
+
+# The families by their name in `model.family`.
+MODELS = {
+    "esn": "esnlm.models.echo_state:EchoStateConfig",
+    "lstm": "esnlm.models.lstm:LstmConfig",
+    "gpt2": "esnlm.models.gpt2:GPT2Config",
+    "jaeger": "esnlm.models.jaeger:JaegerConfig",
+    "deep_readout": "esnlm.models.deep_readout:DeepReadoutConfig",
+}

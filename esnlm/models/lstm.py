@@ -18,8 +18,7 @@ from esnlm.base.settings import Count, Rate, settings
 from esnlm.features import through_time
 from esnlm.machine.matmul import matmul
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
-from esnlm.models.token_history import TokenHistory, ids_of
-from esnlm.models.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
+from esnlm.models.hashed_ngrams import HashedNgrams, HashedNgramsConfig, TokenHistory, ids_of
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 
@@ -182,7 +181,7 @@ class Lstm(RecurrentModel):
 
 class LstmWithNgrams(Lstm):
     """An LSTM with features z = h + the embeddings of the last n tokens, for some n
-    (trunk/hashed_ngrams.py).
+    (models/hashed_ngrams.py).
 
     Only the readout reads z: n-grams affect neither the gates nor the next h. The state is a pair
     of the LSTM's state and the last tokens in the form of TokenHistory, (K, B).

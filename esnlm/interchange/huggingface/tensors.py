@@ -13,15 +13,11 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.base.errors import InputError
 from esnlm.models.base import LanguageModel
-from esnlm.models.cells.attention import Attention
-from esnlm.models.cells.diagonal import Diagonal
-from esnlm.models.cells.gru import Gru
-from esnlm.models.deep_readout import DeepReadout, frozen_size, history
+from esnlm.models.deep_readout import DeepReadout, DeepReadoutConfig, frozen_size
 from esnlm.models.echo_state import EchoState
 from esnlm.models.gpt2 import GPT2
+from esnlm.models.hashed_ngrams import TokenHistory
 from esnlm.models.lstm import Lstm, embedding_scale
-from esnlm.models.side_by_side import SideBySide
-from esnlm.models.token_history import TokenHistory
 from esnlm.readout import linear
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix, bcoo
@@ -62,7 +58,7 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings
                 model.embedding[...]
             )
             readout = _readout(linear.from_arrays(model.readout_arrays(model.params)))
-        case DeepReadout():
+        case DeepReadout() if type(model.config) is DeepReadoutConfig:
             cell, settings = _deep_readout(model)
             readout = _readout(model.readout)
         case _:
@@ -104,66 +100,30 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
     config, layers = model.config, model.layers
     if config.readout.is_counted:
         raise _not_exported("model.readout.counted", config.readout.counted)
-    cells = model.frozen.cells if isinstance(model.frozen, SideBySide) else model.frozen.cells.cells
+    cells = [cell for cell in model.frozen.cells if not isinstance(cell, TokenHistory)]
     tensors: Tensors = {}
     settings: Settings = {
-        "reservoirs": 0,
+        "reservoirs": len(cells),
         "frozen_size": frozen_size(config),
-        "history": history(config),
+        "history": config.readout.history,
+        "trunk": asdict(config.readout),
     }
     for i, cell in enumerate(cells):
-        prefix = f"cells.{i}."
-        match cell:
-            case Reservoir() | Stack():
-                own, described = _reservoir(
-                    cell, config.reservoir, train_input=False, prefix=prefix
-                )
-                settings |= described | {"reservoirs": settings["reservoirs"] + 1}
-            case Diagonal():
-                read = [
-                    np.asarray(table[...])
-                    for table in (cell.codes, cell.factors)
-                    if table is not None
-                ]
-                own = {f"{prefix}input.weight": np.concatenate(read, 1)} | _arrays(
-                    prefix, time_scales=cell.time_scales
-                )
-                settings |= {
-                    "diagonal": cell.output_size,
-                    "diagonal_by_token": cell.factors is not None,
-                }
-            case Gru():
-                own = _columns(cell.input.get_value(), f"{prefix}input.") | _arrays(
-                    prefix, bias=cell.bias
-                )
-                own |= _matrix(cell.gates.get_value(), f"{prefix}gates.")
-                own |= _matrix(cell.candidate.get_value(), f"{prefix}candidate.")
-                settings |= {"gru": cell.output_size}
-            case TokenHistory():
-                continue
-            case _:
-                raise _not_exported("a cell of the deep readout", type(cell).__name__)
-        tensors |= own
-    if isinstance(model.frozen, Attention):
-        tensors |= _arrays(projection=model.frozen.projection)
-    settings |= {"attention": asdict(config.attention), "trunk": asdict(config.readout)}
+        parts, described = _reservoir(cell, config.reservoir, False, f"cells.{i}.")
+        tensors |= parts
+        settings |= described
     trunk: dict[str, Any] = {"b.weight": layers.b}
     if layers.recent_tokens is not None:
-        trunk |= {"token_weights.weight": layers.recent_tokens.weights}
-        trunk |= {
-            "embedding": None
-            if config.readout.recent_tokens.tied
-            else layers.recent_tokens.embedding
-        }
+        trunk["token_weights.weight"] = layers.recent_tokens.weights
+        trunk["embedding"] = layers.recent_tokens.embedding
     if layers.ngrams is not None:
         trunk |= {"tables": layers.ngrams.tables, "ngram_weights.weight": layers.ngrams.weights}
     if layers.gated_mlp is not None:
-        trunk |= {"gains": layers.gated_mlp.norm.gains}
+        trunk["gains"] = layers.gated_mlp.norm.gains
         for i, block in enumerate(layers.gated_mlp.blocks):
-            trunk |= {f"blocks.{i}.gains": block.norm.gains}
-            trunk |= {
-                f"blocks.{i}.{name}.weight": getattr(block, name) for name in ("gate", "up", "down")
-            }
+            trunk[f"blocks.{i}.gains"] = block.norm.gains
+            for name in ("gate", "up", "down"):
+                trunk[f"blocks.{i}.{name}.weight"] = getattr(block, name)
     return tensors | _arrays("trunk.", **trunk), settings
 
 
