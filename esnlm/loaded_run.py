@@ -35,7 +35,7 @@ from esnlm.machine.compute import backend, in_float32
 from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import placement_of, resolve_compute
-from esnlm.models.ngrams import UnigramModel, WittenBellModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
@@ -332,23 +332,19 @@ class Run:
         "reservoir.recurrent.values"."""
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
-    def unigram(self) -> UnigramModel | None:
+    def unigram(self) -> NgramModel | None:
         """Returns the unigram model of the training corpus, as a baseline; None if the model was
         imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
         directory.verify(directory.unigram)
-        return UnigramModel.from_counts(np.load(directory.unigram))
+        return NgramModel.from_counts(np.load(directory.unigram))
 
-    def bigram(self) -> WittenBellModel | None:
+    def bigram(self) -> NgramModel | None:
         """Returns the bigram model of the training corpus; None if the model was imported."""
         store = self.training_store()
-        return (
-            None
-            if store is None
-            else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
-        )
+        return None if store is None else NgramModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
         """Returns the run's training store, at the path in the configuration; None if the model was

@@ -20,7 +20,7 @@ from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.loaded_run import Run
 from esnlm.machine.compute import in_float32
-from esnlm.models.ngrams import NgramModel, WittenBellModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.reports import learning_curve
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches
@@ -208,8 +208,8 @@ def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, Ngra
     """Returns n-gram models of the text that the run has read after `step` updates, by name."""
     numbers = np.concatenate(batches.plan_of(run.config, text, epoch=0).updates[:step])
     read = _Sentences(text, np.sort(numbers))
-    largest = WittenBellModel.fit(read, run.tokenizer.vocab_size, order)
-    found: dict[str, NgramModel] = {"unigram": largest.unigram, "bigram": largest.lower(2)}
+    largest = NgramModel.fit(read, run.tokenizer.vocab_size, order)
+    found: dict[str, NgramModel] = {"unigram": largest.lower(1), "bigram": largest.lower(2)}
     return found if order == 2 else found | {f"{order}-gram": largest}
 
 

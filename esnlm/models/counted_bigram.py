@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 
 from esnlm.base.errors import InputError
-from esnlm.models.ngrams import WittenBellModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.reservoir.arrays import Frozen
 
 MOST_BYTES = 4_000_000_000  # of the table of all pairs of tokens
@@ -43,7 +43,7 @@ def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
         The arrays of a CountedBigram, in the order of the pairs: "rows" and "columns" (P,) int32,
         and "counts" (P,) uint32.
     """
-    pairs = WittenBellModel.fit(text, vocab_size, order=2).levels[0]
+    pairs = NgramModel.fit(text, vocab_size, order=2).levels[0]
     rows, columns = np.divmod(pairs.codes, vocab_size)
     return {
         "rows": rows.astype(np.int32),
@@ -98,7 +98,7 @@ class CountedBigram(nnx.Module):
         """Returns log p_WB(w | v) in nats, (V, V) float32, with one row per token v and one column
         per next token w.
 
-        It is the equation of WittenBellModel, computed in float64. For a pair that never occurs the
+        It is the equation of NgramModel, computed in float64. For a pair that never occurs the
         logarithm is a sum of one number for v and one for w, so only the P pairs that occur are
         computed one by one.
         """

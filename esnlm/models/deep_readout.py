@@ -11,7 +11,7 @@ inherits from DeepReadoutConfig and extends `frozen_parts`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import jax
@@ -28,17 +28,10 @@ from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
 from esnlm.models import counted_bigram, initial
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
 from esnlm.models.counted_bigram import CountedBigram
-from esnlm.models.echo_state import (
-    record_of_reservoir,
-    recurrent_matrix,
-    reservoir_bytes,
-    reservoir_nonzeros,
-    reservoir_numbers,
-)
+from esnlm.models.echo_state import Reservoirs, reservoir_nonzeros
 from esnlm.models.hashed_ngrams import TokenHistory
 from esnlm.models.trunk import Trunk, TrunkConfig
 from esnlm.readout.linear import FullRankReadout
-from esnlm.reservoir import cell, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -71,55 +64,6 @@ class FrozenPart(Protocol):
 
     def cells(self, arrays: dict, vocab_size: int) -> list[Any]:
         """Returns the cells (features/recurrence.py) with these arrays."""
-
-
-@dataclass(frozen=True)
-class Reservoirs:
-    """Reservoirs with the same settings and different weights: a FrozenPart."""
-
-    config: ReservoirConfig
-    number: int
-
-    @property
-    def title(self) -> str:
-        title = f"ESN {self.config.layers * self.config.state_size:,}"
-        return title if self.number == 1 else f"{self.number} x {title}"
-
-    @property
-    def size(self) -> int:
-        return self.number * self.config.layers * self.config.state_size
-
-    @property
-    def matrices(self) -> tuple[SparseMatrix, ...]:
-        matrix = recurrent_matrix(self.config)
-        return (matrix._replace(copies=self.number * matrix.copies),)
-
-    def counts(self, vocab_size: int) -> tuple[float, int]:
-        nonzeros, entries = reservoir_numbers(self.config, vocab_size)
-        return self.number * nonzeros, self.number * entries
-
-    def frozen_bytes(self, vocab_size: int) -> float:
-        return self.number * reservoir_bytes(self.config, vocab_size)
-
-    def initialize(
-        self, vocab_size: int, seed: int, text: TokenStore | None
-    ) -> tuple[dict, list[dict]]:
-        arrays, records = {}, []
-        for number in range(self.number):
-            # The first reservoir equals that of an ESN with the same seed.
-            member_seed = (
-                int(generator(seed, Stream.MEMBER, number).integers(1 << 31)) if number else seed
-            )
-            member = weights.initialize_reservoir(self.config, vocab_size, member_seed, text)
-            arrays[str(number)] = member.reservoir.arrays()
-            records.append(record_of_reservoir(member_seed, member))
-        return arrays, records
-
-    def cells(self, arrays: dict, vocab_size: int) -> list[Any]:
-        return [
-            cell.from_arrays(arrays[str(number)], vocab_size, **self.config.dynamics)
-            for number in range(self.number)
-        ]
 
 
 @settings

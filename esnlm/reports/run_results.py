@@ -9,8 +9,8 @@ from esnlm.data.corpus import Corpus
 from esnlm.data.sources import DataSource
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.evaluation.likelihood import perplexity
-from esnlm.models.ngrams import UnigramModel, WittenBellModel
+from esnlm.evaluation.likelihood import of_ngrams, perplexity
+from esnlm.models.ngrams import NgramModel
 from esnlm.reports import blimp_report, blimp_text
 from esnlm.reports.loss_plot import plot_losses
 from esnlm.runs.directory import RunDirectory
@@ -36,7 +36,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         f" memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
     )
     if directory.minimal_pairs.exists():
-        bigram = WittenBellModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
+        bigram = NgramModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
         pairs = minimal_pairs.load(directory.minimal_pairs)
         evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
         report = directory.evaluation / "blimp-paper.json"
@@ -65,9 +65,10 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
     store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
     if store is None:
         return {}
+    bigram = NgramModel.fit(corpus.train, vocab_size, order=2)
     return {
-        "unigram model": UnigramModel.fit(corpus.train, vocab_size).nll(store),
-        "bigram model": WittenBellModel.fit(corpus.train, vocab_size, order=2).nll(store),
+        "unigram model": of_ngrams(bigram.lower(1), store).nll,
+        "bigram model": of_ngrams(bigram, store).nll,
         **source.reference_nlls(store, corpus.tokenizer),
     }
 

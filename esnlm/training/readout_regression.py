@@ -26,7 +26,7 @@ from esnlm.features.stream import FeatureStream
 from esnlm.machine import mesh as meshes
 from esnlm.machine.compute import ResolvedCompute
 from esnlm.machine.memory import memory_use
-from esnlm.models.ngrams import UnigramModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.readout.base import Accumulators, Fitter, Window
 from esnlm.readout.calibration import HeldOut
 from esnlm.runs import checkpoint
@@ -177,7 +177,7 @@ class ReadoutRegression:
         unseen = HeldOut(np.concatenate(features), np.concatenate(targets))
         learned_counts = self.counts - np.bincount(unseen.targets, minlength=len(self.counts))
         return self.fitter.solve(
-            accumulators, self.rank, unseen, UnigramModel.from_counts(learned_counts).log_p
+            accumulators, self.rank, unseen, NgramModel.from_counts(learned_counts).log_p
         )
 
     def _sampled_nll(
