@@ -297,10 +297,10 @@ def without_moved_cells(tree: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(model, dict) or model.get("family") != "deep_readout":
         return tree
     moved = {name: model[name] for name in MOVED if isinstance(model.get(name), dict)}
-    kept = {name: section for name, section in model.items() if name not in moved}
+    others = {name: section for name, section in model.items() if name not in moved}
     if any(str(section.get(MOVED[name], 0)) != "0" for name, section in moved.items()):
         warn(f"model.{', model.'.join(moved)}: this is model.family {MOVED_TO} now")
-        readout = kept.get("readout", {})
+        readout = others.get("readout", {})
         tokens = readout.get("recent_tokens", {}) | {"attention": moved.pop("attention", {})}
-        kept |= {"family": MOVED_TO, "readout": readout | {"recent_tokens": tokens}, **moved}
-    return tree | {"model": kept}
+        others |= {"family": MOVED_TO, "readout": readout | {"recent_tokens": tokens}, **moved}
+    return tree | {"model": others}

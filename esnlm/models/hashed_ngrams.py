@@ -57,7 +57,7 @@ class HashedNgramsConfig:
 
 
 class HashedNgrams(nnx.Module):
-    """`tables` (orders, buckets, e), and the `weights` of all tables side by side, (r, orders e)."""
+    """`tables` (orders, buckets, e), and the `weights` of all side by side, (r, orders e)."""
 
     def __init__(self, config: HashedNgramsConfig, rank: int, rng: np.random.Generator) -> None:
         self.orders, self.multiplier = config.orders, config.multiplier
@@ -68,8 +68,7 @@ class HashedNgrams(nnx.Module):
         self.weights = initial.uniform(rng, width, rank, width)
 
     def __call__(self, ids: jax.Array, precision: str) -> jax.Array:
-        """Returns the sum over n-grams that end with the newest token, (C, r), for the last tokens'
-        ids (C, K)."""
+        """Returns the sum over n-grams that end with the newest token, (C, r), for ids (C, K)."""
         tables = self.tables[...]
         embeddings = [
             tables[i, hash_ngrams(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)
@@ -79,8 +78,7 @@ class HashedNgrams(nnx.Module):
 
 
 def hash_ngrams(ids: jax.Array, buckets: int) -> jax.Array:
-    """Returns the bucket of each n-gram, (C,) int32, for ids (C, n), which are -1 before the
-    sentence.
+    """Returns the bucket of each n-gram, (C,) int32, for ids (C, n), -1 before the sentence.
 
     It mixes each id in turn into 32 bits: exclusive or, a product, and a shift of the better mixed
     high bits downwards.
@@ -126,6 +124,5 @@ class TokenHistory(ArrayCell):
 
 
 def ids_of(history: jax.Array) -> jax.Array:
-    """Returns the ids, (C, K) int32, from a TokenHistory's features (C, K); -1 before the
-    sentence."""
+    """Returns ids, (C, K) int32, from a TokenHistory's features; -1 before the sentence."""
     return history.astype(jnp.int32) - 1

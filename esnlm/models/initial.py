@@ -1,4 +1,4 @@
-"""Initial values of trained arrays: those of torch.nn.Linear, and at scale 1 of torch.nn.Embedding."""
+"""Initial values of trained arrays, as of torch.nn.Linear and, at scale 1, torch.nn.Embedding."""
 
 import jax
 import numpy as np

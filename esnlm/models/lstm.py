@@ -56,7 +56,7 @@ class LstmConfig(ModelConfig):
         return not self.tied
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns 2 V H + V + 8 H (H + 1), as PyTorch has two biases, less V H if tied, and n-grams."""
+        """Returns 2 V H + V + 8 H (H + 1) (two biases, as in PyTorch); V H less if tied."""
         tables = (1 if self.tied else 2) * vocab_size * self.width
         layer = 8 * self.width * (self.width + 1)
         count = tables + vocab_size + layer + self.ngrams.parameters(self.width)

@@ -11,7 +11,7 @@ embeddings E give the readout what a trained W_in gives an ESN+i (Ueda et al. 20
 gradient through time. The first sum over them is the input layer of Bengio et al. 2003. The second
 has one V_j for all positions and fixed decays d_j; its inner sums are divided by the root of the
 sum of d_j^(2 m), to make them as large as an embedding. n-grams are models/hashed_ngrams.py. The
-gated unit is that of Shazeer 2020, with norm(z) = g * z / sqrt(mean(z^2)) (Zhang and Sennrich 2019).
+gated unit is that of Shazeer 2020, and norm(z) = g * z / sqrt(mean(z^2)) (Zhang, Sennrich 2019).
 
 E is a trained array of its own, or tied to A (Press and Wolf 2017): E = sqrt(r) A. The factor is
 from Vaswani et al. 2017: A begins with entries of about 1 / sqrt(r), other embeddings with about 1.
@@ -153,7 +153,7 @@ class TrunkConfig:
 
 
 class TrunkInputs(NamedTuple):
-    """What the trunk reads of C tokens. Streams of features hold it as one float32 row per token."""
+    """The inputs for C tokens, which a stream of features holds as one float32 row per token."""
 
     h: jax.Array  # (C, N), outputs of the frozen cells
     ids: jax.Array  # (C, K) int32, the last tokens, newest first; -1 before the sentence
@@ -199,8 +199,7 @@ class Trunk(nnx.Module):
 
 
 class RecentTokens(nnx.Module):
-    """`embedding` E (V, e) unless tied, and the `weights` of all vectors side by side, (r, vectors
-    e)."""
+    """`embedding` E (V, e) unless tied, and the `weights` of all vectors, (r, vectors e)."""
 
     def __init__(
         self, config: RecentTokensConfig, vocab_size: int, rank: int, rng: np.random.Generator
@@ -236,14 +235,14 @@ class RecentTokens(nnx.Module):
 
 
 def _fading_sums(vectors: jax.Array, weights: jax.Array, precision: str) -> jax.Array:
-    """Returns sums over M of weights (J, M) times vectors (C, M, e), (C, J, e). A GPU gathers and
-    sums in one kernel."""
+    """Returns sums over M of weights (J, M) times vectors (C, M, e), (C, J, e)."""
+    # A GPU gathers and sums in one kernel.
     by_product = partial(einsum, "jm,cme->cje", precision=precision)
     return lax.platform_dependent(weights, vectors, cuda=sums_of_products, default=by_product)
 
 
 def sums_of_products(weights: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Computes the sums in float32 without a matrix product, which takes a CPU ten times as long."""
+    """Computes the sums without a matrix product, which takes a CPU ten times as long."""
     return (weights[:, :, None] * vectors[:, None]).sum(axis=2)
 
 

@@ -5,7 +5,7 @@ feed-forward network.
 concatenation of the reservoirs' outputs, and e(w) an embedding of token w, or sqrt(r) times a row
 of A if it is tied. Above them:
 
-    z = B m(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i))] + c W_n [n-gram embeddings]
+    z = B m(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i))] + c W_n [n-grams' vectors]
     z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  in each block, and z = n(z) after the last one
     o = A z + b_out
 
