@@ -268,7 +268,7 @@ class Family:
         optimizer = optimizer_of(config, training, vocab_size)
         self.text, self.params = text, placement.place(model.params)
         self.state = optimizer.init(self.params)
-        self.ahead = config.ahead_size > 0
+        self.ahead = config.precomputed_width > 0
         make = partial(PrecomputedUpdates, reads_ahead=False) if self.ahead else EndToEndUpdates
         self.made_by: Updates = make(
             model=model.for_device(compute),

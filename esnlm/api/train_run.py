@@ -91,7 +91,8 @@ def has_large_arrays(experiment: Experiment, vocab_size: int) -> bool:
     """Returns whether updates allocate arrays above LARGE bytes, such as logits, or differentiate
     through time."""
     return (
-        not experiment.model.ahead_size or 4 * experiment.compute.chunk_tokens * vocab_size > LARGE
+        not experiment.model.precomputed_width
+        or 4 * experiment.compute.chunk_tokens * vocab_size > LARGE
     )
 
 

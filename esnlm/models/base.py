@@ -64,9 +64,8 @@ class ModelConfig(ABC):
         return False
 
     @property
-    def ahead_size(self) -> int:
-        """Numbers per token that are computed ahead of the updates, for many of them at once; 0:
-        none.
+    def precomputed_width(self) -> int:
+        """Width of the vectors per token that are precomputed for a window of updates; 0: none.
 
         These are the features if they are frozen, or the input of a `RecurrentModel.trunk`.
         """
@@ -276,8 +275,8 @@ class RecurrentModel(LanguageModel):
             keys = dropout.token_keys(key, batch.corpus_positions)
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
         state, outputs = recurrence.unroll(cell, batch.tokens, batch.positions, keep, state)
-        ahead = outputs.reshape(-1, cell.output_size)
-        return state, ahead if self.trunk is None else self.trunk(self.params, ahead)
+        features = outputs.reshape(-1, cell.output_size)
+        return state, features if self.trunk is None else self.trunk(self.params, features)
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
@@ -292,13 +291,13 @@ class RecurrentModel(LanguageModel):
     def stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> SentenceFeatures:
-        ahead, trunk = self.stream_ahead(compute, placement), self.trunk
-        return ahead if trunk is None else TrunkStream(ahead, trunk, self.params)
+        stream, trunk = self.frozen_stream(compute, placement), self.trunk
+        return stream if trunk is None else TrunkStream(stream, trunk, self.params)
 
-    def stream_ahead(
+    def frozen_stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> FeatureStream:
-        """Returns the stream of the cell's outputs. If `ahead_size` is above 0, it needs no trained
+        """Returns the stream of the cell's outputs. If `precomputed_width` is above 0, it needs no trained
         array."""
         return FeatureStream(
             self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement

@@ -1,5 +1,4 @@
-"""Frozen recurrences under a deep readout: a trained feed-forward network on features that are
-computed ahead of the updates.
+"""Frozen recurrences under a deep readout: a trained feed-forward network on precomputed features.
 
 One or several reservoirs read the tokens side by side. The trained part above them is
 models/trunk.py, so that an update is a few matrix products without a gradient through time. With
@@ -95,7 +94,7 @@ class DeepReadoutConfig(ModelConfig):
         return f"{cells}, {self.readout.title}"
 
     @property
-    def ahead_size(self) -> int:
+    def precomputed_width(self) -> int:
         return frozen_size(self) + self.readout.history
 
     @property
@@ -270,8 +269,9 @@ class DeepReadout(RecurrentModel):
         graphdef, *(_, rest) = nnx.split(self.layers, nnx.Param, ...)
         precision = self.precision
 
-        def apply(params: dict, ahead: jax.Array) -> jax.Array:
-            return merge(graphdef, params["layers"], rest)(ahead, params["readout"]["w"], precision)
+        def apply(params: dict, features: jax.Array) -> jax.Array:
+            layers = merge(graphdef, params["layers"], rest)
+            return layers(features, params["readout"]["w"], precision)
 
         return apply
 

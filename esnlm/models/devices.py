@@ -58,7 +58,7 @@ def placement_of(model: ModelConfig, compute: ComputeConfig, vocab_size: int) ->
         return Placement(None, vocab_size, rows, READOUT_ARRAYS)
     rows = rows_on(backend(), vocab_size, mesh.shape[VOCABULARY])
     is_cut = model.feature_size % mesh.size == 0 and (
-        model.features_are_frozen or not model.ahead_size
+        model.features_are_frozen or not model.precomputed_width
     )
     return Placement(
         mesh, vocab_size, rows, model.token_arrays or (), ("readout.b",) if is_cut else ()
@@ -97,7 +97,7 @@ def choose_compute(
             f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose"
             " auto"
         )
-    numbers = 4 * (model.ahead_size or model.feature_size)
+    numbers = 4 * (model.precomputed_width or model.feature_size)
     window = min(
         LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // numbers)
     )

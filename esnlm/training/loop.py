@@ -146,7 +146,7 @@ class Training:
         )
         updates_in_all = sum(len(epoch.predictions) for epoch in epochs)
         make: Callable[..., Updates] = (
-            PrecomputedUpdates if model.config.ahead_size else EndToEndUpdates
+            PrecomputedUpdates if model.config.precomputed_width else EndToEndUpdates
         )
         updates = make(
             model=model,

@@ -131,7 +131,7 @@ def memory(
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
         trained=trained,
-        features=FLOAT * model.ahead_size * rows,
+        features=FLOAT * model.precomputed_width * rows,
     )
 
 
@@ -140,7 +140,7 @@ def _of_process(experiment: Experiment, vocab_size: int) -> dict[str, int]:
     # Logits, their gradient and temporaries: XLA's own analysis of an update gives 2.7 to 3.1 times
     # the logits.
     temporaries = 3 * FLOAT * experiment.compute.chunk_tokens * vocab_size
-    if experiment.model.ahead_size:
+    if experiment.model.precomputed_width:
         programs = min(MOST_AHEAD, AHEAD + 5 * temporaries)
     else:
         programs = min(MOST_THROUGH_TIME, THROUGH_TIME + 6 * temporaries)

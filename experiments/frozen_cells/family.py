@@ -41,8 +41,8 @@ class FrozenCellsConfig(DeepReadoutConfig):
         return parts
 
     @property
-    def ahead_size(self) -> int:
-        return super().ahead_size + self.readout.recent_tokens.attention.weights
+    def precomputed_width(self) -> int:
+        return super().precomputed_width + self.readout.recent_tokens.attention.weights
 
     @property
     def projection_size(self) -> int:

@@ -181,7 +181,7 @@ def assert_the_gradient_is_that_of_the_equations(model, frozen, expected_z=expec
         [sentence[1:] for sentence in sentences()],
         [np.arange(len(sentence) - 1, dtype=np.uint32) for sentence in sentences()],
     )
-    buffer, rows = device.stream_ahead(compute).read(text.inputs)
+    buffer, rows = device.frozen_stream(compute).read(text.inputs)
     # Some rows of padding, which weigh nothing, and two chunks.
     packed = batches.pack_targets(text, rows, 32, predictions=text.predictions())
     settings = {
@@ -248,7 +248,7 @@ def test_without_sections_it_is_the_sparse_esn():
     assert model.config.expected_counts(V) == esn_config.expected_counts(V)
     device, compute = ready(model)
     esn_device, esn_compute = ready(esn)
-    found, rows = device.stream_ahead(compute).read(sentences())
+    found, rows = device.frozen_stream(compute).read(sentences())
     same, same_rows = esn_device.stream(esn_compute).read(sentences())
     for own, its in zip(rows, same_rows, strict=True):
         np.testing.assert_array_equal(np.asarray(found)[own], np.asarray(same)[its])
