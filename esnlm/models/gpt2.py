@@ -100,7 +100,7 @@ class GPT2Config(ModelConfig):
 
 
 def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each array by name. Matrices are (in, out); `h` has an axis of layers."""
+    """Returns the shape of each array. Matrices are (in, out), and `h` has an axis of layers."""
     width = config.width
     layer = {
         "ln_1.weight": (width,),
@@ -271,8 +271,8 @@ def _evaluate(model: GPT2, batch: PackedBatch) -> jax.Array:
     return model(batch)
 
 
-# The backward pass recomputes the attention weights (B, heads, T, T): those of all layers would take
-# most of the memory. scan keeps the two passes apart without a barrier against CSE.
+# The backward pass recomputes the attention weights (B, heads, T, T), since those of all layers would
+# take most of the memory. scan keeps the two passes apart without a barrier against CSE.
 @partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)
 def _attention(
     query: jax.Array,
@@ -284,7 +284,7 @@ def _attention(
     rate: float,
     precision: str,
 ) -> jax.Array:
-    """Returns softmax(query key^T / sqrt E) value, (B, T, heads, E), with dropout on the softmax."""
+    """Returns softmax(query key^T / sqrt E) value, (B, T, heads, E), and drops parts of softmax."""
     scores = einsum("lqhe,lkhe->lhqk", query, key, precision) / math.sqrt(query.shape[-1])
     weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))  # (L, heads, T, T)
     if keys is not None:

@@ -154,10 +154,6 @@ class Jaeger(RecurrentModel):
         return self.feedback.get_value()
 
     @property
-    def cell(self) -> "Jaeger":
-        return self
-
-    @property
     def output_size(self) -> int:
         return self.config.rank
 

@@ -105,10 +105,6 @@ class Lstm(RecurrentModel):
             self.embedding, self.readout = readout.w, Bias(readout.bias)
 
     @property
-    def cell(self) -> "Lstm":
-        return self
-
-    @property
     def output_size(self) -> int:
         return self.config.width
 
