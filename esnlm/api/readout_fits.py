@@ -9,7 +9,7 @@ import numpy as np
 
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
-from esnlm.models.ngrams import UnigramModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.readout import rls
 from esnlm.readout.base import Fitter, Window, row_blocks
 from esnlm.readout.calibration import HeldOut
@@ -46,7 +46,7 @@ def fit_ids(
     for _ in range(rule.epochs):
         rule.accumulate(accumulators, window, PRECISION)
     rule.finish(accumulators, PRECISION)
-    log_p = UnigramModel.from_counts(np.bincount(window.targets, minlength=classes)).log_p
+    log_p = NgramModel.from_counts(np.bincount(window.targets, minlength=classes)).log_p
     return rule.solve(accumulators, rank, HeldOut(h[held], y[held]), log_p)[0]
 
 
