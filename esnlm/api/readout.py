@@ -22,7 +22,7 @@ from esnlm.base.rng import check_seed
 from esnlm.base.settings import build
 from esnlm.machine.compute import backend, in_float32
 from esnlm.readout.base import Fitter
-from esnlm.readout.fitters import FITTERS
+from esnlm.training.config import FITTERS
 
 
 class Readout:
