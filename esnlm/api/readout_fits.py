@@ -13,9 +13,9 @@ from esnlm.models.ngrams import UnigramModel
 from esnlm.readout import rls
 from esnlm.readout.base import Fitter, Window, row_blocks
 from esnlm.readout.calibration import HeldOut
+from esnlm.readout.least_squares import RidgeSums
 from esnlm.readout.ridge import Ridge
 from esnlm.readout.rls import RecursiveLeastSquares
-from esnlm.readout.solvers import RidgeSums
 
 PRECISION = "float32"  # precision of lms's matrix products
 MOST_HELD_OUT = 0.1  # maximum share of the rows

@@ -1,9 +1,11 @@
 """Ridge regression from sums over pieces, against least squares on the rows themselves."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 
-from esnlm.readout.solvers import FOLDS, Moments, RidgeSums, predict_ridge
+from esnlm.readout.least_squares import FOLDS, Moments, RidgeSums, predict_ridge
 
 RNG = np.random.default_rng(0)
 H = RNG.normal(size=(300, 12)) @ RNG.normal(size=(12, 12)) + 1e4  # means far above the deviations
@@ -30,7 +32,7 @@ def ridge(h, y, penalty):
 
 @pytest.mark.parametrize("penalty", [1e-8, 1e-3, 1.0])
 def test_sums_give_the_solution_of_all_rows(penalty):
-    (w, intercept), (expected, other) = summed().solve(penalty), ridge(H, Y, penalty)
+    (_, w, intercept), (expected, other) = summed().solve([penalty]), ridge(H, Y, penalty)
     # The condition, of some 1e4 here, and of h - shift the means, cost as many digits.
     np.testing.assert_allclose(w, expected, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(H @ w.T + intercept, H @ expected.T + other, rtol=1e-9)
@@ -53,7 +55,7 @@ def test_the_penalty_and_the_moments_are_those_of_rows_that_a_fit_has_not_seen()
 @pytest.mark.parametrize("pieces", [1, 2, 7, 299, 300])
 def test_moments_do_not_depend_on_the_pieces(pieces):
     rows = np.hstack([H, Y])
-    moments = Moments.merged(summed(pieces).parts)
+    moments = reduce(Moments.merge, summed(pieces).parts)
     assert moments.count == 300
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-14)
     deviations = (rows - rows.astype(np.longdouble).mean(axis=0)).astype(float)
@@ -69,7 +71,7 @@ def test_features_that_are_equal_up_to_rounding_have_no_weight(value):
     sums = RidgeSums(1, np.random.default_rng(0))
     sums.add(x, y, begins=True)
     for penalty in (0.0, sums.choose((1e-9, 1.0))):
-        w, intercept = sums.solve(penalty)
+        _, w, intercept = sums.solve([penalty])
         assert not w.any() and intercept == pytest.approx(4)
     for features in (3, 9):  # primal and dual form
         test = np.arange(9) > 6
@@ -85,7 +87,7 @@ def test_penalties_that_rounding_would_lose_are_no_candidates():
     sums.add(h, h[:, :1], begins=True)
     assert sums.choose((0.0, 1e-15, 1e-6, 1e-3)) == 1e-6
     assert sums.choose((0.0, 1e-15)) == 1e-15
-    w, _ = sums.solve(0.0)
+    _, w, _ = sums.solve([0.0])
     assert w.sum() == pytest.approx(1)
 
 
@@ -97,7 +99,7 @@ def test_without_a_fold_to_hold_out_the_largest_penalty_is_chosen(rows, seed):
     for row in range(rows):
         sums.add(H[row : row + 1], Y[row : row + 1], begins=True)
     assert sums.choose((1e-3, 1.0, 1e-6)) == 1.0
-    w, intercept = sums.solve(1e9)
+    _, w, intercept = sums.solve([1e9])
     np.testing.assert_allclose(
         H[:rows] @ w.T + intercept, np.tile(Y[:rows].mean(axis=0), (rows, 1)), rtol=1e-6
     )
