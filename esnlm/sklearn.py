@@ -23,8 +23,8 @@ from scipy.special import softmax
 from esnlm.api.reservoir import Reservoir, input_scales
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.readout.base import BLOCK
-from esnlm.readout.discriminant import linear_discriminant
-from esnlm.readout.least_squares import RidgeSums
+from esnlm.readout.discriminant import DiscriminantSums
+from esnlm.readout.least_squares import RidgeSums, Solution
 from esnlm.readout.ridge import Ridge
 
 try:
@@ -46,15 +46,12 @@ except ImportError:
 
 
 class _ReservoirEstimator(BaseEstimator):
-    """The reservoir and the ridge regression on its states; ReservoirRegressor has the arguments.
-
-    Fits add to the sums of the regression. It is solved when its result is first used.
-    """
+    """The reservoir and the regression on its states; ReservoirRegressor has the arguments."""
 
     partial_fit: Callable[..., Self]
     _default = "steps"  # default of `predicts`
-    _sums: Any = None  # RidgeSums of the data so far
-    _solution: tuple | None = None  # ridge_, coef_ and intercept_ for these sums
+    _regression: type[RidgeSums] = RidgeSums
+    _sums: Any = None  # of this regression, over the data so far
     _end: Any = None  # with carry_state: the final state of the last series
     _steps = 0  # with carry_state: steps of the series that the next fit continues
     _fit_checksum: int | None = None  # with carry_state: of the inputs of `fit`
@@ -94,15 +91,21 @@ class _ReservoirEstimator(BaseEstimator):
 
     @property
     def ridge_(self) -> float:
-        return self._solve()[0]
+        return self._solution.penalty
 
     @property
     def coef_(self) -> np.ndarray:
-        return self._solve()[1]
+        return self._solution.w
 
     @property
     def intercept_(self) -> np.ndarray:
-        return self._solve()[2]
+        return self._solution.intercept
+
+    @property
+    def _solution(self) -> Solution:
+        if self._sums is None or not self._sums.parts:
+            raise AttributeError("no step after the washout has been fitted")
+        return self._sums.solution
 
     @property
     def _of_steps(self) -> bool:
@@ -111,12 +114,12 @@ class _ReservoirEstimator(BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fits the estimator and returns it. Raises ValueError if X or y is not usable."""
-        for name in ("_sums", "_solution", "_end", "_steps"):
+        for name in ("_sums", "_end", "_steps"):
             self.__dict__.pop(name, None)
         self.partial_fit(X, y)
         if self.carry_state:
             self._check_washout([self._steps])
-        self._solve()
+        check_is_fitted(self, "coef_")  # solves the regression
         return self
 
     def states(self, X: Any) -> Any:
@@ -143,7 +146,6 @@ class _ReservoirEstimator(BaseEstimator):
                 )
         if self._sums is None:
             self._begin(sequences[0].shape[1], outputs)
-        self._solution = None
         y = targets if self._of_steps else [target[None] for target in targets[0]]
         # With carry_state, the first sequence continues the last series.
         earlier_steps = [self._steps] + [0] * (len(sequences) - 1)
@@ -183,18 +185,9 @@ class _ReservoirEstimator(BaseEstimator):
             update_rule=self.update_rule,
             seed=seed,
         )
-        self._sums = RidgeSums(outputs, np.random.default_rng(seed), from_rest=True)
-
-    def _solve(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """Returns ridge_, coef_ and intercept_. Raises AttributeError if there are no sums yet."""
-        if self._sums is None or not self._sums.parts:
-            raise AttributeError("no step after the washout has been fitted")
-        if self._solution is None:
-            self._solution = self._fit_readout()
-        return self._solution
-
-    def _fit_readout(self) -> tuple[float, np.ndarray, np.ndarray]:
-        return self._sums.solve(Ridge.regularizations if self.ridge is None else (self.ridge,))
+        penalties = Ridge.regularizations if self.ridge is None else (self.ridge,)
+        rng = np.random.default_rng(seed)
+        self._sums = self._regression(outputs, rng, penalties, from_rest=True)
 
     def _outputs(self, X: Any) -> Any:
         """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole
@@ -230,8 +223,9 @@ class _ReservoirEstimator(BaseEstimator):
             states = self.reservoir_.states([_with_bias(sequences[i]) for i in members])
             for i, x in zip(members, states, strict=True):
                 h = np.hstack([sequences[i], x])
-                last_and_mean = np.hstack([h[-1:], h.mean(axis=0, keepdims=True)])
-                yield i, 0, h if self._of_steps else last_and_mean, None
+                if not self._of_steps:
+                    h = np.hstack([h[-1:], h.mean(axis=0, keepdims=True)])
+                yield i, 0, h, None
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Returns targets, predictions and weights of all steps that count in a score, without the
@@ -331,10 +325,9 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
             inputs to a size near 1 first (StandardScaler).
         bias_scale: standard deviation of the weights of a constant input 1.
         ridge: penalty, relative to the mean variance of the readout's inputs; None: the best of
-            1e-9, 1e-8, .., 1 by 4-fold cross-validation on all data so far, chosen anew by each
-            `partial_fit`: for learning step by step, give a number. The folds are whole sequences,
-            of which each four consecutive ones are assigned to four folds at random, or of a single
-            sequence about its quarters. The first of these is neither held out nor counted in the
+            1e-9, 1e-8, .., 1 by 4-fold cross-validation on all data so far. The folds are whole
+            sequences, of which each four consecutive ones are assigned to four folds at random, or
+            of a single sequence about its quarters. The first of these is neither held out nor counted in the
             variance, because its states may depend on the state 0. A fold with a class that no
             other fold has is not held out either. Equal errors, or no fold to hold out, give the
             largest penalty. Penalties below 1e-14 times the number of inputs are lost in rounding:
@@ -423,6 +416,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
     """
 
     _default = "sequences"
+    _regression = DiscriminantSums
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Adds further sequences to the fit, as `ReservoirRegressor.partial_fit` does.
@@ -446,15 +440,6 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         ends = np.cumsum([len(part) for part in parts])
         self._add(sequences, np.split(np.eye(len(self.classes_))[indices], ends[:-1]))
         return self
-
-    def _fit_readout(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """Returns the regression with its scores turned into log p of the classes.
-
-        These come from scores of held-out folds, if the other folds have their classes, too.
-        """
-        penalty, w, intercept = super()._fit_readout()
-        slopes, constants = linear_discriminant(self._sums.held_out_moments(penalty))
-        return penalty, slopes @ w, slopes @ intercept + constants
 
     def decision_function(self, X: Any) -> Any:
         """Returns log p up to a common term, (n, classes) float64, for two classes the difference,

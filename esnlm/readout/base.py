@@ -21,7 +21,7 @@ BLOCK = 1 << 23  # entries of features in float64 at once
 class Window(NamedTuple):
     """Some sentences with their features."""
 
-    features: jax.Array  # (rows, F) float32, in any order
+    features: jax.Array | np.ndarray  # (rows, F), in any order; float32 for tokens
     rows: list[np.ndarray]  # feature rows of each sentence, one array per sentence
     targets: np.ndarray  # (tokens,), the next token at each position, concatenated over sentences
 

@@ -13,7 +13,22 @@ confused get finite log-probabilities.
 
 import numpy as np
 
-from esnlm.readout.least_squares import Moments
+from esnlm.readout.least_squares import Moments, RidgeSums, Solution
+
+
+class DiscriminantSums(RidgeSums):
+    """Sums of a ridge regression onto one-hot classes whose outputs become log-probabilities.
+
+    The moments of the scores are those of held-out folds, if the other folds have their classes,
+    too.
+    """
+
+    def solve(self) -> Solution:
+        """Returns W and b of log p of each class, up to a term common to all classes."""
+        regression = super().solve()
+        slopes, constants = linear_discriminant(self.held_out_moments(regression.penalty))
+        w, intercept = slopes @ regression.w, slopes @ regression.intercept + constants
+        return Solution(regression.penalty, w, intercept)
 
 
 def linear_discriminant(moments: Moments) -> tuple[np.ndarray, np.ndarray]:

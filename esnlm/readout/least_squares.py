@@ -9,7 +9,7 @@ over all rows, with the means m of h and n of y: the intercept b = n - W m is no
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,14 @@ class Moments(NamedTuple):
         return Moments(count, self.mean + step * (other.count / count), between)
 
 
+class Solution(NamedTuple):
+    """A ridge regression y = W h + b."""
+
+    penalty: float
+    w: np.ndarray  # (L, F)
+    intercept: np.ndarray  # (L,), not penalised
+
+
 class RidgeSums:
     """Moments of rows (h, y) in folds, as needed for a ridge regression y = W h + b and its
     cross-validation.
@@ -66,22 +74,36 @@ class RidgeSums:
     Args:
         outputs: L.
         rng: assigns sequences to folds.
+        penalties: one, or several to choose from by cross-validation.
         from_rest: whether a sequence begins with the transient from the state 0. Of a single
             sequence, the first quarter is then never held out, and does not count in the variance
             that penalties are relative to.
     """
 
-    def __init__(self, outputs: int, rng: np.random.Generator, from_rest: bool = False) -> None:
+    def __init__(
+        self,
+        outputs: int,
+        rng: np.random.Generator,
+        penalties: Sequence[float],
+        from_rest: bool = False,
+    ) -> None:
         self.outputs = outputs
         self.rng = rng
+        self.penalties = penalties
         self.from_rest = from_rest
         self.sequences = 0
         self.order = np.zeros(0, int)  # folds of the last FOLDS sequences
         self.parts: list[Moments] = []  # segments of a single sequence, or the folds of several
         self.segment = 1  # rows of a full segment
 
+    @cached_property
+    def solution(self) -> Solution:
+        """The result of `solve`, computed when it is first used after `add`."""
+        return self.solve()
+
     def add(self, h: np.ndarray, y: np.ndarray, begins: bool) -> None:
         """Adds rows h (n, F) and y (n, L), n >= 1, to the last sequence, or to a new one."""
+        self.__dict__.pop("solution", None)
         if begins:
             self._begin_sequence()
         rows = np.hstack([h, y])
@@ -91,31 +113,12 @@ class RidgeSums:
             fold = self.order[(self.sequences - 1) % FOLDS]
             self.parts[fold] = self.parts[fold].merge(Moments.of(rows))
 
-    def solve(self, penalties: Sequence[float]) -> tuple[float, np.ndarray, np.ndarray]:
-        """Returns the best of the penalties, W (L, F) and the intercept (L,)."""
-        penalty = penalties[0] if len(penalties) == 1 else self.choose(penalties)
+    def solve(self) -> Solution:
+        """Returns the regression of all rows so far, at the best of the penalties."""
         folds, first = self._folds()
+        penalty = self.penalties[0] if len(self.penalties) == 1 else self._best_penalty()
         w, intercept = _fit(_merged(folds), self.outputs, penalty * self._variance(folds[first:]))
-        return penalty, w.T, intercept
-
-    def choose(self, penalties: Sequence[float]) -> float:
-        """Returns the penalty with the least squared error on the rows of each fold, after a fit to
-        the others.
-
-        Equal errors give the largest penalty, and so do rows of which no fold can be held out.
-        Penalties that are lost in rounding are left out.
-        """
-        folds, first = self._folds()
-        variance = self._variance(folds[first:])
-        lost = RESOLUTION * (len(folds[0].mean) - self.outputs) * self._variance(folds)
-        candidates = sorted((p for p in penalties if p * variance >= lost), reverse=True)
-        errors = dict.fromkeys(candidates, 0.0)
-        for held_out, others in self._splits(folds, first):
-            if others is not None:
-                for penalty in candidates:
-                    fit = _fit(others, self.outputs, penalty * variance)
-                    errors[penalty] += _squared_error(held_out, *fit)
-        return min(candidates, key=errors.__getitem__, default=max(penalties))
+        return Solution(penalty, w.T, intercept)
 
     def held_out_moments(self, penalty: float) -> Moments:
         """Returns the moments of (W h + b, y), K = 2 L, over the rows of each fold after a fit to
@@ -134,6 +137,25 @@ class RidgeSums:
             mean[: self.outputs] += intercept
             scores.append(Moments(fold.count, mean, project.T @ fold.scatter @ project))
         return _merged(scores)
+
+    def _best_penalty(self) -> float:
+        """Returns the penalty with the least squared error on the rows of each fold, after a fit to
+        the others.
+
+        Equal errors give the largest penalty, and so do rows of which no fold can be held out.
+        Penalties that are lost in rounding are left out.
+        """
+        folds, first = self._folds()
+        variance = self._variance(folds[first:])
+        lost = RESOLUTION * (len(folds[0].mean) - self.outputs) * self._variance(folds)
+        candidates = sorted((p for p in self.penalties if p * variance >= lost), reverse=True)
+        errors = dict.fromkeys(candidates, 0.0)
+        for held_out, others in self._splits(folds, first):
+            if others is not None:
+                for penalty in candidates:
+                    fit = _fit(others, self.outputs, penalty * variance)
+                    errors[penalty] += _squared_error(held_out, *fit)
+        return min(candidates, key=errors.__getitem__, default=max(self.penalties))
 
     def _begin_sequence(self) -> None:
         if self.sequences % FOLDS == 0:
