@@ -1,6 +1,7 @@
 """Ridge regression onto real-valued targets, by Cholesky of the normal equations in float64.
 
-    y = W h + b,    W = C (G + lambda I)^-1,    G = sum (h - m)(h - m)^T,    C = sum (y - n)(h - m)^T
+    y = W h + b,    W = C (G + lambda I)^-1
+    G = sum (h - m)(h - m)^T,    C = sum (y - n)(h - m)^T
 
 over all rows, with the means m of h and n of y: the intercept b = n - W m is not penalised.
 
