@@ -327,12 +327,12 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         ridge: penalty, relative to the mean variance of the readout's inputs; None: the best of
             1e-9, 1e-8, .., 1 by 4-fold cross-validation on all data so far. The folds are whole
             sequences, of which each four consecutive ones are assigned to four folds at random, or
-            of a single sequence about its quarters. The first of these is neither held out nor counted in the
-            variance, because its states may depend on the state 0. A fold with a class that no
-            other fold has is not held out either. Equal errors, or no fold to hold out, give the
-            largest penalty. Penalties below 1e-14 times the number of inputs are lost in rounding:
-            they are not tried, and a given one is raised. If all inputs of the readout are equal,
-            it predicts the mean target.
+            of a single sequence about its quarters. The first quarter is neither held out nor
+            counted in the variance, because its states may depend on the state 0. A fold with a
+            class that no other fold has is not held out either. Equal errors, or no fold to hold
+            out, give the largest penalty. Penalties below 1e-14 times the number of inputs are lost
+            in rounding: they are not tried, and a given one is raised. If all inputs of the readout
+            are equal, it predicts the mean target.
         washout: number of first steps of each sequence left out of the fit and, unless carry_state
             is on, of `score`; sequences must be longer. `predict` returns all steps.
         predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence

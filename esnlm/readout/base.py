@@ -35,7 +35,8 @@ class Fitter(ABC):
 
     kind: str
     log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
-    held_out_tokens: Count = 4096  # tokens of training text kept out of the fit, to calibrate
+    # tokens of training text kept out of the fit, to calibrate and to choose ridge's lambda
+    held_out_tokens: Count = 4096
     checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str]  # the method in a few words
