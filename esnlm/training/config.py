@@ -16,7 +16,9 @@ from esnlm.models.base import MODELS, ModelConfig
 from esnlm.models.devices import Machine, choose_compute
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.base import Fitter
-from esnlm.readout.fitters import FITTERS
+from esnlm.readout.lms import LeastMeanSquares
+from esnlm.readout.ridge import Ridge
+from esnlm.readout.rls import RecursiveLeastSquares
 
 
 @settings
@@ -117,6 +119,11 @@ class ParentConfig:
             raise ValueError("run is null: step, keep_optimizer and config_sha256 need a run")
 
 
+FITTERS: dict[str, type[Fitter]] = {
+    "ridge": Ridge,
+    "rls": RecursiveLeastSquares,
+    "lms": LeastMeanSquares,
+}
 # Choices of `training.kind`. data/sources.py has those of `data.kind`, models/base.py those of
 # `model.family`.
 TRAINING: dict[str, type] = {"gradient": TrainingConfig, **FITTERS}
