@@ -31,7 +31,7 @@ from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
 from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
 from esnlm.reservoir.spectrum import spectral_radius as radius_of
-from esnlm.reservoir.topology import TOPOLOGIES, Given, Topology, register
+from esnlm.reservoir.topology import TOPOLOGIES, FromMatrix, Topology, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 
 MOST_BYTES = 256 << 20  # of states computed at once
@@ -118,7 +118,7 @@ class Reservoir:
         cell = weights.initialize_reservoir(config, size, seed).reservoir
         if functions.is_anonymous(config.topology.kind):  # other processes could not draw it
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
-            config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
+            config = dataclasses.replace(config, topology=FromMatrix(nonzeros=nonzeros))
         reservoir = cls(config, cell, inputs is None)
         return (
             reservoir if per_input is None else reservoir.replace(w_in=reservoir.w_in * per_input)
@@ -153,7 +153,9 @@ class Reservoir:
         backend()
         size, columns = np.shape(w_rec)[0], np.shape(w_in)[1]
         named = _named(activation, update_rule)
-        config = ReservoirConfig(state_size=size, topology=Given(), input_connectivity=1.0, **named)
+        config = ReservoirConfig(
+            state_size=size, topology=FromMatrix(), input_connectivity=1.0, **named
+        )
         # sparse, since dense zeros could take gigabytes
         entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
         matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
@@ -210,7 +212,7 @@ class Reservoir:
         if w_rec is not None:
             recurrent = _matrix("w_rec", w_rec, old.state_size, old.state_size)
             changes |= {
-                "topology": Given(nonzeros=int(np.count_nonzero(_entries(recurrent)))),
+                "topology": FromMatrix(nonzeros=int(np.count_nonzero(_entries(recurrent)))),
                 "connectivity": None,
             }
             changes["input_connectivity"] = config.input_gamma
@@ -373,8 +375,8 @@ class Reservoir:
 
     def __setstate__(self, state: dict) -> None:
         settings = state["settings"]
-        functions.require_registered("activation", settings.activation)
-        functions.require_registered("update_rule", settings.update_rule)
+        functions.check_registered("activation", settings.activation)
+        functions.check_registered("update_rule", settings.update_rule)
         cell = cells.from_arrays(state["arrays"], state["size"], **settings.dynamics)
         self.__dict__.update(settings=settings, cell=cell, reads_tokens=state["reads_tokens"])
 

@@ -78,7 +78,7 @@ def train(
     given = config_io.read(experiment) if isinstance(experiment, str | Path) else experiment
     tree = as_dict(given) if isinstance(given, Experiment) else dict(given)
     if sentences is not None:
-        tree["data"] = {"kind": "given"}
+        tree["data"] = {"kind": "in_memory"}
     if reservoir is not None:
         tree["model"] = {**tree.get("model", {}), "reservoir": reservoir.settings}
     read = config_io.from_dict(tree)

@@ -127,8 +127,8 @@ def choose_kernel(recurrence: Recurrence | None, backend: str, precision: str = 
     if recurrence is None or not recurrence.matrices:
         return "auto"
     wanted, in_full, if_dense = "dense", 0, 0
-    for size, nonzeros, longest_row, _ in recurrence.matrices:
-        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row, precision)
+    for size, nonzeros, _ in recurrence.matrices:
+        kernel = sparse.choose_kernel(size, nonzeros, backend, precision)
         if kernel == "dense":
             in_full += nonzeros
         else:

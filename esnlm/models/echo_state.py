@@ -165,7 +165,7 @@ def recurrent_matrix(reservoir: ReservoirConfig) -> SparseMatrix:
     matrix."""
     size = reservoir.state_size
     nonzeros = round(reservoir.recurrent_gamma * size * size)
-    return SparseMatrix(size, nonzeros, reservoir.longest_row, copies=2 * reservoir.layers - 1)
+    return SparseMatrix(size, nonzeros, copies=2 * reservoir.layers - 1)
 
 
 def reservoir_numbers(reservoir: ReservoirConfig, vocab_size: int) -> tuple[float, int]:

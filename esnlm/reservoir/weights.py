@@ -17,7 +17,7 @@ from esnlm.data.store import TokenStore
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import check_own_functions, require_registered
+from esnlm.reservoir.functions import check_own_functions, check_registered
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, ErdosRenyi, Topology
@@ -103,11 +103,6 @@ class ReservoirConfig:
         return self.topology.entries(self.state_size, self.gamma) / self.state_size**2
 
     @property
-    def longest_row(self) -> float:
-        """Estimated entries of the fullest row of W_rec."""
-        return self.topology.longest_row(self.state_size, self.gamma)
-
-    @property
     def input_gamma(self) -> float:
         """Share of nonzeros of W_in. A counted W_in is dense, or has an integer number of nonzeros
         per token."""
@@ -148,15 +143,15 @@ class ReservoirConfig:
     def __post_init__(self) -> None:
         self._check_density()
         self._check_time()
-        if self.spectral_radius == 0 and self.topology.kind != "given":
+        if self.spectral_radius == 0 and self.topology.kind != "from_matrix":
             raise ValueError("spectral_radius is 0: it must be above 0")
         if self.input_weights == "counted" and self.embedding is not None:
             raise ValueError(
                 "input_weights is counted: with an embedding W_in reads no tokens; leave"
                 " embedding out"
             )
-        require_registered("activation", self.activation)
-        require_registered("update_rule", self.update_rule)
+        check_registered("activation", self.activation)
+        check_registered("update_rule", self.update_rule)
 
     def _check_density(self) -> None:
         has_own, kind = self.topology.has_own_density, self.topology.kind

@@ -66,9 +66,10 @@ def require_same(
         )
     begun, allowed = config_io.read_begun(directory.config), list(allowed)
     chosen = {name: getattr(begun.compute, name) for name in DEVICE_CHOICES}
-    # The fused kernel is for GPUs. It was an automatic choice, so the run may continue with another
-    # kernel.
-    if experiment.compute.kernel == "auto" and chosen["kernel"] == "fused" and backend() != "gpu":
+    # The fused kernel is for GPUs, and `auto` stands for a kernel of an earlier version. Both were
+    # automatic choices, so the run may continue with another kernel.
+    is_lost = chosen["kernel"] == "auto" or (chosen["kernel"] == "fused" and backend() != "gpu")
+    if experiment.compute.kernel == "auto" and is_lost:
         allowed.append("compute.kernel")
     left_open = {
         name: value
