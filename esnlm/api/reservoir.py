@@ -29,7 +29,14 @@ from esnlm.machine.compute import backend, default_batch_slots, in_float32
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
-from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
+from esnlm.reservoir.arrays import (
+    FrozenMatrix,
+    Matrix,
+    as_scipy,
+    bcoo,
+    checked_matrix,
+    scale,
+)
 from esnlm.reservoir.spectrum import spectral_radius as radius_of
 from esnlm.reservoir.topology import TOPOLOGIES, FromMatrix, Topology, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
@@ -178,7 +185,9 @@ class Reservoir:
         if not isinstance(config, EchoStateConfig):
             raise InputError(f"{run.name}: a model of family {config.family} has no reservoir")
         cell = run.model.reservoir  # type: ignore[attr-defined]
-        return cls(config.reservoir, cell.with_frozen_input() if config.train_input else cell, True)
+        if config.train_input:
+            cell = cells.with_input(cell, FrozenMatrix)
+        return cls(config.reservoir, cell, True)
 
     def replace(
         self,
@@ -591,10 +600,7 @@ def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
         raise InputError(
             f"spectral_radius is {asked}: w_rec has the radius {found}; both must be above 0"
         )
-    scale = np.float32(asked / found)
-    if isinstance(matrix, BCOO):
-        return bcoo(np.asarray(matrix.data) * scale, matrix.indices, matrix.shape), asked
-    return np.asarray(matrix) * scale, asked
+    return scale(matrix, asked / found), asked
 
 
 def _shown(matrix: Matrix) -> Shown:

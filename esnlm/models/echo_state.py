@@ -109,7 +109,7 @@ class EchoStateConfig(ModelConfig):
         """Returns a reservoir with these arrays and a random readout."""
         reservoir = cell.from_arrays(frozen, vocab_size, **self.reservoir.dynamics)
         if self.train_input:
-            reservoir = reservoir.with_trained_input()
+            reservoir = cell.with_input(reservoir, cell.TrainedInput)
         return EchoState(
             self, reservoir, linear.initialize(self.readout, self.feature_size, vocab_size, seed)
         )

@@ -1,11 +1,11 @@
 """The recurrent network with frozen weights: one layer (`Reservoir`), or several layers (`Stack`).
 
-Both are cells of features/recurrence.py. A reservoir is built, saved and shown with BCOO matrices,
-or dense ones from a connectivity of 1/4. To run it over a corpus, call `for_device`: it returns the
-same module with the operands of kernels that are fast on the device, and computes the same numbers,
-up to rounding.
+Both are cells of features/recurrence.py. A reservoir is built and saved with BCOO matrices, or
+dense ones from a connectivity of 1/4. To run it over a corpus, call `for_device`, which returns the
+same module with the operands of fast kernels; results agree up to rounding.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -175,14 +175,6 @@ class Reservoir(nnx.Module):
         and "embedding"."""
         return arrays_by_name(self)
 
-    @classmethod
-    def from_arrays(cls, arrays: dict, vocab_size: int, **settings: Any) -> "Reservoir":
-        state_size, embedding = len(arrays["leak"]), arrays.get("embedding")
-        w_rec = matrix_from_arrays(arrays["recurrent"], (state_size, state_size))
-        input_size = vocab_size if embedding is None else len(embedding)
-        w_in = matrix_from_arrays(arrays["input"], (state_size, input_size))
-        return cls(w_rec, w_in, arrays["leak"], embedding, **settings)
-
     # ---- the recurrence ----
 
     def initial_state(self, slots: int) -> jax.Array:
@@ -259,19 +251,6 @@ class Reservoir(nnx.Module):
             ready.input = VectorInput(make(self.stored_w_in, kernel), embedding)
         return ready
 
-    def with_trained_input(self) -> "Reservoir":
-        """Returns the same reservoir with a trained W_in."""
-        return self._with_input(TrainedInput(self.stored_w_in))
-
-    def with_frozen_input(self) -> "Reservoir":
-        """Returns the same reservoir with W_in frozen at its current values."""
-        return self._with_input(FrozenMatrix(self.stored_w_in))
-
-    def _with_input(self, w_in: Any) -> "Reservoir":
-        changed = nnx.merge(*nnx.split(self))
-        changed.input = w_in
-        return changed
-
     def read_below(self, below: jax.Array) -> jax.Array:
         """Returns W_in r, (N, B), of the output r of the layer below."""
         return self.input.product(below)
@@ -341,14 +320,6 @@ class Stack(nnx.Module):
         ]
         return Stack(layers)
 
-    def with_trained_input(self) -> "Stack":
-        """Returns the same stack with a trained W_in in the first layer."""
-        return Stack([self.layers[0].with_trained_input(), *self.layers[1:]])
-
-    def with_frozen_input(self) -> "Stack":
-        """Returns the same stack with W_in of the first layer frozen at its current values."""
-        return Stack([self.layers[0].with_frozen_input(), *self.layers[1:]])
-
     def _advance_above(
         self, first: jax.Array, states: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:
@@ -366,13 +337,30 @@ class Stack(nnx.Module):
 def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:
     """Returns a reservoir or a stack from its saved arrays; the settings are keyword arguments of
     Reservoir."""
-    if "layers" not in arrays:
-        return Reservoir.from_arrays(arrays, vocab_size, **settings)
-    first, *above = (arrays["layers"][str(i)] for i in range(len(arrays["layers"])))
-    layers = [Reservoir.from_arrays(first, vocab_size, **settings)]
-    return Stack(
-        layers + [Reservoir.from_arrays(layer, len(layer["leak"]), **settings) for layer in above]
-    )
+    members = arrays.get("layers", {"0": arrays})
+    layers, columns = [], vocab_size
+    for i in range(len(members)):
+        layer = members[str(i)]
+        size, embedding = len(layer["leak"]), layer.get("embedding")
+        w_rec = matrix_from_arrays(layer["recurrent"], (size, size))
+        width = columns if embedding is None else len(embedding)
+        w_in = matrix_from_arrays(layer["input"], (size, width))
+        layers.append(Reservoir(w_rec, w_in, layer["leak"], embedding, **settings))
+        columns = size
+    return Stack(layers) if "layers" in arrays else layers[0]
+
+
+def with_input(
+    reservoir: Reservoir | Stack, make: Callable[[Matrix], TrainedInput | FrozenMatrix]
+) -> Reservoir | Stack:
+    """Returns the same reservoir with the first layer's W_in trained or frozen.
+
+    `make` is TrainedInput or FrozenMatrix.
+    """
+    first, *above = reservoir.layers
+    changed = nnx.merge(*nnx.split(first))
+    changed.input = make(first.stored_w_in)
+    return Stack([changed, *above]) if above else changed
 
 
 def _count_entries(matrix: Matrix) -> int:

@@ -13,6 +13,7 @@ import scipy.linalg
 from esnlm.features.stream import FeatureStream
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import bcoo
+from esnlm.reservoir.cell import TrainedInput, with_input
 from esnlm.reservoir.topology import TOPOLOGIES, BlockDiagonal, FixedInDegree, ScaleFree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
@@ -116,10 +117,8 @@ def test_products_are_as_precise_as_asked_for(kernel, precision):
 
 
 def test_gradients_take_the_transpose_and_no_rounding():
-    ready = (
-        reservoir()
-        .with_trained_input()
-        .for_device("fused", state_precision="bf16", differentiable=True)
+    ready = with_input(reservoir(), TrainedInput).for_device(
+        "fused", state_precision="bf16", differentiable=True
     )
     h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
     found = jax.jit(lambda h: jax.vjp(ready._feed_back, h)[1](h)[0])(h)
