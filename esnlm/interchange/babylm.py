@@ -26,7 +26,7 @@ from esnlm.base.screen import Screen
 from esnlm.base.versions import provenance
 from esnlm.evaluation.alignment import token_spans
 from esnlm.evaluation.evaluate import config_sha256
-from esnlm.evaluation.sequences import require_defined, sum_log_probs
+from esnlm.evaluation.sequences import check_defined, sum_log_probs
 from esnlm.interchange.revisions import revision_names, words_of_checkpoints
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs.directory import RunDirectory
@@ -306,7 +306,7 @@ def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) 
     scored = run.token_log_probs_of(
         [np.array([*before, *ids], np.int32) for ids in encoded], progress=True
     )
-    require_defined(scored, run.directory, run.step)
+    check_defined(scored, run.directory, run.step)
     scored_ends = []
     for (text, completion), ids, log_probs in zip(texts, encoded, scored, strict=True):
         context = len(text) - len(completion)

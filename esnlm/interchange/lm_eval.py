@@ -21,7 +21,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation.generation import generate_each
-from esnlm.evaluation.sequences import require_defined, sum_log_probs
+from esnlm.evaluation.sequences import check_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 # Task settings that would change the chosen tokens, with their neutral values. The second group is
@@ -126,7 +126,7 @@ class EsnLM(TemplateLM):
             ids = (context or [self.prefix_token_id]) + continuation
             sequences.append(np.array(ids[-self.max_length - 1 :], np.int32))
         scored = self.run.token_log_probs_of(sequences, progress=True, with_likeliest=True)
-        require_defined([found[:, 0] for found in scored], self.run.directory, self.run.step)
+        check_defined([found[:, 0] for found in scored], self.run.directory, self.run.step)
         tails = [
             found[len(found) - len(request[2]) :]
             for found, request in zip(scored, requests, strict=True)
@@ -150,7 +150,7 @@ class EsnLM(TemplateLM):
             np.array(context + scored, np.int32) for its in windows for context, scored in its
         ]
         log_probs = self.run.token_log_probs_of(sequences, progress=True)
-        require_defined(log_probs, self.run.directory, self.run.step)
+        check_defined(log_probs, self.run.directory, self.run.step)
         found = iter(log_probs)
         parts = (
             [np.empty(0), *(next(found)[-len(scored) :] for _, scored in its)] for its in windows
