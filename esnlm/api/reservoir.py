@@ -22,7 +22,7 @@ from esnlm.base.errors import InputError, whole_number
 from esnlm.base.rng import Stream, check_seed, seed_sequence
 from esnlm.base.settings import build
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.diagnosis import lyapunov
+from esnlm.diagnosis import contraction
 from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
 from esnlm.machine.compute import backend, default_batch_slots, in_float32
@@ -361,7 +361,7 @@ class Reservoir:
             )
         with jax.enable_x64(not self.reads_tokens):
             cell = self.cell.for_device("bcoo") if self.reads_tokens else self._double
-            return float(lyapunov.largest_exponent(cell, sequence, washout)[0])
+            return float(contraction.largest_exponent(cell, sequence, washout)[0])
 
     def require_named(self, done: str) -> None:
         """Raises InputError if the reservoir has a function that other processes cannot find by
