@@ -41,7 +41,7 @@ class TrainedInput(nnx.Module):
         self.nonzeros = w_in.nse if isinstance(w_in, BCOO) else _count_entries(w_in)
         self.values = nnx.Param(value)
         self.rows = None if index is None else Frozen(index)
-        self.connected = Frozen(value != 0) if index is None else None
+        self.connected: Any = Frozen(value != 0) if index is None else None
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns `total` (N, B) + W_in u for tokens (B,)."""
