@@ -8,12 +8,12 @@ from esnlm.base import processes
 from esnlm.base.console import working
 from esnlm.base.errors import InputError
 from esnlm.base.remote import run_copy
-from esnlm.base.versions import provenance
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.loaded_run import Step
 from esnlm.machine.compute import in_float32
-from esnlm.reports import blimp_report, blimp_text
+from esnlm.reports import blimp_report
+from esnlm.reports.report import Report
 from esnlm.runs.directory import RunDirectory
 
 
@@ -62,7 +62,8 @@ def evaluate_run(
     # a generated text is small and always available
     baselines = {} if bigram is None else {"bigram": bigram}
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
-    path = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
+    file = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
+    report = Report(file, command)
     compare_with = None
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
@@ -70,17 +71,16 @@ def evaluate_run(
             run_copy(compare, untrained=True), scoring, data_sha256, len(pairs)
         )
     other = compare_with[0] if compare_with else None
-    blimp_report.require_place(path, loaded, scoring, pairs, normalize, other, overwrite)
+    blimp_report.check_place(report, loaded, scoring, pairs, normalize, other, overwrite)
 
     evaluation = evaluate(
         loaded, pairs, scoring, baselines, compare_with, progress=True, normalize=normalize
     )
     if not processes.writes():
         return evaluation
-    evaluation.result["provenance"] = provenance(command)
-    blimp_report.write(evaluation, path)
-    blimp_text.show(evaluation.result)
-    print(f"written: {path} (and .pairs.jsonl, .md beside it)")
+    written = blimp_report.write(evaluation, report)
+    blimp_report.show(evaluation.result)
+    print(written)
     return evaluation
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from esnlm import loaded_run
 from esnlm.base.console import stage, working
 from esnlm.base.errors import InputError
-from esnlm.base.files import require_writable, write_file, write_json, writing
-from esnlm.base.versions import provenance
 from esnlm.data.store import TokenStore, open_store
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256, evaluate
@@ -21,7 +19,8 @@ from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.loaded_run import Run
 from esnlm.machine.compute import in_float32
 from esnlm.models.ngrams import NgramModel, WittenBellModel
-from esnlm.reports import learning_curve
+from esnlm.reports import learning_curve, plots
+from esnlm.reports.report import Report
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches
 from esnlm.training.config import TrainingConfig
@@ -61,9 +60,7 @@ def measure_curve(
     text = newest.training_store()
     assert text is not None  # `_checkpoints` rejects runs without one
     pairs = minimal_pairs.load(data) if data else []
-    path = out or directory.evaluation / "curve" / "curve.json"
-    if path.suffix != ".json":
-        raise InputError(f"{path}: the name must end in .json")
+    report = Report(out or directory.evaluation / "curve" / "curve.json", command)
     result = {
         **FORMAT,
         "run": newest.name,
@@ -85,10 +82,8 @@ def measure_curve(
             " training text"
         ),
     }
-    result["points"] = points = [] if overwrite else _known_points(path, result)
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    require_writable(path)
+    result["points"] = points = [] if overwrite else _known_points(report.file, result)
+    report.check()
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
     for step in [step for step in words if step not in {point["step"] for point in points}]:
@@ -99,18 +94,12 @@ def measure_curve(
         )
         points.append({"step": step, "words": words[step], **measured})
         points.sort(key=lambda point: point["words"])
-        result["provenance"] = provenance(command)
-        write_json(path, result)
+        report.write(result)
     page = learning_curve.markdown(result)
-    write_file(path.with_suffix(".md"), page)
-    picture, note = learning_curve.plot(result)
-    if picture is not None:
-        write_file(path.with_suffix(".png"), picture)
+    picture, note = plots.render(lambda: learning_curve.draw(result))
+    written = report.write(result, page, picture)
     print(page)
-    print(
-        f"written: {path} (and .md{'' if note else ', .png'} beside"
-        f" it){f'; {note}' if note else ''}"
-    )
+    print("; ".join(filter(None, [written, note])))
     return result
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from esnlm import loaded_run
 from esnlm.base.console import stage, working
 from esnlm.base.errors import InputError
-from esnlm.base.files import require_writable, write_json
 from esnlm.base.remote import full_name
 from esnlm.base.screen import Screen
 from esnlm.data.encode import encode_file
@@ -15,7 +14,8 @@ from esnlm.data.store import TokenStore, open_store
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.loaded_run import Run, Step
-from esnlm.training.summary import describe_device, versions
+from esnlm.reports.figures import spell, titles
+from esnlm.reports.report import Report
 
 FORMAT = {"format": "esnlm likelihood", "format_version": 1}
 FIGURES = (
@@ -27,12 +27,7 @@ FIGURES = (
     "nats",
     "eos_nats",
 )
-SHOWN = {
-    "nll": "NLL",
-    "nll_without_eos": "without EOS",
-    "bits_per_byte": "bits/byte",
-    "nats_per_word": "nats/word",
-}
+COLUMNS = FIGURES[:5]  # of the table
 COUNTS = ("sentences", "tokens", "words", "bytes")
 
 
@@ -53,8 +48,9 @@ def measure_run(
     """
     if not stores and not texts:
         raise InputError("nothing to measure: give token stores (--store), texts (--text) or both")
-    if out is not None:
-        require_writable(out, overwrite)
+    report = None if out is None else Report(out, command)
+    if report is not None:
+        report.check(overwrite)
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     opened = [(full_name(store), open_store(store)) for store in stores]
@@ -72,11 +68,10 @@ def measure_run(
         },
         "texts": [_measure(loaded, baselines, path, text) for path, text in opened],
         "notes": notes,
-        "provenance": {"command": command, "versions": versions(), "device": describe_device()},
     }
     _show(result)  # first, so that the figures are not lost if the file cannot be written
-    if out is not None:
-        write_json(out, result)
+    if report is not None:
+        report.write(result)
     return result
 
 
@@ -115,16 +110,14 @@ def _show(result: dict) -> None:
     screen = Screen()
     screen.line(
         f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS except"
-        " in 'without EOS'"
+        " in 'NLL without EOS'"
     )
     rows = []
     for text in result["texts"]:
         for i, (name, figures) in enumerate(text["models"].items()):
             names = ["" if i else text["path"], result["run"] if name == "model" else name]
-            rows.append(
-                [*names, *(f"{figures[key]:.4f}" for key in SHOWN), f"{figures['perplexity']:,.2f}"]
-            )
-    screen.table(["text", "model", *SHOWN.values(), "perplexity"], rows, align="llr")
+            rows.append([*names, *(spell(name, figures[name]) for name in COLUMNS)])
+    screen.table(["text", "model", *titles(COLUMNS)], rows, align="llr")
     for text in result["texts"]:
         counts = f"{text['sentences']:,} sentences, {text['tokens']:,} predicted tokens"
         screen.line(f"{text['path']}: {counts}, {text['words']:,} words, {text['bytes']:,} bytes")

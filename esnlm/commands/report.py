@@ -44,8 +44,7 @@ def run(options: argparse.Namespace) -> None:
     from esnlm.base.remote import run_copy
     from esnlm.reports import plots
     from esnlm.reports.loss_plot import plot_losses
-    from esnlm.reports.run_groups import distinct_runs
-    from esnlm.reports.run_table import SUFFIXES, report
+    from esnlm.reports.run_table import SUFFIXES, distinct_runs, report
     from esnlm.runs.directory import RunDirectory
 
     if options.html is not None and (options.out or options.plot or options.by != "run"):
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
             raise InputError(f"{file}: the name must end in {' or '.join(suffixes)}")
         require_writable(file, options.overwrite)
     if options.html is not None:
-        from esnlm.reports.html.page import write_page
+        from esnlm.reports.page import write_page
 
         folders = [run_copy(run) for run in options.runs]
         print(write_page(folders, options.html, options.seeds, options.scoring, options.command))

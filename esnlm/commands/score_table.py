@@ -21,7 +21,7 @@ from esnlm.data.text_files import read_lines
 from esnlm.evaluation.sequences import is_blank
 from esnlm.evaluation.surprisal import JoinedSentence, Options, join, separator_of
 from esnlm.reports import plots, surprisal_plot
-from esnlm.reports.tables import csv_table
+from esnlm.reports.report import csv_table
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
 POSITIONS = ("word_number", "ia_id", "zone", "position")  # columns of positions, in lower case

@@ -12,8 +12,7 @@ A cell is a reservoir as `for_device` returns it. Distances are between carried 
 potentials if the update rule has them, and all layers of a stack together.
 """
 
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +24,9 @@ from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.reports import plots
 from esnlm.reservoir.cell import Reservoir, Stack
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # A distance below this share of the states' norm is float32 rounding.
 FLOOR = 100 * float(np.finfo(np.float32).eps)
@@ -137,16 +139,9 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
 
 
-def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
-    """Plots positive distances against time steps to a PNG file: the geometric mean over slots, and
-    the range.
-
-    Returns the reason if there is no picture, else None.
-    """
-    made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
-    if made is None:
-        return f"no plot: {plots.NO_MATPLOTLIB}"
-    figure, ((axes,),) = made
+def plot_contraction(curves: dict[str, DistanceCurve]) -> "Figure":
+    """Plots positive distances against time steps: the geometric mean over slots, and the range."""
+    figure, ((axes,),) = plots.figure(8, 5, subplot_kw={"yscale": "log"})
     for i, (name, curve) in enumerate(curves.items()):
         visible = (np.isfinite(curve.distance) & (curve.distance > 0)).all(axis=1)
         steps = np.arange(int(np.argmin([*visible, False])))
@@ -160,5 +155,4 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
         )
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
-    plots.save(figure, Path(file))
-    return None
+    return figure

@@ -13,7 +13,6 @@ import numpy as np
 from esnlm import loaded_run
 from esnlm.base.console import stage
 from esnlm.base.errors import InputError
-from esnlm.base.files import require_writable, write_json, writing
 from esnlm.base.screen import Screen
 from esnlm.data.text_files import read_lines
 from esnlm.data.tokenizer import Tokenizer
@@ -23,14 +22,15 @@ from esnlm.diagnosis.measures import Text
 from esnlm.loaded_run import Run
 from esnlm.machine.compute import backend, in_float32
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reports.diagnosis_rows import format_rows
+from esnlm.reports import plots
+from esnlm.reports.figures import diagnosis_rows
+from esnlm.reports.report import Report
 from esnlm.reservoir import weights
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
 from esnlm.training.config import Experiment
 from esnlm.training.summary import describe_device, versions
 
-FIGURES, PICTURE = "diagnostics.json", "contraction.png"
 SLOTS = 8  # stretches of text read side by side
 STEPS = 300  # tokens that both states of a pair read
 HISTORY = 100  # tokens before them
@@ -93,10 +93,8 @@ def diagnose(
                 settings, tokenizer.vocab_size, experiment.seed
             )
         diagnosed.append((name, experiment, 0, initialized.reservoir))
-    folder = out or directory.diagnostics
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    require_writable(folder / FIGURES, overwrite)
+    report = Report((out or directory.diagnostics) / "diagnostics.json", command)
+    report.check(overwrite)
 
     found: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
@@ -111,15 +109,14 @@ def diagnose(
         "versions": versions(),
         "device": describe_device(),
     }
-    with writing(folder):
-        note = contraction.plot_contraction(curves, folder / PICTURE)
-        write_json(folder / FIGURES, result)
-    screen, columns = Screen(), [format_rows(each) for each in found]
+    picture, note = plots.render(lambda: contraction.plot_contraction(curves))
+    written = report.write(result, others={report.file.with_name("contraction.png"): picture})
+    screen, columns = Screen(), [diagnosis_rows(each) for each in found]
     rows = [[row, *(column[row] for column in columns)] for row in columns[0]]
     screen.table(["", *(each["name"] for each in found)], rows, align="l")
     for each in found:
         screen.line(f"{each['name']}: {each['verdict']}")
-    print(f"written: {folder / FIGURES}{f'; {note}' if note else f' and {PICTURE}'}")
+    print("; ".join(filter(None, [written, note])))
     return result
 
 

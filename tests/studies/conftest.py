@@ -46,7 +46,7 @@ def asked(monkeypatch):
             assert train_run(config_io.read(train[2], train[3:]), ends_process=False) == 0
             if score:
                 evaluate_run(score[0][2], [score[0][4]], overwrite=True)
-        self.asked = self.asked or ending == "stopped"
+        self.stopping = self.stopping or ending == "stopped"
         self.failed |= {name: 2} if ending == "failed" else {}
         return "given up" if is_hopeless() else ending
 

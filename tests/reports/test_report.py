@@ -1,6 +1,6 @@
 """Tables in Markdown and CSV."""
 
-from esnlm.reports.tables import csv_table, markdown_table
+from esnlm.reports.report import csv_table, markdown_table
 
 
 def test_a_table_is_aligned_by_letters_and_the_last_one_goes_on():
