@@ -12,7 +12,7 @@ A cell is a reservoir as `for_device` returns it. Distances are between carried 
 potentials if the update rule has them, and all layers of a stack together.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,6 @@ from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.reports import plots
 from esnlm.reservoir.cell import Reservoir, Stack
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # A distance below this share of the states' norm is float32 rounding.
 FLOOR = 100 * float(np.finfo(np.float32).eps)
@@ -139,7 +136,7 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
 
 
-def plot_contraction(curves: dict[str, DistanceCurve]) -> "Figure":
+def plot_contraction(curves: dict[str, DistanceCurve]) -> "plots.Figure":
     """Plots positive distances against time steps: the geometric mean over slots, and the range."""
     figure, ((axes,),) = plots.figure(8, 5, subplot_kw={"yscale": "log"})
     for i, (name, curve) in enumerate(curves.items()):

@@ -145,13 +145,13 @@ def show(result: dict, screen: Screen | None = None) -> None:
     """Prints a report: a summary, and a table by phenomenon or, if there is only one, by
     paradigm."""
     screen = screen or Screen()
-    for line in _headline(result):
+    for line in headline(result):
         screen.line(line)
-    (first, *header), rows = accuracy_table(result, main_level(result))
+    header, rows = accuracy_table(result, main_level(result))
     # A terminal has 80 columns.
     wide = {"phenomenon"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())
-    columns = [0, *(i for i, name in enumerate(header, 1) if name not in wide)]
-    lines = [[row[i] for i in columns] for row in [[first, *header], *rows]]
+    columns = [i for i, name in enumerate(header) if i == 0 or name not in wide]
+    lines = [[row[i] for i in columns] for row in [header, *rows]]
     screen.table(lines[0], lines[1:], bold={"overall"})
     for line in comparison_lines(result):
         screen.line(line)
@@ -164,8 +164,8 @@ def main_level(result: dict) -> str:
 
 def markdown(result: dict) -> str:
     """Returns a report as a Markdown page: headline, all phenomena, all paradigms, comparison."""
-    title, *headline = _headline(result)
-    lines = [f"# {title}", "", *(f"- {line}" for line in headline)]
+    title, *sentences = headline(result)
+    lines = [f"# {title}", "", *(f"- {line}" for line in sentences)]
     for level, name in LEVELS.items():
         table = markdown_table(*accuracy_table(result, level), align="lr")
         lines += ["", f"## By {name}", "", *table]
@@ -175,10 +175,12 @@ def markdown(result: dict) -> str:
         entries = comparison["phenomena"] | comparison["paradigms"]
         lines += ["", *markdown_table(*difference_table(entries), align="lr")]
     tokenizer = result["tokenizer"]
-    lines += ["", "## Method", "", f"- intervals: {result['intervals']}"]
-    lines += [f"- pairs: sha256 {result['data']['sha256']}"]
-    lines += [f"- tokenizer: {tokenizer['name']}, sha256 {tokenizer['sha256']}"]
-    return "\n".join(lines) + "\n"
+    method = [
+        f"- intervals: {result['intervals']}",
+        f"- pairs: sha256 {result['data']['sha256']}",
+        f"- tokenizer: {tokenizer['name']}, sha256 {tokenizer['sha256']}",
+    ]
+    return "\n".join([*lines, "", "## Method", "", *method, ""])
 
 
 def baseline_accuracy(result: dict, name: str) -> float | None:
@@ -255,10 +257,10 @@ def difference_table(entries: Mapping[str, dict]) -> Table:
     ], rows
 
 
-def _headline(result: dict) -> list[str]:
+def headline(result: dict) -> list[str]:
     """Returns the main results with their intervals, as sentences."""
     data, overall, scoring = result["data"], result["overall"], result["scoring"]
-    tie = describe_tie_credit(data)
+    tie, accuracy, baselines = describe_tie_credit(data), overall["accuracy"], result["baselines"]
     kinds = data.get("kinds", {"pairs": data["pairs"], "sets": 0})
     counts = [counted(kinds["pairs"], "minimal pair")] if kinds["pairs"] else []
     if kinds["sets"]:
@@ -271,52 +273,65 @@ def _headline(result: dict) -> list[str]:
     ties = (
         f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
     )
-    if overall["accuracy"] is not None:
+    if accuracy is not None:
         mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
         interval = spell_interval(overall["interval"], 2)
-        lines.append(f"accuracy {spell('blimp', overall['accuracy'])} % [{interval}], {mean}")
+        lines.append(f"accuracy {spell('blimp', accuracy)} % [{interval}], {mean}")
         ties += f"; accuracy with ties as {tie} {_accuracy('blimp', overall['accuracy_ties_half'])}"
     if result.get("chance") is not None:
         lines.append(f"chance {result['chance']:.2f} %")
-    baselines, leads = [], []
-    for name, baseline in result["baselines"].items():
-        baselines.append(f"{name} {_accuracy('blimp', baseline['overall']['accuracy'])}")
-        if result["status"] == "ok":
-            lead = baseline["run_above"]["overall"]
-            interval = spell_interval(lead["interval"], 2)
-            leads.append(f"{name} {lead['difference']:+.2f} [{interval}]")
-    lines += [ties, f"baselines, ties as {tie}: {', '.join(baselines)}"]
-    if leads:
-        lines.append(f"above the baselines, in points, paired: {', '.join(leads)}")
+    values = {name: baseline_accuracy(result, name) for name in baselines}
+    values_of = ", ".join(f"{name} {_accuracy('blimp', v)}" for name, v in values.items())
+    lines += [ties, f"baselines, ties as {tie}: {values_of}"]
+    if result["status"] == "ok":
+        leads = {name: baseline["run_above"]["overall"] for name, baseline in baselines.items()}
+        leads_of = ", ".join(
+            f"{name} {lead['difference']:+.2f} [{spell_interval(lead['interval'], 2)}]"
+            for name, lead in leads.items()
+        )
+        lines.append(f"above the baselines, in points, paired: {leads_of}")
     if result["anchors"]:
         published = result["anchors"]["overall"].items()
-        values = [f"{ANCHORS[model]} {spell('accuracy', value)}" for model, value in published]
-        lines.append(f"published with BLiMP: {', '.join(values)}")
+        values_of = ", ".join(f"{ANCHORS[model]} {spell('accuracy', v)}" for model, v in published)
+        lines.append(f"published with BLiMP: {values_of}")
     return lines
 
 
 def accuracy_table(result: dict, level: str) -> Table:
     """Returns the table of accuracies: a row per phenomenon or paradigm, and the overall row."""
-    normalized, anchors = result.get("normalized"), result["anchors"]
-    header = [LEVELS[level], "accuracy", "95 %"]
-    others = list(result["baselines"].values())
-    if normalized:
-        header.append(f"per {normalized['by'].removesuffix('s')}")
-    header += ["pairs", "ties", *result["baselines"], *(ANCHORS.values() if anchors else ())]
+    normalized, anchors, baselines = (
+        result.get("normalized"),
+        result["anchors"],
+        result["baselines"],
+    )
+    counts = ("pairs", "ties")
+    header = [
+        LEVELS[level],
+        "accuracy",
+        "95 %",
+        *([f"per {normalized['by'].removesuffix('s')}"] if normalized else []),
+        *counts,
+        *baselines,
+        *(ANCHORS.values() if anchors else []),
+        *(["phenomenon"] if level == "paradigms" else []),
+    ]
     rows = []
     for name in [*result[level], "overall"]:
         entry = entry_of(result, level, name)
-        accuracy = entry["accuracy"]
-        row = [name, result["status"] if accuracy is None else spell("accuracy", accuracy)]
-        row.append(spell_interval(entry["interval"] or ()))
-        if normalized:
-            row.append(_accuracy("accuracy", entry_of(normalized, level, name)["accuracy"]))
-        row += [f"{entry[count]:,}" for count in ("pairs", "ties")]
-        values = [entry_of(other, level, name)["accuracy"] for other in others]
-        values += entry_of(anchors, level, name).values() if anchors else ()
-        row += [_accuracy("accuracy", value) for value in values]
-        rows.append(row if level == "phenomena" else [*row, entry.get("phenomenon", "")])
-    return header if level == "phenomena" else [*header, "phenomenon"], rows
+        by_length = [entry_of(normalized, level, name)["accuracy"]] if normalized else []
+        others = [entry_of(baseline, level, name)["accuracy"] for baseline in baselines.values()]
+        others += entry_of(anchors, level, name).values() if anchors else []
+        row = [
+            name,
+            spell("accuracy", entry["accuracy"]) or result["status"],
+            spell_interval(entry["interval"] or ()),
+            *(_accuracy("accuracy", value) for value in by_length),
+            *(f"{entry[count]:,}" for count in counts),
+            *(_accuracy("accuracy", value) for value in others),
+            entry.get("phenomenon", ""),
+        ]
+        rows.append(row[: len(header)])
+    return header, rows
 
 
 def _accuracy(name: str, value: float | None) -> str:

@@ -78,52 +78,53 @@ def spell_interval(interval: Sequence[float], digits: int = 1) -> str:
 
 def diagnosis_rows(figures: Mapping[str, Any]) -> dict[str, str]:
     """Returns the figures of `esnlm diagnose` as text, by row name."""
-    known, settings = figures["theory"], figures["settings"]
-    memory, rank, saturated = (
-        figures["memory_capacity"],
-        figures["effective_rank"],
-        figures["saturated"],
-    )
+    theory, settings, saturated = figures["theory"], figures["settings"], figures["saturated"]
     kind, *others = settings["topology"].items()
     topology = [kind[1], *(f"{key} {value}" for key, value in others)]
-    layers = f" in each of {settings['layers']} layers" if settings["layers"] > 1 else ""
-    linear = known["linear_radius"]
-    rows = {
+    layers, linear = settings["layers"], theory["linear_radius"]
+    curves = {
+        name: figures[name.replace(" ", "_")] for name in ("state contraction", "input forgetting")
+    }
+    return {
         "topology": " ".join(topology),
         "update rule": settings["update_rule"].replace("_", " "),
-        "units": f"{settings['state_size']:,}{layers}",
+        "units": f"{settings['state_size']:,}"
+        + (f" in each of {layers} layers" if layers > 1 else ""),
         "connections": f"{figures['connections']:,}, at most {figures['longest_row']:,} per unit",
-        "spectral radius of W_rec": f"{known['radius']:.3f}",
-        "largest singular value of W_rec": f"{known['sigma_max']:.4g}",
+        "spectral radius of W_rec": f"{theory['radius']:.3f}",
+        "largest singular value of W_rec": f"{theory['sigma_max']:.4g}",
         "radius of the linearisation at 0": "not known" if linear is None else f"{linear:.3f}",
         "tokens without a column in W_in": (
-            f"{known['empty_tokens']:,} of {figures['vocab_size']:,}"
+            f"{theory['empty_tokens']:,} of {figures['vocab_size']:,}"
         ),
+        **{row: text for name, curve in curves.items() for row, text in _decay(name, curve)},
+        "largest Lyapunov exponent": f"{figures['lyapunov_exponent']:+.3g} {NATS}",
+        "saturated, |tanh| > 0.99": "no tanh" if saturated is None else f"{100 * saturated:.2g} %",
+        "effective rank": _rank(figures["effective_rank"], figures["sampled_states"]),
+        "memory capacity": _memory(figures["memory_capacity"], settings["state_size"] * layers),
     }
-    for name in ("state contraction", "input forgetting"):
-        curve = figures[name.replace(" ", "_")]
-        rate, left = f"{name}, nats per token", f"{name}, distance left"
-        if isinstance(curve, str):
-            rows[rate] = rows[left] = curve
-        else:
-            first, last = curve["fitted"]
-            rows[rate] = (
-                f"{curve['rate']:+.3g} (tokens {first} to {last}), {curve['rate_before']:+.3g}"
-                " before"
-            )
-            rows[left] = f"{curve['left']:.2g} after {len(curve['distance']) - 1} tokens"
-    rows["largest Lyapunov exponent"] = f"{figures['lyapunov_exponent']:+.3g} nats per token"
-    rows["saturated, |tanh| > 0.99"] = (
-        "no tanh" if saturated is None else f"{100 * saturated:.2g} %"
-    )
-    rows["effective rank"] = (
-        rank if isinstance(rank, str) else f"{rank:,.1f} of {figures['sampled_states']:,} states"
-    )
+
+
+def _decay(name: str, curve: Any) -> list[tuple[str, str]]:
+    """Returns the rows of a curve of distances, or of the reason why there is none."""
+    rate = left = curve
+    if not isinstance(curve, str):
+        first, last = curve["fitted"]
+        before = f"{curve['rate_before']:+.3g} before"
+        rate = f"{curve['rate']:+.3g} (tokens {first} to {last}), {before}"
+        left = f"{curve['left']:.2g} after {len(curve['distance']) - 1} tokens"
+    return [(f"{name}, {NATS}", rate), (f"{name}, distance left", left)]
+
+
+def _rank(rank: Any, states: int) -> str:
+    return rank if isinstance(rank, str) else f"{rank:,.1f} of {states:,} states"
+
+
+def _memory(memory: Any, units: int) -> str:
     if isinstance(memory, str):
-        return rows | {"memory capacity": memory}
-    size = settings["state_size"] * settings["layers"]
+        return memory
     text = f"{memory['total']:.1f} of {len(memory['by_delay'])} delays (sd {memory['sd']:.1f} over"
     text += f" {len(memory['totals'])} inputs; chance {memory['chance']:.2f})"
-    if memory["samples"] < 8 * size:
-        text += f"; too low, since {memory['samples']:,} samples are few for {size:,} units"
-    return rows | {"memory capacity": text}
+    if memory["samples"] < 8 * units:
+        text += f"; too low, since {memory['samples']:,} samples are few for {units:,} units"
+    return text

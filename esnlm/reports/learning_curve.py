@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from esnlm.reports import plots
 from esnlm.reports.blimp_report import entry_of, readable
 from esnlm.reports.figures import FIGURES, spell, spell_interval
 from esnlm.reports.report import Table, markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MODEL = plots.COLOURS[0]
 COLUMNS = 4  # of small plots, one per phenomenon
@@ -144,7 +141,7 @@ def _ahead(result: dict) -> Table:
     ]
 
 
-def draw(result: dict) -> "Figure":
+def draw(result: dict) -> "plots.Figure":
     """Plots NLL and accuracy by words read, and the accuracy of each phenomenon in a small plot."""
     nll, _, *accuracies = make_curves(result)
     curves, words = [nll, *accuracies], [point["words"] / 1e6 for point in result["points"]]

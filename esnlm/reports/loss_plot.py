@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from esnlm.reports.run_table import (
     on_comparing,
 )
 from esnlm.runs.directory import RunDirectory
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Number of points of the training curve, evenly spaced on its logarithmic axis; losses between two
 # points are averaged.
@@ -137,7 +134,7 @@ def plot_losses(
 
 def draw_losses(
     groups: Sequence[Group], curves: Mapping[str, Curves], summary: dict[str, Any] | None = None
-) -> "Figure":
+) -> "plots.Figure":
     """Draws the losses of groups of records, one colour per group.
 
     Args:
@@ -145,32 +142,24 @@ def draw_losses(
         summary: of a single run; its references become horizontal lines.
     """
     records = [record for group in groups for record in group]
-    levels = {
-        name: float(nll)
-        for name, nll in (summary or {}).get("references", {}).items()
-        if np.isfinite(float(nll))
-    }
+    references = {name: float(nll) for name, nll in (summary or {}).get("references", {}).items()}
+    levels = {name: nll for name, nll in references.items() if np.isfinite(nll)}
     has_words = all("words" in curves[record["run"]].training for record in records)
-    axes_names = ["words" if has_words else "tokens"]
-    if len(_devices(records)) < 2:
-        axes_names.append("minutes")
-    tokens = {
-        record["run"]: [part["tokens"] for part in curves[record["run"]] if part["tokens"].size]
+    names = ["words" if has_words else "tokens"] + ["minutes"] * (len(_devices(records)) < 2)
+    losses = {
+        record["run"]: [part["tokens"][:, 1] for part in curves[record["run"]]]
         for record in records
     }
-    lasts = {name: max(float(part[-1, 1]) for part in parts) for name, parts in tokens.items()}
+    lasts = {run: max(part[-1] for part in parts if part.size) for run, parts in losses.items()}
     # The first updates, and runs that end above FAR, lie above the plot.
-    losses = np.concatenate(
-        [*(part[:, 1] for parts in tokens.values() for part in parts), [*levels.values()]]
-    )
     ends = [*lasts.values(), *levels.values()]
     top = max([end for end in ends if end <= FAR] or ends) + ABOVE
-    lowest, highest = losses.min() - 0.1, min(top, losses.max() + 0.1)
-
-    figure, [axes] = plots.figure(
-        1.5 + 4.75 * len(axes_names), 4.6, columns=len(axes_names), sharey=True
+    every = np.concatenate(
+        [*(part for parts in losses.values() for part in parts), [*levels.values()]]
     )
-    for panel, axis in zip(axes, axes_names, strict=True):
+    lowest, highest = every.min() - 0.1, min(top, every.max() + 0.1)
+    figure, [axes] = plots.figure(1.5 + 4.75 * len(names), 4.6, columns=len(names), sharey=True)
+    for panel, axis in zip(axes, names, strict=True):
         for group, colour in zip(groups, itertools.cycle(plots.COLOURS)):
             label = name_group(group)
             if any(record["summary"] is None for record in group):

@@ -169,10 +169,10 @@ def differences(runs: Sequence[RunFiles]) -> list[Block]:
     phenomenon_of = {uid: entry["phenomenon"] for uid, entry in report["paradigms"].items()}
     indices = {str(uid): np.flatnonzero(uids == uid) for uid in dict.fromkeys(uids)}
     comparisons = {
-        run: statistics.compare(values, reference, indices, phenomenon_of)
-        for run, values in right.items()
+        other: statistics.compare(values, reference, indices, phenomenon_of)
+        for other, values in right.items()
     }
-    overall = {run: comparison["overall"] for run, comparison in comparisons.items()}
+    overall = {other: comparison["overall"] for other, comparison in comparisons.items()}
     statistics.correct_p_values(overall.values())
     text = (
         f"Accuracy minus that of {first.name}, in points, paired over the same pairs ({name},"
@@ -180,9 +180,9 @@ def differences(runs: Sequence[RunFiles]) -> list[Block]:
         " exact test with the pairs pooled, and Holm’s correction is over the rows of each table."
     )
     blocks = [note(text), table(*difference_table(overall), rows_are="comparisons")]
-    for run, comparison in comparisons.items():
+    for other, comparison in comparisons.items():
         entries = {readable(name): entry for name, entry in comparison["phenomena"].items()}
         inner = table(*difference_table(entries), rows_are="phenomena")
-        title = f"{run} against {first.name}, by phenomenon"
+        title = f"{other} against {first.name}, by phenomenon"
         blocks.append(block("details", title=title, blocks=[inner]))
     return blocks + notes

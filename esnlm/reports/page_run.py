@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from esnlm import loaded_run
-from esnlm.base.console import counted, say
+from esnlm.base.console import say
 from esnlm.base.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reports import blimp_report, plots, run_table
@@ -98,10 +98,8 @@ def trained(run: RunFiles) -> list[Block]:
     """The main figures, the model and its whole configuration."""
     header, [row] = run_table.loss_table([[run.record]])
     facts = {title: text for title, text in zip(header[1:], row[1:], strict=True) if text}
-    keys = []
-    for figure in (FIGURES[name] for name in KEY_FIGURES):
-        if figure.title in facts:
-            keys.append((facts.pop(figure.title), figure.title, figure.unit))
+    figures = [FIGURES[name] for name in KEY_FIGURES if FIGURES[name].title in facts]
+    keys = [(facts.pop(figure.title), figure.title, figure.unit) for figure in figures]
     if run.report is not None and run.report["overall"]["accuracy"] is not None:
         overall, pairs = run.report["overall"], run.report["data"]["pairs"]
         name = "BLiMP, %" if run.report["anchors"] else FIGURES["blimp"].title
@@ -147,16 +145,9 @@ def minimal_pairs(run: RunFiles) -> list[Block]:
     report = run.report
     if report is None:
         return [note("Not scored yet.", f"esnlm blimp --run {run.path} --data blimp")]
-    data, scoring = report["data"], report["scoring"]
-    basis = (
-        f"Step {report['step']:,}, {counted(data['pairs'], 'item')} of"
-        f" {counted(data['paradigms'], 'paradigm')}"
-    )
-    blocks = [note(f"{basis}, {scoring['name']} scoring: {scoring['description']}.")]
-    blocks += [note(f"{report['status']}: {warning}") for warning in report["warnings"]]
+    blocks = [note(f"{line}.") for line in blimp_report.headline(report)]
     if report["overall"]["accuracy"] is not None:
         text = f"Accuracy in percent; dashes at {report.get('chance', 50):.3g} are chance."
-        text += f" In a baseline a tie counts {blimp_report.describe_tie_credit(data)}."
         if report["anchors"]:
             text += " GPT-2 and people: as published with BLiMP (Warstadt et al. 2020)."
         blocks += [accuracy_chart(report), note(text)]
@@ -182,10 +173,14 @@ def accuracy_chart(report: dict) -> Block:
     }
     if report["anchors"]:
         marks |= {title: (shape, colour, 0) for title, shape, colour in PUBLISHED.values()}
-    accuracies = {name: entry["accuracy"] for name, entry in report[level].items()}
-    names = sorted((n for n, value in accuracies.items() if value is not None), key=accuracies.get)
-    rows, values = [], [50, chance]
-    for name in ["overall", *reversed(names)]:
+    known = {
+        name: entry["accuracy"]
+        for name, entry in report[level].items()
+        if entry["accuracy"] is not None
+    }
+    rows: list[dict[str, Any]] = []
+    values = [50, chance]
+    for name in ["overall", *sorted(known, key=lambda name: -known[name])]:
         entry = entry_of(report, level, name)
         others = {
             f"{title} only": entry_of(baseline, level, name)["accuracy"]
@@ -207,14 +202,12 @@ def paradigms(run: RunFiles) -> list[Block]:
     if run.report is None:
         return []
     header, rows = blimp_report.accuracy_table(run.report, "paradigms")
-    text = f"Accuracy in percent. Baselines: {', '.join(run.report['baselines'])}."
-    text += " The others are as published with BLiMP." if run.report["anchors"] else ""
     # without "overall"
     rows = [[readable(row[0]), *row[1:-1], readable(row[-1])] for row in rows[:-1]]
-    return [
-        table(header, rows, align=f"l{'r' * (len(header) - 2)}l", rows_are="paradigms"),
-        note(text),
-    ]
+    text = f"Accuracy in percent. Baselines: {', '.join(run.report['baselines'])}."
+    text += " The others are as published with BLiMP." if run.report["anchors"] else ""
+    align = f"l{'r' * (len(header) - 2)}l"
+    return [table(header, rows, align, rows_are="paradigms"), note(text)]
 
 
 def wrong_pairs(run: RunFiles) -> list[Block]:
@@ -270,10 +263,8 @@ def diagnostics(run: RunFiles) -> list[Block]:
     if not isinstance(run.experiment.model, EchoStateConfig):
         return []
     if run.diagnostics is None:
-        command = f"esnlm diagnose --run {run.path}"
-        return [
-            note("Contraction, memory and activity of the states are not measured yet.", command)
-        ]
+        text = "Contraction, memory and activity of the states are not measured yet."
+        return [note(text, f"esnlm diagnose --run {run.path}")]
     blocks = []
     for figures in run.diagnostics["reservoirs"]:
         blocks += [note(figures["verdict"]), block("facts", facts=diagnosis_rows(figures))]
@@ -298,20 +289,19 @@ def samples(run: RunFiles) -> list[Block]:
 
 def commands(run: RunFiles) -> list[Block]:
     """The commands that reproduce the run and its reports."""
-    lines = {}
+    made_by = {
+        f"The report {name}": report.get("provenance", {}).get("command")
+        or f"esnlm blimp --run {run.path}"
+        for name, report in run.reports.items()
+    }
     if run.experiment.data.has_corpus and not run.experiment.data.is_in_run_only:
-        config = shlex.quote(str(run.directory.config))
-        lines["Train it anew, into another folder"] = f"esnlm train --config {config} --run again"
-    for name, report in run.reports.items():
-        command = report.get("provenance", {}).get("command") or f"esnlm blimp --run {run.path}"
-        lines[f"The report {name}"] = command
+        train = f"esnlm train --config {shlex.quote(str(run.directory.config))} --run again"
+        made_by = {"Train it anew, into another folder": train} | made_by
     if run.diagnostics is not None and run.diagnostics.get("command"):
-        lines["The state diagnostics"] = run.diagnostics["command"]
-    text = (
-        "With the same machine, number of cores and versions, the results are the same to the bit."
-    )
-    blocks = [block("command", what=what, line=line) for what, line in lines.items()]
-    return [*blocks, note(text)]
+        made_by["The state diagnostics"] = run.diagnostics["command"]
+    blocks = [block("command", what=result, line=command) for result, command in made_by.items()]
+    text = "With the same machine, number of cores and versions, the results are the same to the"
+    return [*blocks, note(f"{text} bit.")]
 
 
 SECTIONS = {

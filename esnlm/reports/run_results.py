@@ -75,23 +75,22 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
 
 def _losses(summary: dict[str, Any]) -> list[list[str]]:
     """Returns the rows of the table of losses."""
-    is_sample = "regression" in summary
-    basis = (
-        "a sample" if is_sample else f"mean over {summary.get('train_nll_of', 'the last epoch')}"
-    )
-    losses = {f"training, {basis}": summary["train_nll"]}
-    val_nll = summary["val_nll"]
-    references = {} if val_nll is None else summary["references"]
+    basis = f"mean over {summary.get('train_nll_of', 'the last epoch')}"
+    if "regression" in summary:
+        basis = "a sample"
+    nlls, val_nll, references = {f"training, {basis}": summary["train_nll"]}, summary["val_nll"], {}
     if val_nll is not None:
-        losses |= {
-            "validation": val_nll,
-            "validation, without EOS": summary["val_nll_without_eos"],
-            **references,
-        }
-    rows = []
-    for name, nll in losses.items():
-        above = f"{nll - val_nll:+.4f}" if name in references else ""
-        rows.append([name, spell("nll", nll), spell("perplexity", perplexity(nll)), above])
+        references = summary["references"]
+        nlls |= {"validation": val_nll, "validation, without EOS": summary["val_nll_without_eos"]}
+    rows = [
+        [
+            name,
+            spell("nll", nll),
+            spell("perplexity", perplexity(nll)),
+            f"{nll - val_nll:+.3f}" if name in references else "",
+        ]
+        for name, nll in {**nlls, **references}.items()
+    ]
     if val_nll is not None:
         bits = spell("val_bits_per_byte", summary["val_bits_per_byte"])
         rows.append(["validation, bits per byte", bits])

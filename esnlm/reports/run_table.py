@@ -159,13 +159,14 @@ def name_group(group: Sequence[dict]) -> str:
 
 
 def devices_of(records: Sequence[dict]) -> list[str]:
-    """Returns the distinct devices that finished runs were trained on; a resumed run may have
-    several."""
-    devices = []
-    for record in records:
-        summary = record["summary"]
-        devices += [*summary.get("earlier_devices", []), summary.get("device")]
-    return list(dict.fromkeys(describe_machine(device) for device in devices if device))
+    """Returns the distinct devices of finished runs; a resumed run may have several."""
+    devices = [
+        device
+        for summary in (record["summary"] for record in records)
+        for device in [*summary.get("earlier_devices", []), summary.get("device")]
+        if device
+    ]
+    return list(dict.fromkeys(map(describe_machine, devices)))
 
 
 def describe_machine(device: Mapping[str, Any]) -> str:
@@ -200,8 +201,8 @@ def loss_table(groups: Sequence[Group]) -> Table:
     """Returns the table of the runs' properties and losses."""
     rows = []
     for group in groups:
-        known = [figures(record["summary"]) for record in group]
-        cells = [_spell_seeds(name, [values[name] for values in known]) for name in COLUMNS]
+        runs = [figures(record["summary"]) for record in group]
+        cells = [_spell_seeds(name, [run[name] for run in runs]) for name in COLUMNS]
         rows.append([name_group(group), group[0]["model"], *cells])
     return ["run", "model", *titles(COLUMNS)], rows
 
@@ -242,10 +243,10 @@ def accuracy_table(groups: Sequence[Group], by: str, name: str) -> Table:
     """Returns the table of accuracies: one row per phenomenon or paradigm, one column per group."""
     columns = [[accuracies(record, by, name) for record in group] for group in groups]
     entries = dict.fromkeys(entry for column in columns for run in column for entry in run)
-    rows = []
-    for entry in [*(entry for entry in entries if entry != "overall"), "overall"]:
-        values = [[run.get(entry) for run in column] for column in columns]
-        rows.append([entry, *(_spell_seeds("accuracy", runs) for runs in values)])
+    rows = [
+        [entry, *(_spell_seeds("accuracy", [run.get(entry) for run in runs]) for runs in columns)]
+        for entry in sorted(entries, key="overall".__eq__)  # overall last
+    ]
     return [by, *map(name_group, groups)], rows
 
 
@@ -258,15 +259,13 @@ def _csv(records: Sequence[dict], by: str, name: str) -> str:
     """Returns the runs as a CSV file: one row per run, all digits."""
     rows: list[dict[str, object]] = []
     for record in records:
-        if by == "run":
-            known = figures(record["summary"])
-            values = dict(zip(titles(COLUMNS), known.values(), strict=True)) | {
-                name: result["overall"]["accuracy"]
-                for name, result in record["minimal_pairs"].items()
-            }
-        else:
-            values = accuracies(record, by, name)
-        rows.append({key: record[key] for key in ("run", "model", "seed")} | values)
+        values: dict[str, object] = {key: record[key] for key in ("run", "model", "seed")}
+        if by != "run":
+            rows.append(values | accuracies(record, by, name))
+            continue
+        values |= zip(titles(COLUMNS), figures(record["summary"]).values(), strict=True)
+        reports = record["minimal_pairs"].items()
+        rows.append(values | {name: report["overall"]["accuracy"] for name, report in reports})
     header = list(dict.fromkeys(title for row in rows for title in row))
     return csv_table(header, [[row.get(title) for title in header] for row in rows])
 
@@ -274,43 +273,51 @@ def _csv(records: Sequence[dict], by: str, name: str) -> str:
 def notes_on(groups: Sequence[Group], losses: bool = True) -> list[str]:
     """Returns the notes below a table of runs, whose rows are `groups`."""
     records = [record for group in groups for record in group]
-    notes = [SEEDS_NOTE] if len(records) > len(groups) else []
+    scores = [
+        (record, name, result)
+        for record in records
+        for name, result in record["minimal_pairs"].items()
+    ]
     pairs: dict[str, set[str]] = {}
-    for record in records:
-        for name, result in record["minimal_pairs"].items():
-            pairs.setdefault(name, set()).add(result["data"]["sha256"])
-    for name, digests in pairs.items():
-        if len(digests) > 1:
-            notes.append(f"{name}: not all runs were scored on the same pairs")
-    for record in records:
-        run, summary = record["run"], record["summary"]
-        if summary["status"] == "diverged":
-            notes.append(f"{run} diverged: {DIVERGED}")
-        for name, result in record["minimal_pairs"].items():
-            last = summary.get("step", result["step"])
-            if result["step"] not in (last, 0):  # 0: scored untrained on purpose
-                notes.append(
-                    f"{run}: {name} is from update {result['step']:,}, but the run ended at"
-                    f" {last:,}"
-                )
-    if not losses:
-        return notes
-    notes += on_comparing(records)
+    for _, name, result in scores:
+        pairs.setdefault(name, set()).add(result["data"]["sha256"])
+    notes = [SEEDS_NOTE] if len(records) > len(groups) else []
+    notes += [
+        f"{name}: not all runs were scored on the same pairs"
+        for name, digests in pairs.items()
+        if len(digests) > 1
+    ]
+    notes += [
+        f"{record['run']} diverged: {DIVERGED}"
+        for record in records
+        if record["summary"]["status"] == "diverged"
+    ]
+    for record, name, result in scores:
+        last = record["summary"].get("step", result["step"])
+        if result["step"] not in (last, 0):  # 0: scored untrained on purpose
+            notes.append(
+                f"{record['run']}: {name} is from update {result['step']:,}, but the run ended at"
+                f" {last:,}"
+            )
+    return [*notes, *_notes_on_losses(records)] if losses else notes
+
+
+def _notes_on_losses(records: Sequence[dict]) -> Iterator[str]:
+    yield from on_comparing(records)
     if len(devices := devices_of(records)) > 1:
-        notes.append(
+        yield (
             f"times are from different devices ({' and '.join(devices)}) and do not compare the"
             " models"
         )
     for record in records:
         run, summary = record["run"], record["summary"]
         if record["parent"]:
-            notes.append(f"{run} continues {record['parent']}: its words are counted since then")
+            yield f"{run} continues {record['parent']}: its words are counted since then"
         if summary.get("changes"):
             changes = ", then ".join(summary["changes"])
-            notes.append(f"{run}: its settings changed during training: {changes}")
+            yield f"{run}: its settings changed during training: {changes}"
         if "train_nll_of" in summary:
-            notes.append(f"{run}: train NLL is the mean over {summary['train_nll_of']}")
-    return notes
+            yield f"{run}: train NLL is the mean over {summary['train_nll_of']}"
 
 
 def on_comparing(records: Sequence[dict]) -> Iterator[str]:
@@ -320,14 +327,18 @@ def on_comparing(records: Sequence[dict]) -> Iterator[str]:
     which differs between texts. Text generated for each seed is exempt.
     """
     yield from on_tokenizers(record["data_sha256"] for record in records)
-    lengths = set()
-    for record in records:
-        summary = record["summary"] or {}
-        bits = float(summary.get("val_bits_per_byte") or 0)
-        nats = float(summary.get("val_nats_per_word") or 0)
-        is_store = record["settings"]["data"]["kind"] == "store"
-        if is_store and 0 < bits < np.inf and 0 < nats < np.inf:
-            lengths.add(round(nats / bits, 6))
+    summaries = [
+        record["summary"] or {}
+        for record in records
+        if record["settings"]["data"]["kind"] == "store"
+    ]
+    figures = [
+        [float(summary.get(f"val_{name}") or 0) for name in ("bits_per_byte", "nats_per_word")]
+        for summary in summaries
+    ]
+    lengths = {
+        round(nats / bits, 6) for bits, nats in figures if 0 < bits < np.inf and 0 < nats < np.inf
+    }
     if len(lengths) > 1:
         yield (
             "not all runs were validated on the same sentences: compare them on one text (esnlm"

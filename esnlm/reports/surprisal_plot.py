@@ -1,15 +1,12 @@
 """Plots the surprisals of a text: its words in lines, with a bar over each word."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from rich.cells import cell_len
 
 from esnlm.reports import plots
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BAR, END_BAR = plots.COLOURS[1], "#9aa5b1"
 WIDTH = 96  # characters per line
@@ -44,7 +41,7 @@ def plot(rows: Sequence[dict], title: str, suffix: str = ".png") -> tuple[bytes 
     return content, note
 
 
-def _draw(lines: list[Any], title: str, unit: str) -> "Figure":
+def _draw(lines: list[Any], title: str, unit: str) -> "plots.Figure":
     figure, axes = plots.figure(
         11, 0.5 + 1.15 * len(lines), rows=len(lines), sharex=True, sharey=True
     )

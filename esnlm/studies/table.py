@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from esnlm.reports.report import Report, markdown_table
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies.pool import Run
 from esnlm.studies.study_file import MEASURES, StudyFile
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LEGEND = (
     "Mean over runs that differ only in their seed [95 % interval over seeds by Student's t, for"
@@ -133,21 +130,18 @@ def write_cells(out: Path, tree: Tree) -> None:
     """Writes the files of a grid: one row per cell, with published values."""
     cells, published = {cell["cell"]: cell for cell in tree["cells"]}, tree["reference"]["cells"]
     compared = {measure for values in published.values() for measure in values}
-    header = ["", "runs"]
+    header, rows = ["", "runs"], []
     for name in tree["columns"]:
         title = FIGURES[name].title
         header += [title, f"{title}, published"] if name in compared else [title]
-    rows = []
     for name in dict.fromkeys([*cells, *published]):
         cell = cells.get(name, {"state": "published only", "means": {}, "runs": []})
-        line = [name, cell["state"]]
+        row = [name, cell["state"]]
         for measure in tree["columns"]:
-            line.append(_spell_cell(cell, measure))
+            row.append(_spell_cell(cell, measure))
             if measure in compared:
-                values = published.get(name, {}).get(measure) or (None, None)
-                value, error = ("" if value is None else f"{value:,}" for value in values)
-                line.append(f"{value} ({error})" if error else value)
-        rows.append(line)
+                row.append(_spell_published(published.get(name, {}).get(measure)))
+        rows.append(row)
     source = tree["reference"]["source"]
     tree |= {
         "legend": f"{LEGEND} Published: {source}" if source else LEGEND,
@@ -162,9 +156,11 @@ def write_trials(out: Path, tree: Tree) -> None:
     """Writes the files of a search: one row per trial, the best first."""
     rows = []
     for trial in tree["trials"]:
-        values = [trial["values"].get(key) for key in tree["settings"]]
-        chosen = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
-        measures = trial["measures"] or {}
+        values, measures = trial["values"], trial["measures"] or {}
+        chosen = [
+            f"{value:.4g}" if isinstance(value, float) else str(value)
+            for value in map(values.get, tree["settings"])
+        ]
         measured = [spell(name, measures.get(name)) for name in tree["columns"]]
         rows.append([trial["run"], trial["state"], *chosen, *measured])
     header = ["", "state", *tree["settings"].values(), *titles(tree["columns"])]
@@ -219,16 +215,21 @@ def notes_on(runs: Sequence[Figures]) -> list[str]:
 
 
 def _spell_cell(cell: Tree, measure: str) -> str:
-    """Writes a mean with its interval, and its number of runs if the cell has more (collapsed runs
-    have none)."""
-    mean = cell["means"].get(measure)
-    if mean is None or mean["mean"] is None:
-        return ""
-    fewer = f" of {mean['n']}" if mean["n"] < len(cell["runs"]) else ""
+    """Writes a mean with its interval, and its number of runs if others have none."""
+    mean = cell["means"].get(measure) or mean_over_seeds([])
+    fewer = f" of {mean['n']}" if 0 < mean["n"] < len(cell["runs"]) else ""
     return spell_mean(measure, mean, as_interval=True) + fewer
 
 
-def draw_grid(tree: Mapping[str, Any]) -> "Figure":
+def _spell_published(value: Sequence[float | None] | None) -> str:
+    """Writes a published value as in the study file, with its standard error if it has one."""
+    mean, error = value or (None, None)
+    if mean is None:
+        return ""
+    return f"{mean:,}" if error is None else f"{mean:,} ({error:,})"
+
+
+def draw_grid(tree: Mapping[str, Any]) -> "plots.Figure":
     """Plots losses and minimal-pair accuracies of the cells of table.json, with published values."""
     cells = {cell["cell"]: cell["means"] for cell in tree["cells"]}
     published = tree["reference"]["cells"]

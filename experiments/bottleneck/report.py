@@ -2,7 +2,7 @@
 installed)."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from esnlm.reports.report import markdown_table
 from experiments.bottleneck import curves, images, one_step
 from experiments.bottleneck.record import Record
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Report = tuple[dict[str, Any], str, bytes | None]
 
@@ -137,7 +134,7 @@ def _picture_line(record: Record, picture: bytes | None) -> str:
 # ---- the pictures
 
 
-def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> "Figure":
+def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> "plots.Figure":
     """Plots rows of panels for each quantity: mean over seeds with its standard deviation, and the
     fits, dashed.
 
@@ -179,7 +176,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
     return _without_empty(figure)
 
 
-def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> "Figure":
+def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> "plots.Figure":
     """Plots a panel for each pair of classes: mean and standard deviation of the losses, training
     solid, test dashed.
 
@@ -213,7 +210,7 @@ def _plot_band(axes: Any, x: Any, mean: np.ndarray, deviation: np.ndarray, colou
     axes.fill_between(x, low, mean + deviation, color=colour, alpha=0.12, linewidth=0)
 
 
-def _without_empty(figure: "Figure") -> "Figure":
+def _without_empty(figure: "plots.Figure") -> "plots.Figure":
     for axes in figure.axes:
         axes.set_visible(axes.has_data())
     return figure
