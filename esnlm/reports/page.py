@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.base.console import say
+from esnlm.base.console import info
 from esnlm.base.errors import InputError
 from esnlm.base.files import write_file
 from esnlm.evaluation import statistics
@@ -84,7 +84,7 @@ def write_page(
 
 
 def _sections_of(run: RunFiles) -> list[Section]:
-    say(f"{run.name}: reading")
+    info(f"{run.name}: reading")
     sections = [(title, render(run)) for title, render in SECTIONS.items()]
     return [(title, blocks) for title, blocks in sections if blocks]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from esnlm import loaded_run
-from esnlm.base.console import say
+from esnlm.base.console import info
 from esnlm.base.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reports import blimp_report, plots, run_table
@@ -278,7 +278,7 @@ def samples(run: RunFiles) -> list[Block]:
     if not run.may_load:
         text = "A page about this many runs loads no models. This command generates samples:"
         return [note(text, command)]
-    say(f"{run.name}: loading the model")
+    info(f"{run.name}: loading the model")
     try:
         texts = loaded_run.load(run.directory.path).generate(**SAMPLES)
     except InputError as error:  # the model has diverged, or its checkpoints were not kept

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.base.console import tell
+from esnlm.base.console import notice
 from esnlm.base.files import write_file, writing
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _choose_fonts(figure: "Figure") -> None:
         text.set_fontfamily([*text.get_fontfamily(), *others])
     if missing:
         examples = " ".join(map(chr, sorted(missing)[:8]))
-        tell(
+        notice(
             f"no font here has {examples}: drawn as boxes; install a font of that script, such as"
             " Noto Sans CJK"
         )

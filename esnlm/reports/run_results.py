@@ -3,7 +3,7 @@
 from typing import Any
 
 from esnlm import loaded_run
-from esnlm.base.console import clock, working
+from esnlm.base.console import clock, spinner
 from esnlm.base.screen import Screen
 from esnlm.data.corpus import Corpus
 from esnlm.data.sources import DataSource
@@ -57,7 +57,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     print(f"run directory: {directory.path}    {plotted}")  # without line breaks, to be copied
 
 
-@working("counting the training text for the reference models")
+@spinner("counting the training text for the reference models")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
     """Returns reference values of the validation NLL, by name; empty without a validation text.
 

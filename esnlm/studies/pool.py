@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from esnlm.base.console import clock, end_status, say, status, tell
+from esnlm.base.console import clock, end_status, info, notice, status
 from esnlm.base.errors import InputError
-from esnlm.machine.compilation_cache import available_cores
+from esnlm.machine.host import available_cores
 from esnlm.training.config import Experiment
 
 INTERRUPTED = 75
@@ -86,9 +86,9 @@ class Pool:
         for worker in workers:
             worker.result()
         if self.failed:
-            tell(f"failed: {', '.join(self.failed)}; the same command tries again")
+            notice(f"failed: {', '.join(self.failed)}; the same command tries again")
         if self.stopping:
-            tell("stopped; the same command resumes")
+            notice("stopped; the same command resumes")
             return INTERRUPTED
         # Negative codes are signals.
         return max((max(code, 1) for code in self.failed.values()), default=0)
@@ -102,7 +102,7 @@ class Pool:
     ) -> str:
         """Runs `esnlm` commands in order. Returns the outcome: done, stopped, given up (if
         hopeless) or failed."""
-        say(f"{name}: starting, {self._done} of {self._total} done")
+        info(f"{name}: starting, {self._done} of {self._total} done")
         for words in commands:
             with open(self._logs / f"{name}.log", "ab") as log:
                 process = subprocess.Popen(
@@ -122,7 +122,7 @@ class Pool:
                 return "stopped" if self.stopping else "given up"
             if process.returncode != 0:
                 self.failed[name] = process.returncode
-                tell(f"{name}: {self.reason(name)}")
+                notice(f"{name}: {self.reason(name)}")
                 return "failed"
         self._done += 1
         return "done"

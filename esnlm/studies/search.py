@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from esnlm.base.console import tell
+from esnlm.base.console import notice
 from esnlm.base.errors import InputError
 from esnlm.base.files import write_file
 from esnlm.evaluation import minimal_pairs
@@ -192,7 +192,7 @@ class _Search:
         try:
             run = self._run_of(trial)
         except InputError as error:  # incompatible settings
-            tell(str(error))
+            notice(str(error))
             trial.set_user_attr("error", str(error))
             self.optuna_study.tell(trial, state=TrialState.FAIL)
             return
