@@ -142,8 +142,7 @@ def check_place(
 
 
 def show(result: dict, screen: Screen | None = None) -> None:
-    """Prints a report: a summary, and a table by phenomenon or, if there is only one, by
-    paradigm."""
+    """Prints a report: its headline, a table, and the comparison if it has one."""
     screen = screen or Screen()
     for line in headline(result):
         screen.line(line)
@@ -218,8 +217,8 @@ def comparison_lines(result: dict) -> list[str]:
     return [
         (
             f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %):"
-            f" {overall['difference']:+.2f} points [{spell_interval(overall['interval'], 2)}], paired"
-            " over the same pairs"
+            f" {overall['difference']:+.2f} points [{spell_interval(overall['interval'], 2)}],"
+            " paired over the same pairs"
         ),
         (
             f"only this run right: {counted(overall['only_this'], 'pair')}, only the other:"

@@ -57,10 +57,9 @@ def spell(name: str, value: float | None) -> str:
 
 
 def spell_mean(name: str, mean: Mapping[str, Any], as_interval: bool = False) -> str:
-    """Writes a result of `mean_over_seeds`: "5.10 ± 0.10", with the standard deviation, or
-    "5.10 [4.85, 5.35]".
+    """Writes a result of `mean_over_seeds` as "5.10 ± 0.10" or, with its interval, "5.10 [5, 5.2]".
 
-    Figures that are equal in all runs, as counts of parameters are, have no spread.
+    The deviation is that of one run. Figures that are equal in all runs have no spread.
     """
     text, interval = spell(name, mean["mean"]), mean["interval"] or (0, 0)
     if not mean["se"]:

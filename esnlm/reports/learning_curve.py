@@ -25,8 +25,7 @@ class Curve(NamedTuple):
 
 
 def make_curves(result: dict) -> list[Curve]:
-    """Returns NLL, NLL without EOS, and any accuracies on minimal pairs, overall and by
-    phenomenon."""
+    """Returns NLL, NLL without EOS, and any accuracies, overall and by phenomenon."""
     points, curves = result["points"], []
     ngrams = [name for name in points[0]["nll"] if name != "model"]
     for name in ("nll", "nll_without_eos"):

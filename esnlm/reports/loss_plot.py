@@ -102,10 +102,10 @@ def _average(training: np.ndarray) -> np.ndarray:
 def plot_losses(
     runs: Sequence[Path], out: Path, seeds: bool = False, ended: dict[str, Any] | None = None
 ) -> str:
-    """Draws the losses of runs by words read and, if they had the same device, by minutes of
-    training, to a file.
+    """Draws the losses of runs to a file.
 
-    Runs that are still training are drawn up to their last line.
+    The axes are words read and, if the runs had the same device, minutes of training. Runs that are
+    still training are drawn up to their last line.
 
     Args:
         seeds: whether runs that differ only in their seed share one colour and one name.

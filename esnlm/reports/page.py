@@ -1,5 +1,4 @@
-"""`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, with its styles and its
-script.
+"""Writes the page of `esnlm report --html`: one file about runs and studies that opens offline.
 
 Sections are blocks of plain data, which the template `page.html` shows; Jinja escapes all text.
 page_run.py has the sections of a run; the sections here compare runs or show a study.
@@ -118,8 +117,7 @@ def read_study(folder: Path) -> Study | None:
 
 
 def compare_runs(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
-    """Returns the sections about two or more runs. With `by_seed`, runs that differ only in their
-    seed share a row."""
+    """Returns the sections about two or more runs; `by_seed`: one row for the seeds of a run."""
     groups = run_table.make_groups([run.record for run in runs], by_seed)
     tables = (run_table.loss_table(groups), run_table.score_table(groups))
     blocks = [table(*rows, align="llr", rows_are="runs") for rows in tables if rows[1]]
@@ -134,8 +132,7 @@ def compare_runs(runs: Sequence[RunFiles], by_seed: bool) -> list[Section]:
 
 
 def _phenomena(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block]:
-    """Returns accuracies, one row per phenomenon and one column per run, of runs with the same
-    report as the first."""
+    """Returns accuracies by phenomenon, one column per run with the same report as the first."""
     name = next(iter(runs[0].reports), "")
     scored = [group for group in groups if all(name in run["minimal_pairs"] for run in group)]
     if len(scored) < 2:
@@ -146,8 +143,10 @@ def _phenomena(runs: Sequence[RunFiles], groups: list[list[dict]]) -> list[Block
 
 
 def differences(runs: Sequence[RunFiles]) -> list[Block]:
-    """Returns the paired differences between each run and the first, and a note for each run
-    without such a report."""
+    """Returns the paired differences between each run and the first.
+
+    A run without a comparable report gets a note.
+    """
     first = runs[0]
     name, report = next(iter(first.reports.items()), ("", None))
     if report is None:

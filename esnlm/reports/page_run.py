@@ -48,8 +48,9 @@ def note(text: str, command: str | None = None) -> Block:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "lr", rows_are: str = "rows"
 ) -> Block:
-    """Returns a table without its empty columns. With JavaScript, readers can sort it, and filter
-    it if it is long.
+    """Returns a table without its empty columns.
+
+    With JavaScript, readers can sort it, and filter it if it is long.
 
     Args:
         align: one letter per column, l (left) or r (right, for figures); the last letter applies to
@@ -159,10 +160,10 @@ def minimal_pairs(run: RunFiles) -> list[Block]:
 
 
 def accuracy_chart(report: dict) -> Block:
-    """Returns a chart with one row per phenomenon (or paradigm, if there is only one), the best
-    first, with intervals.
+    """Returns a chart of accuracies with intervals, the best first, and of baselines.
 
-    It also shows the accuracies of baselines and, on BLiMP, of published models.
+    It has one row per phenomenon (or paradigm, if there is only one) and, on BLiMP, shows published
+    models.
     """
     level, baselines = blimp_report.main_level(report), report["baselines"]
     chance = report.get("chance", 50)  # reports on pairs leave it out
@@ -232,8 +233,7 @@ def wrong_pairs(run: RunFiles) -> list[Block]:
 
 
 def worst(pairs: list[dict]) -> list[tuple[float, dict]]:
-    """Returns the wrong pairs with the largest margins, log p(bad) - log p(good) in nats, the
-    largest first."""
+    """Returns the wrong pairs with the largest margins, log p(bad) - log p(good) in nats."""
     margins = [
         (line["log_prob_bad"] - line["log_prob_good"], line)
         for line in pairs

@@ -126,8 +126,7 @@ def save(figure: "Figure", path: Path) -> None:
 
 
 def thin_out(heights: Mapping[str, float], gap: float) -> list[str]:
-    """Returns labels that do not overlap: of labels closer than `gap`, only the last, the most
-    informative one."""
+    """Returns labels that do not overlap: of those closer than `gap`, the last one."""
     names = list(heights)
     return [
         name

@@ -19,8 +19,7 @@ from esnlm.runs.directory import RunDirectory
 
 
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
-    """Prints the losses of a run with reference values, plots them, and scores its own minimal
-    pairs.
+    """Prints and plots the losses of a run, and scores its own minimal pairs.
 
     Args:
         summary: from training/summary.py, with `references` (see below).

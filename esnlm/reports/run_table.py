@@ -208,8 +208,7 @@ def loss_table(groups: Sequence[Group]) -> Table:
 
 
 def score_table(groups: Sequence[Group]) -> Table:
-    """Returns the table of accuracies on minimal pairs, by the reports that all runs of a group
-    have."""
+    """Returns the table of scores on minimal pairs: a row per report that all of a group have."""
     rows = []
     for group in groups:
         for name in group[0]["minimal_pairs"]:

@@ -34,8 +34,7 @@ class Cell(NamedTuple):
 
 
 def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
-    """Replaces the study's seeds and axes by lists such as `--seed=[0, 1]`, and returns the other
-    overrides."""
+    """Replaces seeds and axes by lists such as `--seed=[0, 1]`. Returns the other overrides."""
     others = []
     for word in overrides:
         key, _, text = word.removeprefix("--").partition("=")

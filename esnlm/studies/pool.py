@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 class Pool:
-    """Parallel workers. SIGINT and SIGTERM ask all processes to save and stop, and set `stopping`."""
+    """Parallel workers. After SIGINT or SIGTERM, all processes save and stop (`stopping`)."""
 
     def __init__(self, logs: Path, done: int, total: int) -> None:
         self.stopping, self.failed, self.lock = False, dict[str, int](), threading.Lock()
@@ -100,8 +100,7 @@ class Pool:
         slot: Slot,
         is_hopeless: Callable[[], bool] = lambda: False,
     ) -> str:
-        """Runs `esnlm` commands in order. Returns the outcome: done, stopped, given up (if
-        hopeless) or failed."""
+        """Runs `esnlm` commands in order. Returns done, stopped, given up (hopeless) or failed."""
         info(f"{name}: starting, {self._done} of {self._total} done")
         for words in commands:
             with open(self._logs / f"{name}.log", "ab") as log:
@@ -139,8 +138,7 @@ class Pool:
 
 
 def find_slots(jobs: str | None) -> list[Slot]:
-    """Returns a slot for each process of `--jobs`: a number, auto (one per GPU or per two cores),
-    or None for one."""
+    """Returns a slot for each process of `--jobs`: a number, or auto (one per GPU or two cores)."""
     if jobs not in (None, "auto") and not (jobs.isdigit() and int(jobs) > 0):
         raise InputError(f"--jobs is {jobs}: give a number of at least 1, or auto")
     if jobs in (None, "1"):

@@ -1,5 +1,4 @@
-"""A study of kind `search`: Optuna proposes the settings of each run, a trial, from the results of
-earlier ones."""
+"""A study of kind `search`: Optuna proposes each run, a trial, from the results of earlier ones."""
 
 import dataclasses
 import importlib.util
@@ -183,8 +182,10 @@ class _Search:
         )
 
     def try_out(self, slot: Slot) -> None:
-        """Runs a trial and reports its outcome to Optuna. The next command continues a stopped or
-        failed trial."""
+        """Runs a trial and reports its outcome to Optuna.
+
+        The next command continues a stopped or failed trial.
+        """
         from optuna.trial import TrialState
 
         with self.pool.lock:

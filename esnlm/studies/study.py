@@ -1,5 +1,4 @@
-"""A study: a file that describes many runs, which are trained one by one or in parallel and shown
-in one table."""
+"""A study: a file that describes many runs, which are trained and shown in one table."""
 
 import functools
 import re

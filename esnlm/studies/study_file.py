@@ -142,8 +142,7 @@ class SearchFile(StudyFile):
 
 
 def read_study(file: Path) -> GridFile | SearchFile:
-    """Reads a study file. Raises InputError if it is missing, of an unknown kind or has a wrong
-    key."""
+    """Reads a study file. Raises InputError if it is missing or has a wrong kind or key."""
     tree = read_tree(file, "name a study file, such as those in configs/studies")
     kind = tree.get("kind") if isinstance(tree, dict) else None
     if kind not in ("grid", "search"):

@@ -230,7 +230,7 @@ def _spell_published(value: Sequence[float | None] | None) -> str:
 
 
 def draw_grid(tree: Mapping[str, Any]) -> "plots.Figure":
-    """Plots losses and minimal-pair accuracies of the cells of table.json, with published values."""
+    """Plots losses and accuracies of the cells of table.json, with published values."""
     cells = {cell["cell"]: cell["means"] for cell in tree["cells"]}
     published = tree["reference"]["cells"]
     names = list(dict.fromkeys([*cells, *published]))
