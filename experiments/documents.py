@@ -317,7 +317,7 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9
     )
-    plots.save(figure, path)
+    path.write_bytes(plots.picture(figure, path.suffix))
 
 
 def _mean(records: list[dict], of: str) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esnlm.base.errors import InputError
+from esnlm.base.files import write_file, writing
 from esnlm.reports import plots
 from esnlm.reports.figures import NATS
 from esnlm.reports.run_table import (
@@ -49,33 +50,29 @@ def read_curves(run: Path) -> Curves:
     The axes are words (if the run counted them), tokens (both in millions) and minutes. Minutes
     include compilation and checkpoints, but not validation and pauses.
     """
-    directory = RunDirectory(run)
+    file = RunDirectory(run).metrics
     try:
-        text = directory.metrics.read_bytes()
         # A run in progress may have written only half of its last line.
-        if directory.read_summary(warn=lambda line: None) is None:
-            text = text[: text.rfind(b"\n") + 1]
-        lines = [json.loads(line) for line in text.splitlines()]
+        whole_lines, _, _ = file.read_bytes().rpartition(b"\n")
+        lines = [json.loads(line) for line in whole_lines.splitlines()]
         # A readout that is solved for logs its one loss without words; the words of the line before
         # are right too.
         counted = (line for line in lines if "tokens" in line)
         logged = list(itertools.accumulate(counted, lambda before, line: before | line))
-        position_of: dict[str, dict[int, float]] = {axis: {} for axis in AXES}
-        for line in logged:
-            step, tokens = line["step"], line["tokens"]
-            position_of["tokens"][step] = tokens / 1e6
-            position_of["minutes"][step] = tokens / line["tokens_per_second"] / 60
-            position_of["words"][step] = line.get("words", np.nan) / 1e6
-        if any("words" not in line for line in logged):
-            del position_of["words"]
+        positions = {
+            "tokens": {line["step"]: line["tokens"] / 1e6 for line in logged},
+            "minutes": {
+                line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged
+            },
+        }
+        if all("words" in line for line in logged):
+            positions["words"] = {line["step"]: line["words"] / 1e6 for line in logged}
         return Curves(
-            {axis: _average(_points(lines, "train_nll", of)) for axis, of in position_of.items()},
-            {axis: _points(lines, "val_nll", of) for axis, of in position_of.items()},
+            {axis: _average(_points(lines, "train_nll", of)) for axis, of in positions.items()},
+            {axis: _points(lines, "val_nll", of) for axis, of in positions.items()},
         )
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
-        raise InputError(
-            f"{directory.metrics}: missing or damaged; restore it from a copy of the run"
-        ) from None
+        raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
 
 
 def _points(
@@ -120,11 +117,13 @@ def plot_losses(
     curves = {record["run"]: read_curves(run) for record, run in zip(records, runs, strict=True)}
     if empty := [name for name, curve in curves.items() if not curve.training["tokens"].size]:
         return f"no plot: {empty[0]} has no finite training loss yet"
-    try:
-        figure = draw_losses(make_groups(records, seeds), curves, ended)
-    except ImportError:
-        return f"no plot: {plots.NO_MATPLOTLIB}"
-    plots.save(figure, out)
+    groups = make_groups(records, seeds)
+    picture, reason = plots.render(lambda: draw_losses(groups, curves, ended), out.suffix)
+    if picture is None:
+        return reason or ""
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    write_file(out, picture)
     notes = list(on_comparing(records))
     devices = _devices(records)
     if len(devices) > 1:

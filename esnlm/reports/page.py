@@ -7,7 +7,7 @@ page_run.py has the sections of a run; the sections here compare runs or show a 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,34 +41,26 @@ def write_page(
         import jinja2
     except ImportError:
         raise InputError("--html: needs Jinja (pip install 'esnlm[plots]')") from None
-    studies, folders = [], []
-    for path in paths:
-        if (study := read_study(path)) is None:
-            folders.append(path)
-        else:
-            studies.append(study)
-            folders += study.runs
-    if not (folders := run_table.distinct_runs(folders)):
+    studies = {path: study for path in paths if (study := read_study(path)) is not None}
+    folders = run_table.distinct_runs(
+        run for path in paths for run in (studies[path].runs if path in studies else [path])
+    )
+    if not folders:
         raise InputError(
             f"{paths[0]}: a study without a finished run: continue it with its command first"
         )
     runs = [RunFiles(folder, scoring, may_load=len(folders) <= MOST_LOADED) for folder in folders]
     run_table.disambiguate_names([run.record for run in runs], folders)
-
-    sections = [(f"Study {study.name}", study.blocks) for study in studies]
+    title, lead = runs[0].name, runs[0].record["model"]
+    sections = [(f"Study {study.name}", study.blocks) for study in studies.values()]
     if len(runs) > 1:
+        title, lead = f"{len(runs)} runs", ", ".join(run.name for run in runs)
         # a study may have several seeds per cell
         sections += compare_runs(runs, by_seed or bool(studies))
-    content: dict[str, Any] = {"title": runs[0].name, "lead": runs[0].record["model"], "folded": []}
     if studies:
-        content["title"] = ", ".join(study.name for study in studies)
-        content["lead"] = f"A study of {len(runs)} finished runs"
-    elif sections:
-        content["title"] = f"{len(runs)} runs"
-        content["lead"] = ", ".join(run.name for run in runs)
-    if sections:
-        content["folded"] = [(run.name, run.record["model"], _sections_of(run)) for run in runs]
-    content["sections"] = sections or _sections_of(runs[0])
+        title = ", ".join(study.name for study in studies.values())
+        lead = f"A study of {len(runs)} finished runs"
+    parts = [(run.name, run.record["model"], _sections_of(run)) for run in runs]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("esnlm.reports", ""),
         autoescape=True,
@@ -76,7 +68,13 @@ def write_page(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    text = environment.get_template("page.html").render(**content, made_by=made_by)
+    text = environment.get_template("page.html").render(
+        title=title,
+        lead=lead,
+        sections=sections or parts[0][2],
+        folded=parts if sections else [],
+        made_by=made_by,
+    )
     page = text.encode(errors="replace")  # a path need not be Unicode
     write_file(out, page)
     return f"written: {out} ({len(page) / 1e3:,.0f} kB)"

@@ -4,11 +4,9 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esnlm.base.console import notice
-from esnlm.base.files import write_file, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,13 +114,6 @@ def _choose_fonts(figure: "Figure") -> None:
             f"no font here has {examples}: drawn as boxes; install a font of that script, such as"
             " Noto Sans CJK"
         )
-
-
-def save(figure: "Figure", path: Path) -> None:
-    """Makes the folder and writes the figure to a file, completely or not at all."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, picture(figure, path.suffix))
 
 
 def thin_out(heights: Mapping[str, float], gap: float) -> list[str]:

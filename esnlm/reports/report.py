@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from esnlm.base.errors import InputError
-from esnlm.base.files import json_text, require_writable, seal, write_files, writing
+from esnlm.base.files import (
+    json_text,
+    require_writable,
+    seal,
+    spell_nonfinite,
+    write_files,
+    writing,
+)
 from esnlm.base.versions import provenance
 from esnlm.training.summary import describe_device, versions
 
@@ -69,7 +76,7 @@ class Report:
                 [markdown, "## Origin", "", *lines, f"- versions: {numbers}", ""]
             )
         if sealed:
-            result["sha256"] = seal(result)
+            result["sha256"] = seal(spell_nonfinite(result))
         if page is not None:
             files[self.file.with_suffix(".md")] = page
         if picture is not None:

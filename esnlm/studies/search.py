@@ -191,7 +191,7 @@ class _Search:
         with self.pool.lock:
             trial = self.next_trial()
         try:
-            run = self._run_of(trial)
+            run = self.make_run(trial.number, trial.params)
         except InputError as error:  # incompatible settings
             notice(str(error))
             trial.set_user_attr("error", str(error))
@@ -239,7 +239,7 @@ class _Search:
         measured = [name for name in columns if any(run[name] is not None for run in runs)]
         notes = table.notes_on(runs)
         if runs and math.isfinite(trials[0].value or 0):
-            experiment = self._run_of(trials[0]).experiment
+            experiment = self.make_run(trials[0].number, trials[0].params).experiment
             best = dataclasses.replace(experiment, run=str(self.out / "best"))
             line = f"# {self.file.stem}: {entries[0]['run']}, {objective} {trials[0].value!r}\n"
             write_file(self.out / "best.yaml", line + config_io.dump(best))
@@ -261,7 +261,7 @@ class _Search:
         if trial.state.name == "PRUNED":
             state = f"given up after update {trial.last_step or 0}"
         if trial.state.name == "COMPLETE":
-            figures = read_run(self._run_of(trial), self.pairs)
+            figures = read_run(self.make_run(trial.number, trial.params), self.pairs)
             state = figures["status"] if figures else "finished"
         return {
             "run": f"trial-{trial.number:04}",
@@ -271,9 +271,6 @@ class _Search:
             "measures": figures,
             "error": error,
         }
-
-    def _run_of(self, trial: "Trial | FrozenTrial") -> Run:
-        return self.make_run(trial.number, trial.params)
 
     def _rank(self, trial: "FrozenTrial") -> tuple[int, float, int]:
         place = {"COMPLETE": 0, "PRUNED": 1}.get(trial.state.name, 2)
