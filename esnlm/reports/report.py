@@ -64,21 +64,16 @@ class Report:
             others: further files and their contents.
         """
         files = {path: content for path, content in (others or {}).items() if content is not None}
-        page = markdown
         if self.measured:
-            origin = provenance(self.command) | {"device": describe_device()}
-            result["provenance"] = origin | {"versions": versions()}
-            lines = [
-                f"- {name}: {value}" for name, value in origin.items() if isinstance(value, str)
-            ]
-            numbers = ", ".join(f"{name} {number}" for name, number in versions().items())
-            page = markdown and "\n".join(
-                [markdown, "## Origin", "", *lines, f"- versions: {numbers}", ""]
-            )
+            result["provenance"] = provenance(self.command) | {
+                "versions": versions(),
+                "device": describe_device(),
+            }
+            markdown = markdown and "\n".join([markdown, *_origin(result["provenance"]), ""])
         if sealed:
             result["sha256"] = seal(spell_nonfinite(result))
-        if page is not None:
-            files[self.file.with_suffix(".md")] = page
+        if markdown is not None:
+            files[self.file.with_suffix(".md")] = markdown
         if picture is not None:
             files[self.file.with_suffix(".png")] = picture
         with writing(self.file.parent):
@@ -86,6 +81,13 @@ class Report:
         write_files(files | {self.file: json_text(result)})
         names = ", ".join(path.name.removeprefix(self.file.stem) for path in files)
         return f"written: {self.file}" + (f" (and {names} beside it)" if names else "")
+
+
+def _origin(provenance: Mapping[str, Any]) -> list[str]:
+    """Returns the last lines of a page."""
+    versions = ", ".join(f"{name} {number}" for name, number in provenance["versions"].items())
+    lines = [f"- {name}: {provenance[name]}" for name in ("command", "machine")]
+    return ["## Origin", "", *lines, f"- versions: {versions}"]
 
 
 def markdown_table(
