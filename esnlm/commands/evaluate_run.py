@@ -76,7 +76,7 @@ def evaluate_run(
     evaluation = evaluate(
         loaded, pairs, scoring, baselines, compare_with, progress=True, normalize=normalize
     )
-    if not processes.writes():
+    if not processes.is_rank0():
         return evaluation
     written = blimp_report.write(evaluation, report)
     blimp_report.show(evaluation.result)

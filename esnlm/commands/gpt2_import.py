@@ -6,7 +6,7 @@ from esnlm.base.errors import InputError
 from esnlm.base.files import NewFolder, write_json
 from esnlm.data.sources import ImportedData
 from esnlm.machine.compute import backend, in_float32
-from esnlm.models.devices import choose_compute
+from esnlm.models.devices import Machine
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
@@ -27,7 +27,7 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
         raise InputError(f"{out}: exists; name another run directory with --out")
     config, model, tokenizer = read_gpt2(folder)
     asked = Experiment(run=str(out), data=ImportedData(source=folder.resolve().name), model=config)
-    experiment = resolved(asked, choose_compute(asked.compute, config, backend()))
+    experiment = resolved(asked, Machine(backend()))
     counts = model.counts()
     summary = {
         "status": "finished",

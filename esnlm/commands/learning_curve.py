@@ -23,7 +23,6 @@ from esnlm.reports import learning_curve, plots
 from esnlm.reports.report import Report
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches
-from esnlm.training.config import TrainingConfig
 
 FORMAT = {"format": "esnlm learning curve", "format_version": 1}
 # [ours] checkpoints whose words differ by at most this share are one point of the curve
@@ -105,7 +104,7 @@ def measure_curve(
 
 def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
     """Returns the number of words read by each saved checkpoint, by step, ascending."""
-    if not isinstance(run.config.training, TrainingConfig) or not run.config.data.has_corpus:
+    if run.config.fitter is not None or not run.config.data.has_corpus:
         raise InputError(
             f"{run.directory}: imported or fitted by regression: a curve needs training by updates"
         )

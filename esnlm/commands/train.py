@@ -53,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int | None:
     if not options.plan:
         join_processes(options, stops_together=True)
-    from esnlm.api.train_run import train_run
     from esnlm.training import config_io, plan
     from esnlm.training.interruption import parse_span
 
@@ -66,20 +65,29 @@ def run(options: argparse.Namespace) -> int | None:
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
         return plan.show(experiment)
-    return train_run(experiment, options.allow_change, traced, upload=options.upload)
+    from esnlm.reports.run_results import show_results
+    from esnlm.training.run import train_run
+
+    return train_run(
+        experiment,
+        options.allow_change,
+        show_results=show_results,
+        traced=traced,
+        upload=options.upload,
+    )
 
 
 def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
     """Returns the configuration file and the settings that override it, later ones over earlier
     ones."""
-    from esnlm.training.parent import open_run
+    from esnlm.training.settings import open_parent
 
     if options.parent is None:
         return (
             find_config(QUICKSTART if options.config is None else options.config),
             options.overrides,
         )
-    parent = open_run(options.parent)
+    parent = open_parent(options.parent)
     config = parent.config if options.config is None else options.config
     # a setting reads "null" as None
     parent_run = f"./{options.parent}" if options.parent == "null" else options.parent

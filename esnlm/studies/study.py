@@ -9,6 +9,7 @@ from filelock import FileLock
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation import minimal_pairs
+from esnlm.models.devices import find_machine
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.grid import make_cells, make_runs, take_lists
@@ -121,7 +122,8 @@ def _check_same(run: Run) -> None:
     if not directory.config.exists():
         return
     free = [key for key in settings.MAY_CHANGE if "precision" not in key]
-    settings.require_same(run.experiment, directory, free, advice)
+    machine = find_machine(run.experiment.model, run.experiment.compute)
+    settings.check_same(run.experiment, machine, directory, free, advice)
     known = (directory.read_summary() or {}).get("data_sha256") or {}
     for part, sha256 in (run.experiment.data.text_sha256() or {}).items():
         if known.get(part, sha256) != sha256:

@@ -8,7 +8,6 @@ import pytest
 
 import esnlm
 from esnlm import commands
-from esnlm.api.train_run import train_run
 from esnlm.base.files import write_json
 from esnlm.commands import learning_curve
 from esnlm.commands.learning_curve import measure_curve
@@ -16,6 +15,7 @@ from esnlm.data.store import open_store
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reports.learning_curve import first_ahead
 from esnlm.training import batches, config_io
+from esnlm.training.run import train_run
 
 SMALL = """
 data: {kind: grammar, sentences: 300, validation_sentences: 60, pairs: 4}

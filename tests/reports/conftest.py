@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.commands.evaluate_run import evaluate_run
 from esnlm.data.sources import StoreData
 from esnlm.diagnosis.diagnose import diagnose
@@ -17,6 +16,7 @@ from esnlm.reports.report import Report
 from esnlm.runs.directory import FORMAT
 from esnlm.training import config_io
 from esnlm.training.config import Experiment, TrainingConfig
+from esnlm.training.run import train_run
 from tests.evaluation.fake_run import fake_run
 
 ATTACK = "<img src=x onerror=hacked=1>"  # a name of a folder cannot hold a slash
