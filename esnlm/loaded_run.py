@@ -29,6 +29,7 @@ from esnlm.evaluation.sequences import (
     list_texts,
     sum_log_probs,
 )
+from esnlm.features.batching import padded_size, read_by_tokens
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32
 from esnlm.machine.placement import Placement
@@ -166,7 +167,7 @@ class Run:
                     tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total
                 )
 
-        by_document = self.config.data.document_piece is not None
+        by_document = self.config.data.document_chunk is not None
         likelihood = of_model(
             self._stream, self._readout, store, self.config.compute, on_progress, by_document
         )
@@ -235,7 +236,7 @@ class Run:
         if (
             context == "document"
             and self.config.data.has_corpus
-            and self.config.data.document_piece is None
+            and self.config.data.document_chunk is None
         ):
             warn_caller(
                 "context is document, but this model was trained on single sentences (data.context"
@@ -260,18 +261,13 @@ class Run:
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
         self._check_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
-        # Half a window leaves room in a buffer of the usual size for the last sequence, which may
-        # exceed it.
-        most_tokens = MAX_BYTES_AT_ONCE // (4 * model.feature_size)
-        tokens = max(1, min(compute.window_tokens // 2, most_tokens))
-        windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
+        most_tokens = max(1, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
         states: list[np.ndarray] = []
-        for number in np.unique(windows):
-            window = [sequences[i] for i in np.flatnonzero(windows == number)]
+        for window in read_by_tokens(sequences, min(compute.window_tokens, most_tokens)):
             buffer, rows = self._stream.read(window)
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             # few sizes, so few compilations
-            size = min(1 << (total - 1).bit_length(), total + -total % 1024)
+            size = min(padded_size(total), total + -total % 1024)
             features = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
             parts = np.split(features[:total, : self.model.states_in_features], ends)
             states += [part.copy() for part in parts]

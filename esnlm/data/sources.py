@@ -48,7 +48,7 @@ class DataSource(ABC):
     refusal: ClassVar[str] = "it has no corpus; choose store or grammar"
 
     @property
-    def document_piece(self) -> int | None:
+    def document_chunk(self) -> int | None:
         """Tokens of a document in an update; None: each sentence begins from an empty state."""
         return None
 
@@ -113,21 +113,24 @@ class StoreData(DataSource):
     train: str = ""  # folder of the training store
     validation: str | None = None  # folder of the validation store; null: no validation
     # sentence: the state is reset before each sentence, as in the papers. document: it is carried
-    # over the sentences of a document, and an update has the next `piece` tokens of
+    # over the sentences of a document, and an update has the next `bptt_length` tokens of
     # `training.batch_size` documents [ours].
     context: Literal["sentence", "document"] = "sentence"
     # tokens of each document in an update, over which gradients go back; for context document only
-    piece: Count = 32
+    bptt_length: Count = 32
+
+    RENAMED: ClassVar[dict[str, str]] = {"piece": "bptt_length"}
 
     def __post_init__(self) -> None:
-        if self.context == "sentence" and self.piece != StoreData.piece:
+        if self.context == "sentence" and self.bptt_length != StoreData.bptt_length:
             raise ValueError(
-                f"piece is {self.piece}: context sentence does not read it; choose document"
+                f"bptt_length is {self.bptt_length}: context sentence does not read it; choose"
+                " document"
             )
 
     @property
-    def document_piece(self) -> int | None:
-        return self.piece if self.context == "document" else None
+    def document_chunk(self) -> int | None:
+        return self.bptt_length if self.context == "document" else None
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         return open_store(self._folder()), (

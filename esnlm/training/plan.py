@@ -31,7 +31,7 @@ def trainer_of(experiment: Experiment, size: CorpusSize) -> Trainer:
     training, model = experiment.training, experiment.model
     if isinstance(training, Fitter):
         return RegressionTrainer(training, model, size)
-    return GradientTrainer(training, model, experiment.data.document_piece, size)
+    return GradientTrainer(training, model, experiment.data.document_chunk, size)
 
 
 def show(experiment: Experiment) -> int:

@@ -73,7 +73,7 @@ class Monitor:
             progress.show(tokens, line, final=tokens == progress.total)
             return bool(self.interruption)
 
-        by_document = session.settings.data.document_piece is not None
+        by_document = session.settings.data.document_chunk is not None
         self.validation = likelihood.of_model(
             stream, readout, text, session.settings.compute, on_progress, by_document
         )

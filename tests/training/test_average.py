@@ -14,8 +14,8 @@ from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.gradient import GradientTrainer, saved_bytes
-from esnlm.training.optimizer import learning_rates
-from esnlm.training.update import make_optimizer, make_step
+from esnlm.training.optimizer import learning_rates, make_optimizer
+from esnlm.training.update import make_step
 
 
 def train(config, updates):
