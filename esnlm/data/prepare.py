@@ -17,12 +17,11 @@ import numpy as np
 
 from esnlm.base.console import Progress, counted, say, warn, working
 from esnlm.base.errors import InputError
-from esnlm.data.encode import Encoded, encode_in_order
-from esnlm.data.inputs import TextInput, find_inputs
-from esnlm.data.oddities import Oddities
+from esnlm.data.encode import Encoded, Encoder, encode_in_order
+from esnlm.data.inputs import FIELD, TextInput, find_inputs
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
-from esnlm.data.text_files import FIELD, split_lines
+from esnlm.data.text_files import Oddities
 from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer, train_bpe
 from esnlm.machine.allocator import give_back_freed_memory
 from esnlm.machine.compilation_cache import available_cores
@@ -94,7 +93,7 @@ def prepare(
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field, skip_missing)
     for source in sources:
-        if source.records is not None and sentences == "file":
+        if source.has_records and sentences == "file":
             raise InputError(
                 f"{source.name}: holds documents, but sentences 'file' is for plain text; give"
                 " 'punkt'"
@@ -124,9 +123,9 @@ def prepare(
 
     workers = workers or min(available_cores(), math.ceil(size / WORTH_A_WORKER))
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
-        encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
+        encoder = Encoder(vocabulary, parameters, min_length, max_length, sentences == "file")
         document, previous = 0, 0  # the number of the document at hand, and the source read before
-        for i, encoded in encode_in_order(read(), workers, *encoder):
+        for i, encoded in encode_in_order(read(), workers, encoder):
             give_back_freed_memory()  # takes a millisecond and keeps the heap small
             if words_left[i] <= 0:
                 continue  # the share of this source is full; the chunk was already in progress
@@ -211,7 +210,7 @@ def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float) -> 
         raise InputError(
             f"tokenizer {spec!r}: give the number of ids to train, as in train:8192"
         ) from None
-    lines = (line for text in _first_share(sources, share) for line in split_lines(text))
+    lines = (line.strip() for text in _first_share(sources, share) for line in text.split("\n"))
     return train_bpe(lines, vocab_size)
 
 

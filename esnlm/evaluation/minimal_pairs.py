@@ -19,7 +19,7 @@ import numpy as np
 
 from esnlm.base.errors import InputError
 from esnlm.data.tables import read_table
-from esnlm.data.text_files import kind_of, read_whole_text, without_compression
+from esnlm.data.text_files import kind_of, parse_json_lines, read_text, without_compression
 
 # A folder's files of one kind are read: the first of these that it contains.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
@@ -208,12 +208,14 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
                 table.texts(_spelled(name, table.rows[0]), several_lines=True)
         rows: Iterator[tuple[int, dict]] = zip(table.lines, table.rows, strict=True)
     else:
-        text = read_whole_text(file)
+        text = read_text(file)
         lines = text.split("\n")  # str.splitlines would also split at other separators
         if kind == ".txt" and not text.lstrip().startswith('{"'):
             yield from _pairs_of_lines(file, lines)
             return
-        rows = _json_lines(file, lines)
+        if not text.strip():
+            raise InputError(f"{file}: the file is empty; give one JSON object per line")
+        rows = parse_json_lines(file, lines)
     if columns.label is not None:
         yield from _labelled_pairs(file, rows, columns)
         return
@@ -258,24 +260,6 @@ def _labelled_pairs(
             record | {"bad": bad, "pairID": pair_id}, where, file, columns._replace(bad=("bad",))
         )
         yield where, item._replace(phenomenon=phenomena[0] if phenomena else "unknown")
-
-
-def _json_lines(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict]]:
-    """Yields the number and the object of each line that is not blank."""
-    if not any(line.strip() for line in lines):
-        raise InputError(f"{file}: the file is empty; give one JSON object per line")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise InputError(
-                f"{file}:{number}: not JSON ({error}); give one object per line"
-            ) from None
-        if not isinstance(record, dict):
-            raise InputError(f"{file}:{number}: not a JSON object; give one per line")
-        yield number, record
 
 
 def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:

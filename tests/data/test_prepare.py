@@ -13,8 +13,8 @@ import pytest
 from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTokenizer
 
 from esnlm.base.errors import InputError
-from esnlm.data import text_files
-from esnlm.data.encode import encode_in_order
+from esnlm.data import inputs, text_files
+from esnlm.data.encode import Encoder, encode_in_order
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
@@ -117,6 +117,7 @@ def test_documents_end_at_empty_lines_and_with_a_file_or_record(
     tmp_path, spelling, monkeypatch, chunk
 ):
     monkeypatch.setattr(text_files, "CHUNK", chunk)
+    monkeypatch.setattr(inputs, "CHUNK", chunk)
     write(tmp_path / "a.txt", "one.\ntwo.\n\n \nx\n\nthree.\n")
     write(tmp_path / "b.txt", "four.")
     write(tmp_path / "c.jsonl", '{"text": "five.\\n\\nsix."}\n{"text": "seven."}\n')
@@ -286,5 +287,5 @@ def test_a_worker_that_dies_is_an_input_error():
     with pytest.raises(
         InputError, match="^a worker process died, perhaps out of memory: try fewer workers"
     ):
-        list(encode_in_order(chunks(), 2, None, word_tokenizer([]), 3, 99))
+        list(encode_in_order(chunks(), 2, Encoder(word_tokenizer([]))))
     assert not multiprocessing.active_children()

@@ -16,7 +16,7 @@ from nltk.tokenize.punkt import (
 
 from esnlm.base.errors import InputError
 from esnlm.data.sentences import load_punkt, punkt_splitter, train_punkt
-from esnlm.data.text_files import read_chunks, split_lines
+from esnlm.data.text_files import read_chunks
 
 
 def write(path, data: bytes):
@@ -107,7 +107,7 @@ def test_real_text_splits_as_nltk_splits_it(data, dev_corpus, tmp_path, monkeypa
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     ours, nltks = punkt_splitter(load_punkt("english")), PunktTokenizer("english")
     for path in sorted(dev_corpus.glob("*.dev")):
-        for line in split_lines(next(read_chunks(path)))[:300]:
+        for line in map(str.strip, next(read_chunks(path)).split("\n")[:600]):
             assert ours(line) == nltks.tokenize(line), f"{path.name}: {line!r}"
 
 
