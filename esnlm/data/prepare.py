@@ -20,7 +20,7 @@ from esnlm.base.errors import InputError
 from esnlm.data.encode import Encoded, Encoder, encode_in_order
 from esnlm.data.inputs import FIELD, TextInput, find_inputs
 from esnlm.data.sentences import load_punkt, train_punkt
-from esnlm.data.store import StoreWriter, TokenStore, refuse_target
+from esnlm.data.store import StoreWriter, TokenStore, check_target
 from esnlm.data.text_files import Oddities
 from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer, train_bpe
 from esnlm.machine.allocator import give_back_freed_memory
@@ -90,7 +90,7 @@ def prepare(
         )
     if max_words is not None and max_words < 1:
         raise InputError(f"max_words {max_words}: give at least 1")
-    refuse_target(Path(out), overwrite)
+    check_target(Path(out), overwrite)
     sources = find_inputs(inputs, field, skip_missing)
     for source in sources:
         if source.has_records and sentences == "file":

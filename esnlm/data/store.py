@@ -76,10 +76,10 @@ class TokenStore:
     def tokenizer(self) -> Tokenizer:
         """Loads the store's copy of its tokenizer."""
         tokenizer = load_tokenizer(self.folder / "tokenizer")
-        self.require_tokenizer(tokenizer)
+        self.check_tokenizer(tokenizer)
         return tokenizer
 
-    def require_tokenizer(self, tokenizer: Tokenizer) -> None:
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raises InputError if the store has another tokenizer."""
         own = self.manifest["tokenizer"]
         if own["sha256"] != tokenizer.sha256:
@@ -140,7 +140,7 @@ class StoreWriter(NewFolder):
         self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False
     ) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
-        refuse_target(self.folder, overwrite)
+        check_target(self.folder, overwrite)
         self._dtype, self._tokens = token_dtype(tokenizer.vocab_size), 0
         self._parts: dict[str, list[np.ndarray]] = {
             name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()
@@ -203,12 +203,12 @@ class StoreWriter(NewFolder):
             hashes["manifest.json"] = _manifest_sha256(manifest)
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
             (self.path / "manifest.json").write_text(text, "utf-8")
-            refuse_target(self.folder, self.overwrite)  # again, since the folder may be new
+            check_target(self.folder, self.overwrite)  # again, since the folder may be new
             self.commit(replace=self.overwrite)
         return open_store(self.folder, verify=False)
 
 
-def refuse_target(folder: Path, overwrite: bool) -> None:
+def check_target(folder: Path, overwrite: bool) -> None:
     """Raises InputError if writing a store to `folder` would destroy other data."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return

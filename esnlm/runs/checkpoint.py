@@ -48,7 +48,7 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
         raise InputError(
             f"{folder}: exists; delete it or choose another folder for this checkpoint"
         )
-    require_free_space(folder, size)
+    check_free_space(folder, size)
     try:
         remove_abandoned(folder.parent)  # of any step
         with NewFolder(folder) as new:
@@ -153,7 +153,7 @@ def digest(arrays: Arrays) -> str:
     return whole.hexdigest()
 
 
-def require_free_space(folder: Path, bytes_needed: int) -> None:
+def check_free_space(folder: Path, bytes_needed: int) -> None:
     """Raises InputError unless the disk that holds `folder` (which need not exist yet) has
     `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:

@@ -100,7 +100,7 @@ def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory)
     if experiment.parent.run is None or directory.manifest_file.exists():
         return
     theirs, step = open_run(experiment.parent.run), experiment.parent.step
-    corpus.train.require_tokenizer(load_tokenizer(theirs.tokenizer))
+    corpus.train.check_tokenizer(load_tokenizer(theirs.tokenizer))
     if (
         experiment.model.frozen_bytes(corpus.tokenizer.vocab_size)
         and checkpoint.verify(directory.frozen) is not None

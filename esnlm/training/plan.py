@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from esnlm.base.console import counted
 from esnlm.base.errors import InputError
 from esnlm.base.screen import Screen
-from esnlm.data.corpus import require_usable
+from esnlm.data.corpus import check_usable
 from esnlm.machine.compute import backend
 from esnlm.machine.memory import device_memory, memory_use, total_memory
 from esnlm.machine.mesh import describe
@@ -42,8 +42,8 @@ def show(experiment: Experiment) -> int:
     Raises InputError if its data cannot be used.
     """
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
-    if (stores := experiment.data.stores_there()) is not None:
-        require_usable(*stores, model.longest)
+    if (stores := experiment.data.prepared_stores()) is not None:
+        check_usable(*stores, model.longest)
     platform, mesh = backend(), describe(mesh_of(model, experiment.compute))
     compute = choose_compute(experiment.compute, model, platform, math.prod(mesh.values()))
     counts, needed = model.expected_counts(corpus.vocab_size), memory(experiment, platform, mesh)

@@ -58,7 +58,7 @@ def open_state(
     if newest is None:
         accumulators = fitter.start(features, vocab_size)
         size = sum(array.nbytes for array in jax.tree.leaves((accumulators, params)))
-        checkpoint.require_free_space(directory.path, 2 * size)
+        checkpoint.check_free_space(directory.path, 2 * size)
         return State(params=params, accumulators=accumulators)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")

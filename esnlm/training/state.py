@@ -152,7 +152,7 @@ def open_state(
     newest = restore_newest(directory.checkpoints)
     if newest is None:
         size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
-        checkpoint.require_free_space(directory.path, size * training.checkpoints_at_once)
+        checkpoint.check_free_space(directory.path, size * training.checkpoints_at_once)
         if moments is not None:
             fresh = with_moments(fresh, moments, str(directory.initial))
         return State(params=params, optimizer=placement.place(fresh), placement=placement)

@@ -262,13 +262,13 @@ def test_a_file_that_is_no_text_far_into_it(tmp_path, spelling, monkeypatch, wor
     text = random_text(0, 300).encode()
     good = write(tmp_path / "good.txt", random_text(1, 300))
     (tmp_path / "a.txt").write_bytes(text + b"ab\xff\n" + text)
-    for inputs, tokenizer in (
+    for paths, tokenizer in (
         ([good, tmp_path / "a.txt"], spelling),
         ([tmp_path / "a.txt"], "train:260"),
     ):
         with pytest.raises(InputError, match=f"^{tmp_path}/a.txt: not "):
             prepare(
-                inputs,
+                paths,
                 tmp_path / "out" / "store",
                 tokenizer=tokenizer,
                 sentences="line",
