@@ -1,25 +1,26 @@
-"""Compiles the hot programs of a run for a device that is not present, and reports XLA's analysis
-of them.
+"""Compiles the hot programs of a run for an absent device, and reports XLA's analysis of them.
 
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100
-    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:1x8x1 --mesh 2x4     # eight
-    GPUs: data x vocabulary ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e:4x4
-    --only 'ESN 4,096' ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --vocabulary
-    8192 --configs FILE FILE
+    # eight GPUs: data x vocabulary
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:1x8x1 --mesh 2x4
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e:4x4 --only 'ESN 4,096'
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --vocabulary 8192 \\
+        --configs FILE FILE
 
 The compilers for other devices are plugins of JAX and need no such device. Install the plugins that
 match your JAX into separate folders, and list the folders in ESNLM_AOT, separated as in PATH:
 
-    pip install --no-deps --target FOLDER jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION    #
-    VERSION of jax pip install --no-deps --target FOLDER "libtpu==..."      # the version that the
-    extra jax[tpu] of this jax asks for
+    # VERSION of jax
+    pip install --no-deps --target FOLDER jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION
+    # the version that the extra jax[tpu] of this jax asks for
+    pip install --no-deps --target FOLDER "libtpu==..."
 
 It compiles the programs of a run, with the settings that a run chooses on such a device. It runs
 and measures nothing:
 
     update     loss, gradient and optimizer step of 32 sentences (training/update.py): 656
-    predictions from rows of their own,
-               and where features are computed ahead, 31 more from the row after BOS
+               predictions from rows of their own; with precomputed features 31 more from the row
+               after BOS
     time step  features of a prefetch window (features/recurrence.py); a loop's body counts once
     scoring    log-probabilities of a chunk of features (evaluation/scoring.py)
 

@@ -1,12 +1,11 @@
 """Training tokens per second of models of any family, side by side on the same sentences, and of an
 LSTM in PyTorch.
 
-    python benchmarks/families.py --store stores/train-1M-bpe8k --configs
-    configs/frontier/deep_readout.yaml \
-        configs/real_text/two_cores/esn_sparse.yaml configs/real_text/two_cores/lstm.yaml
-    python benchmarks/families.py --store stores/train-1M-bpe8k --configs
-    configs/real_text/two_cores/esn_sparse.yaml \
-        --precisions float32 bf16
+    python benchmarks/families.py --store stores/train-1M-bpe8k --configs \\
+        configs/frontier/deep_readout.yaml configs/real_text/two_cores/esn_sparse.yaml \\
+        configs/real_text/two_cores/lstm.yaml
+    python benchmarks/families.py --store stores/train-1M-bpe8k --configs \\
+        configs/real_text/two_cores/esn_sparse.yaml --precisions float32 bf16
 
 A configuration sets the model and its training. Its data section is ignored: all models take their
 sentences from --store, in the same batches. LSTM (torch) is benchmarks/peers.py's, with 512 units.

@@ -1,12 +1,11 @@
-"""Text generated token by token, one continuation at a time: esnlm against a plain loop of SciPy
-and NumPy.
+"""Text generated token by token: esnlm against a plain loop of SciPy and NumPy.
 
     python benchmarks/generation.py
     python benchmarks/generation.py --vocab 50257 --tokens 400 --rounds 9
 
     esnlm   Run.generate, as `esnlm generate` calls it
     SciPy   W_rec as SciPy's CSR matrix, NumPy for the rest, and a Python loop over the tokens, in
-    its own process
+            its own process
 
 Both have the same untrained float32 weights (training does not change the time), and choose each
 token in the same way, in float64 from the same random numbers. So they write the same text up to

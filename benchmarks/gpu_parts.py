@@ -1,15 +1,16 @@
 """One part of benchmarks/gpu_all.sh, which starts each part in its own process.
 
     train       `esnlm train` at N = 4,096 on two million words, twice: with an empty and a full
-    compilation cache. Once
-                more with a profile of ten updates, stopped when it is written. Then `esnlm blimp`.
+                compilation cache. Once more with a profile of ten updates, stopped when it is
+                written. Then `esnlm blimp`.
     speed       tokens per second, in turns, of this model, the same in PyTorch and PyTorch's LSTM,
-    in TF32 and bf16 families    the same for two deep readouts, for esnlm's LSTM and for PyTorch's
-    step        one time step by each kernel, dense, and cuSPARSE (PyTorch's CSR); the device's peak
-    copies and products large       `esnlm train` at N = 65,536 for a minute
+                in TF32 and bf16
+    families    the same for two deep readouts, for esnlm's LSTM and for PyTorch's
+    step        one time step by each kernel, dense, and cuSPARSE (PyTorch's CSR); the device's
+                peak copies and products
+    large       `esnlm train` at N = 65,536 for a minute
     same        whether the runs of `train` are bit-identical, with the stopped one resumed; and
-    with XLA's
-                deterministic operations
+                with XLA's deterministic operations
 
 OUT/PART.json has {"small", "failures", "seconds", FINDING: ...}, and is written after each finding,
 the most important first.

@@ -1,8 +1,7 @@
-"""One run in other programs: its exported folder, and lm-evaluation-harness, compared with esnlm's
-own results.
+"""One run in other programs, transformers and lm-evaluation-harness, against esnlm's results.
 
-    python benchmarks/interchange.py --run RUN --data blimp/ [--pairs N] [--python
-    inseq=ENVIRONMENT/bin/python]
+    python benchmarks/interchange.py --run RUN --data blimp/ [--pairs N] \\
+        [--python inseq=ENVIRONMENT/bin/python]
 
 Each program runs in its own process, in which esnlm cannot be imported. --python gives the
 interpreter of a program that is installed in another environment. Writes interchange.json and .md

@@ -1,12 +1,11 @@
-"""Minimal pairs scored per second: esnlm, which evaluates each distinct prefix once, against padded
-batches.
+"""Minimal pairs per second: esnlm, which evaluates each prefix once, against padded batches.
 
     python benchmarks/scoring.py --pairs data/blimp --tokenizer gpt2 --limit 4000
 
     esnlm          Run.token_log_probs_of, as `eval_blimp.py` calls it
     plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same
-    recurrence kernel plain torch    the same in PyTorch: torch.sparse, a Python loop over time,
-    torch.log_softmax
+                   recurrence kernel
+    plain torch    the same in PyTorch: torch.sparse, a Python loop over time, torch.log_softmax
 
 The readout is untrained, which does not change the time. Each contender scores all sentences in its
 turn, and the log-probabilities are compared.

@@ -16,36 +16,28 @@ WAY = [
     ("data/", "text to sentences\nto token ids", 0.0, 3.0, PATH),
     ("features/", "sentences packed into\nbatch slots, time steps", 2.6, 3.0, FROZEN),
     ("models/", "one module per family:\ntokens to features", 5.2, 3.0, FROZEN),
-    ("readout/", "features to logits,\nto the loss", 7.8, 3.0, TRAINED),
+    ("readout/", "features to logits;\nridge, RLS, LMS", 7.8, 3.0, TRAINED),
     ("training/", "update, log,\ncheckpoint, validate", 10.4, 3.0, TRAINED),
-    ("reservoir/  cells/", "W_rec, W_in, leaks;\nother frozen cells", 5.2, 4.6, FROZEN),
-    ("regression/  trunk/", "ridge, RLS, LMS;\ndeep readouts", 7.8, 4.6, TRAINED),
+    ("reservoir/", "W_rec, W_in, leaks:\none time step", 5.2, 4.6, FROZEN),
     ("evaluation/", "log-probabilities,\nminimal pairs", 7.8, 1.4, PATH),
     ("loaded_run", "the model of a run,\nrestored", 10.4, 1.4, PATH),
-    ("reporting/", "tables, plots,\npages", 5.2, 1.4, PATH),
+    ("reports/", "tables, plots,\npages", 5.2, 1.4, PATH),
 ]
 ARROWS = [
-    ("data/", "features/"), ("features/", "models/"), ("models/", "readout/"), ("readout/", "training/"),
-    ("reservoir/  cells/", "models/"), ("regression/  trunk/", "readout/"), ("training/", "loaded_run"),
-    ("loaded_run", "evaluation/"), ("evaluation/", "reporting/"),
-]  # fmt: skip
+    ("data/", "features/"),
+    ("features/", "models/"),
+    ("models/", "readout/"),
+    ("readout/", "training/"),
+    ("reservoir/", "models/"),
+    ("training/", "loaded_run"),
+    ("loaded_run", "evaluation/"),
+    ("evaluation/", "reports/"),
+]
 FLOORS = [
-    (
-        (
-            "commands/  studies/  workflows/  api/  sklearn   the command line, studies and the"
-            " Python interface"
-        ),
-        6.1,
-    ),
+    ("commands/  studies/  api/  sklearn   command line, studies, Python interface", 6.1),
     ("diagnosis/  interchange/   state diagnostics; other people's harnesses and formats", 0.5),
-    (
-        (
-            "config  compute  runs/  parallel/   settings, devices, and the run directory with its"
-            " checkpoints"
-        ),
-        -0.15,
-    ),
-    ("errors  settings  rng  process  io/  ops/  distributed/   used everywhere", -0.8),
+    ("runs/   run directory, checkpoints, trackers", -0.15),
+    ("base/  machine/   errors, settings, files, console; devices, kernels, memory", -0.8),
 ]
 
 

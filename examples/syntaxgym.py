@@ -1,7 +1,7 @@
 """Scores test suites of SyntaxGym (Gauthier et al. 2020) with a trained run.
 
-    python examples/syntaxgym.py --run runs/first number_prep.json [MORE.json ...] [--scoring
-    no-eos] [--out results.json]
+    python examples/syntaxgym.py --run runs/first number_prep.json [MORE.json ...] \\
+        [--scoring no-eos] [--out results.json]
 
 A suite has items, an item has conditions (versions of one sentence), and a condition has numbered
 regions. Its predictions are formulas over the surprisals of regions, in bits, with + and -, < > and

@@ -6,15 +6,12 @@ The package is read with `ast`, so that nothing of it is run.
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-import esnlm
 from esnlm.models.base import ModelConfig
 from esnlm.models.registry import MODELS
-
-PACKAGE = Path(esnlm.__file__).parent
+from tests.house import PACKAGE, SHIPPED, read, statements
 
 # In the order of docs/how_it_works.md. A module may import from its own room and from those before
 # it in this list.
@@ -65,22 +62,8 @@ HEAVY = {
 }
 # Classes that inherit from theirs. These modules themselves are imported only inside functions.
 ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn")}
-# Nothing here imports them: `esnlm export` puts copies beside the weights, where transformers runs
-# them without esnlm.
-SHIPPED = {f"esnlm.interchange.huggingface.modeling_{name}" for name in ("esnlm", "deep_readout")}
-
 # Most statements in the package. Lines are no measure: a limit of lines makes people squeeze them.
 MOST_STATEMENTS = 17_000
-
-
-def read(package: Path) -> dict[str, ast.Module]:
-    """Returns the syntax tree of each module of a package, by its dotted name."""
-    trees = {}
-    for file in sorted(package.rglob("*.py")):
-        parts = file.relative_to(package.parent).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        trees[name] = ast.parse(file.read_text(encoding="utf-8"), file.name)
-    return trees
 
 
 def imports(tree: ast.AST, modules: set[str]) -> set[str]:
@@ -195,13 +178,7 @@ def trees():
 
 
 def test_the_package_keeps_to_its_budget():
-    statements = (
-        node
-        for tree in read(PACKAGE).values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt)
-    )
-    assert sum(1 for _ in statements) <= MOST_STATEMENTS
+    assert sum(map(statements, read(PACKAGE).values())) <= MOST_STATEMENTS
 
 
 def test_every_module_is_in_a_room(trees):

@@ -1,13 +1,14 @@
-"""Output on standard error while a command works: messages, warnings and one line of progress.
+"""Messages on standard error, and one line of progress.
 
-On a terminal, the progress line is overwritten; other lines replace it. Log files and pipes only
-get whole lines.
+Messages go to the logger "esnlm". On a terminal the line of progress is overwritten, and messages
+replace it. Log files and pipes only get whole lines.
 """
 
 import codecs
 import contextlib
 import io
 import json
+import logging
 import os
 import shutil
 import sys
@@ -15,77 +16,61 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from enum import IntEnum
 from typing import Any, Literal
 
 from esnlm.base import processes
 
-# between lines of progress: in a log, on a terminal
-LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = (
-    15.0,
-    0.2,
-)
+LOG_EVERY_SECONDS = 15.0  # between lines of progress in a log file
+SHOW_EVERY_SECONDS = 0.2  # ... on a terminal
 SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
 CLEAR = "\r\033[K"  # erases the current line of a terminal
-# name of the error handler for characters that standard output cannot encode
-ESCAPE = "esnlm.escape"
+ESCAPE = "esnlm.escape"  # handles characters that the encoding of standard output lacks
+NOTICE = logging.WARNING + 5  # level of messages that --quiet prints, too
 
+log = logging.getLogger("esnlm")
+debug, info, warn = log.debug, log.info, log.warning
 
-class Level(IntEnum):
-    """How much is printed on standard error."""
-
-    QUIET = 0  # warnings and errors
-    USUAL = 1
-    VERBOSE = 2  # also automatic choices and the time of each stage
-
-
-_level = Level.USUAL
 _has_status = False  # whether the terminal shows a line to be overwritten
-_lock = threading.RLock()  # a signal handler and `working` may print at any moment
+_lock = threading.RLock()  # a signal handler and `spinner` may print at any moment
+
+
+def notice(line: str) -> None:
+    """Prints a line that is neither a warning nor left out by --quiet."""
+    log.log(NOTICE, line)
+
+
+class _Lines(logging.Handler):
+    """Prints each message as a line, in one process of a run."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "warning: " if record.levelno == logging.WARNING else ""
+        with _lock:
+            end_status()
+            if sys.stderr is not None and processes.writes():
+                with contextlib.suppress(OSError):
+                    print(prefix + record.getMessage(), file=sys.stderr, flush=True)
+
+
+log.addHandler(_Lines())
+log.setLevel(logging.INFO)
+log.propagate = False
 
 
 @contextlib.contextmanager
-def speaking(level: Level) -> Iterator[None]:
-    """Sets the output level within the block."""
-    global _level
-    before, _level = _level, level
+def verbosity(level: int) -> Iterator[None]:
+    """Sets the lowest level that is printed within the block."""
+    before = log.level
+    log.setLevel(level)
     try:
         yield
     finally:
-        _level = before
-
-
-def say(line: str) -> None:
-    """Prints a line on standard error (standard output is for results), except with --quiet."""
-    if _level >= Level.USUAL:
-        tell(line)
-
-
-def detail(line: str) -> None:
-    """Prints a line with --verbose only."""
-    if _level >= Level.VERBOSE:
-        tell(line)
-
-
-def warn(line: str) -> None:
-    """Prints a line that begins with "warning: ", also with --quiet."""
-    tell(f"warning: {line}")
-
-
-def tell(line: str) -> None:
-    """Prints a line on standard error, also with --quiet. Only one process of a run prints."""
-    with _lock:
-        end_status()
-        if sys.stderr is not None and processes.writes():
-            with contextlib.suppress(OSError):
-                print(line, file=sys.stderr, flush=True)
+        log.setLevel(before)
 
 
 def status(line: str) -> None:
-    """Shows a status line on a terminal in place of the one before. The next printed line replaces
-    it."""
+    """Shows a status line on a terminal. The next status or message replaces it."""
     global _has_status
-    if _level < Level.USUAL or not is_terminal(sys.stderr) or not processes.writes():
+    if not (log.isEnabledFor(logging.INFO) and is_terminal(sys.stderr) and processes.writes()):
         return
     with _lock, contextlib.suppress(OSError):
         print(
@@ -106,13 +91,12 @@ def end_status() -> None:
             print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
-# whether to show progress; brief: in a line that is erased at the end
-Shown = bool | Literal["brief"]
+# Whether to show progress; brief: in a line that is erased at the end.
+ShowProgress = bool | Literal["brief"]
 
 
 class Progress:
-    """Shows progress, speed and time left: an overwritten line on a terminal, or lines in a log
-    file.
+    """Shows progress, speed and time left: one line on a terminal, lines in a log file.
 
     With `brief`, the line is erased at the end, and short work prints no line in a log file.
     """
@@ -147,7 +131,7 @@ class Progress:
             status(line)
         elif final or time.monotonic() - self._printed >= LOG_EVERY_SECONDS:
             self._printed = time.monotonic()
-            say(line)
+            info(line)
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -161,51 +145,45 @@ class Progress:
 
 
 @contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Shows elapsed time for work of unknown length, such as "loading the model". Short work prints
-    nothing."""
+def spinner(work: str, announce: bool = False) -> Iterator[None]:
+    """Shows elapsed time for work of unknown length, such as "loading the model".
+
+    Short work prints nothing, unless its beginning is announced.
+    """
+    if announce:
+        info(work)
     began, ended = time.monotonic(), threading.Event()
 
     def show() -> None:
         while not ended.wait(1.0 if is_terminal(sys.stderr) else LOG_EVERY_SECONDS):
-            line = f"{what}  {clock(time.monotonic() - began)}"
+            line = f"{work}  {clock(time.monotonic() - began)}"
             if is_terminal(sys.stderr):
                 status(line)
             else:
-                say(f"{line} so far")
+                info(f"{line} so far")
 
-    shown = threading.Thread(target=show, daemon=True)
-    shown.start()
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        shown.join()
+        thread.join()
         end_status()
-    detail(f"{what}: {time.monotonic() - began:.1f} s")
-
-
-@contextlib.contextmanager
-def stage(what: str) -> Iterator[None]:
-    """Prints the name of the work, and then acts as `working`."""
-    say(what)
-    with working(what):
-        yield
+    debug(f"{work}: {time.monotonic() - began:.1f} s")
 
 
 def escape_unencodable() -> None:
-    """Makes standard output print characters that its encoding lacks as escapes, such as \\u4e2d,
-    with one warning.
+    """Prints characters that the encoding of standard output lacks as escapes, with one warning.
 
-    Escapes are those of JSON, so that JSON Lines stay valid. Standard error escapes by itself, as
-    Python does.
+    Escapes are those of JSON (\\u4e2d), so that JSON Lines stay valid. Standard error escapes
+    by itself, as Python does.
     """
     stream = sys.stdout
-    if not isinstance(stream, io.TextIOWrapper) or stream.errors not in (
-        "strict",
-        "surrogateescape",
-    ):
-        return  # a notebook's stream takes any text; other handlers are the user's choice
+    # A notebook's stream takes any text, and other handlers are the user's choice.
+    is_strict = getattr(stream, "errors", None) in ("strict", "surrogateescape")
+    if not (isinstance(stream, io.TextIOWrapper) and is_strict):
+        return
     has_warned = False
 
     def escape(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -240,3 +218,15 @@ def clock(seconds: float) -> str:
 def counted(number: int, one: str, several: str | None = None) -> str:
     """Formats a count with its noun: "1 pair", "2,000 pairs"; `several` is an irregular plural."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
+# Names that are being replaced.
+say, tell, detail, working, speaking, Shown = info, notice, debug, spinner, verbosity, ShowProgress
+
+
+def stage(work: str) -> contextlib.AbstractContextManager[None]:
+    return spinner(work, announce=True)
+
+
+class Level:
+    QUIET, USUAL, VERBOSE = logging.WARNING, logging.INFO, logging.DEBUG

@@ -1,4 +1,4 @@
-"""The exception for errors that the caller can fix."""
+"""Errors that the caller can fix, and warnings that name the caller's line."""
 
 import operator
 import sys
@@ -6,6 +6,8 @@ import warnings
 from typing import SupportsIndex
 
 LONGEST = 2000  # characters
+# Packages whose frames are not the caller's, including wrappers of functions.
+BETWEEN = ("esnlm", "jax", "contextlib", "functools")
 
 
 class InputError(ValueError):
@@ -26,23 +28,15 @@ class InputError(ValueError):
 
 
 def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole number") -> int:
-    """Converts a whole number of any type (such as NumPy's) to int. Raises InputError for others,
-    such as 3.0."""
+    """Converts a whole number of any type, such as NumPy's, to int. Rejects others, such as 3.0."""
     try:
         return operator.index(value)
     except TypeError:
         raise InputError(f"{name} is {value!r}: {rule}") from None
 
 
-# Warnings that name the caller's line, at any depth of calls inside the package.
-
-# Packages whose frames are not the caller's, including wrappers of functions.
-BETWEEN = ("esnlm", "jax", "contextlib", "functools")
-
-
 def warn_caller(line: str) -> None:
-    """Warns at the caller's line, so that filters by module and "once for each place" apply to
-    it."""
+    """Warns at the line outside the package, to which the user's warning filters then apply."""
     frame, level = sys._getframe(), 1
     while (
         frame.f_back is not None

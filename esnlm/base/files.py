@@ -1,7 +1,7 @@
-"""Writes files and folders atomically: readers find the old version or the new one, never a part.
+"""Writes files and folders atomically, JSON files, and manifests with checksums.
 
-A new version is written under a hidden name beside its target, `.NAME.partial-XXXXXXXX`, and
-renamed when complete.
+Readers see the old version or the new one, never a part: a new version is written under a hidden
+name in the same folder, `.NAME.partial-XXXXXXXX`, and renamed when complete.
 """
 
 import contextlib
@@ -20,17 +20,16 @@ from esnlm.base.errors import InputError
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Writes or replaces a file, completely or not at all. Raises InputError as `write_files`
-    does."""
+    """Writes or replaces a file atomically. Raises InputError if it cannot be written."""
     write_files({path: content})
 
 
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Writes files in order, and removes those whose content is None. Follows symbolic links and
-    keeps them.
+    """Writes files, and removes those whose content is None. Symbolic links are followed.
 
-    If the last file (such as a manifest) exists, so do all others. Raises InputError if one cannot
-    be written.
+    All contents are on disk before the first file is renamed to its place, and the files are
+    renamed in order. So if the last one is a new manifest, all files that it lists are there.
+    Raises InputError if a file cannot be written.
     """
     partial: dict[Path, Path] = {}
     try:
@@ -55,11 +54,10 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
 
 
 class NewFolder:
-    """A folder that is written under a hidden name and renamed by `commit`, completely or not at
-    all.
+    """A folder that is written under a hidden name and renamed by `commit`.
 
     Leaving the `with` block without `commit` removes it. Only one process at a time may write a
-    folder, since it removes the rests of earlier, unfinished writes.
+    folder, since it also removes what unfinished writes have left.
 
     Example:
         with NewFolder(target) as new:
@@ -68,8 +66,7 @@ class NewFolder:
     """
 
     def __init__(self, target: Path) -> None:
-        """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it
-        cannot be made."""
+        """Makes the hidden folder, `path`, and the parents of the target."""
         self.target = target.resolve()  # keeps a symbolic link to a folder intact
         self.target.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.target.parent, glob.escape(self.target.name))
@@ -100,8 +97,7 @@ class NewFolder:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder, renaming it first, so that a killed process leaves no incomplete folder
-    under its name."""
+    """Removes a folder. It is renamed first, so that no part of it remains under its name."""
     hidden = _hidden(folder)
     folder.rename(hidden)
     shutil.rmtree(hidden)
@@ -145,8 +141,7 @@ def require_writable(file: Path, overwrite: bool = True) -> None:
 
 
 def _require_file(path: Path) -> None:
-    """Raises InputError for a folder, and for /dev/null or /dev/stdout, which renaming would
-    replace by a file."""
+    """Rejects folders, and /dev/null or /dev/stdout, which renaming would replace by a file."""
     if path.exists() and not path.is_file():
         raise InputError(
             f"{path}: {'a folder' if path.is_dir() else 'a device or a pipe'}; name a file"
@@ -166,7 +161,7 @@ def _hidden(target: Path) -> Path:
     return target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
 
 
-# JSON
+# ---- JSON ----
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -180,21 +175,18 @@ def json_text(value: Any) -> str:
 
 
 def spell_nonfinite(value: Any) -> Any:
-    """Returns a value for JSON, with the texts "inf", "-inf" and "nan" for numbers that JSON
-    lacks."""
+    """Returns a value with "inf", "-inf" and "nan" in place of the numbers that JSON lacks."""
     return json.loads(json.dumps(value), parse_constant=lambda constant: str(float(constant)))
 
 
 def seal(content: dict[str, Any]) -> str:
-    """Returns the seal of a JSON object: the sha256 of its content without the key "sha256", which
-    stores it."""
+    """Returns the sha256 of a JSON object without its key "sha256", which stores it."""
     unsealed = {key: value for key, value in content.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(unsealed, sort_keys=True).encode()).hexdigest()
 
 
 def add_seal(content: dict[str, Any]) -> bytes:
-    """Returns the text of a JSON object with its seal. The text is unique: any other bytes mean
-    damage."""
+    """Returns a JSON object with its seal, as its one text: any other bytes mean damage."""
     return json.dumps(content | {"sha256": seal(content)}, sort_keys=True, indent=1).encode()
 
 
@@ -208,21 +200,19 @@ def remove_seal(text: bytes) -> dict[str, Any] | None:
     return content if add_seal(content) == text else None
 
 
-# A manifest with the sha256 of the files in a folder, which detects and names changed files.
+# ---- manifests ----
 
 MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The sha256 of the files that no longer change: `{"files": {NAME: SHA256}, FACT: VALUE,
-    "sha256": SEAL}`."""
+    """The sha256 of finished files: `{"files": {NAME: SHA256}, FACT: VALUE, "sha256": SEAL}`."""
 
     path: Path  # of the manifest itself, in that folder
 
     def read(self) -> dict[str, Any] | None:
-        """Returns the content of the manifest, or None if it is missing. Raises InputError if it is
-        damaged."""
+        """Returns the content, or None without a manifest. Raises InputError if it is damaged."""
         if not self.path.exists():
             return None
         if (content := remove_seal(self.path.read_bytes())) is None:
@@ -233,20 +223,14 @@ class Manifest:
         return content
 
     def add(self, *paths: Path, **facts: Any) -> None:
-        """Records the sha256 of these files and of the files in these folders, if they exist, and
-        JSON values."""
+        """Records the sha256 of these files, and of all files in these folders, and JSON values."""
         known = self.read() or {}
-        files = [
-            file
-            for path in paths
-            for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
-        ]
-        found = {
-            file.relative_to(self.path.parent).as_posix(): file_sha256(file)
-            for file in files
-            if file.is_file()
-        }
-        write_file(self.path, add_seal(known | facts | {"files": known.get("files", {}) | found}))
+        checksums = dict(known.get("files", {}))
+        for path in paths:
+            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+                if file.is_file():
+                    checksums[file.relative_to(self.path.parent).as_posix()] = file_sha256(file)
+        write_file(self.path, add_seal(known | facts | {"files": checksums}))
 
     def find_damage(self, *paths: Path) -> list[str]:
         """Returns a line for each recorded file in `paths` that is missing or has changed."""
@@ -264,8 +248,7 @@ class Manifest:
 
 
 def find_difference(folder: Path) -> str | None:
-    """Verifies a folder. Returns None if all files match its manifest, else a line with the bad
-    file and the reason."""
+    """Verifies a folder by its manifest. Returns a line that names a damaged file, or None."""
     if not folder.is_dir():
         return "no such folder"
     manifest = Manifest(folder / MANIFEST)

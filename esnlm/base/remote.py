@@ -1,5 +1,4 @@
-"""Copies runs and token stores from the cloud (s3://, gs://) into a cache, and uploads run
-directories.
+"""Copies runs and token stores from the cloud (s3://, gs://) to a cache, and uploads runs.
 
 fsspec connects to the services; s3fs and gcsfs find credentials, region and endpoint themselves
 (docs/machines.md).
@@ -58,14 +57,16 @@ def run_copy(
         if re.fullmatch(rf"{STEPS[0]}\d+/{MANIFEST}", name)
     ]
     if step is not None and step not in steps:
-        there = ", ".join(map(str, sorted(steps))) or "none"
+        available = ", ".join(map(str, sorted(steps))) or "none"
         raise InputError(
-            f"{bucket.url}/checkpoints: no checkpoint of step {step}; available: {there}"
+            f"{bucket.url}/checkpoints: no checkpoint of step {step}; available: {available}"
         )
     folder = bucket.fetch(
         [name for name in bucket.files if not name.startswith((*STEPS, *NOT_SENT))]
     )
-    for number in [] if untrained else sorted(steps, reverse=True) if step is None else [step]:
+    if untrained:
+        return folder
+    for number in sorted(steps, reverse=True) if step is None else [step]:
         checkpoint = f"{STEPS[0]}{number}"
         bucket.fetch([name for name in bucket.files if name.startswith(f"{checkpoint}/")])
         if not every_step:
@@ -95,21 +96,14 @@ class Upload:
             raise InputError(f"{url}: not a URL; give one such as s3://bucket/runs/first")
         self._folder, self._bucket = folder, _Bucket(url)
         self._sent: dict[str, tuple[int, int]] = {}
-        own, there = folder / "config.yaml", self._bucket.files
-        is_own = (
-            "config.yaml" in there
-            and own.is_file()
-            and self._bucket.read("config.yaml") == own.read_bytes()
-        )
-        if there and not is_own:
-            also = f"or copy that run to {folder} to continue it"
+        if self._bucket.files and not self._holds_this_run():
             raise InputError(
-                f"{url}: holds another run or other files; name another URL with --upload, {also}"
+                f"{url}: holds another run or other files; name another URL with --upload, or copy"
+                f" that run to {folder} to continue it"
             )
 
     def __call__(self, last: bool = False) -> None:
-        """Uploads changes. Warns on failure, and the next call tries again; on the `last` call,
-        raises InputError."""
+        """Uploads changes. Failure is a warning, or on the `last` call an InputError."""
         try:
             self._send()
         except (InputError, OSError) as error:
@@ -119,29 +113,33 @@ class Upload:
                 ) from None
             warn(f"upload failed, training continues: {error}")
 
+    def _holds_this_run(self) -> bool:
+        config = self._folder / "config.yaml"
+        return (
+            config.name in self._bucket.files
+            and config.is_file()
+            and self._bucket.read(config.name) == config.read_bytes()
+        )
+
     def _send(self) -> None:
         bucket, folder = self._bucket, self._folder
-        found = {
-            path.relative_to(folder).as_posix(): path.stat()
-            for path in folder.rglob("*")
-            if path.is_file()
-        }
-        names = [name for name in found if not name.startswith(NOT_SENT) and "/." not in name]
-        local = {name: (found[name].st_size, found[name].st_mtime_ns) for name in names}
-        new = [name for name in names if local[name] != self._sent.get(name)]
+        local = {}  # size and time of change
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and not name.startswith(NOT_SENT) and "/." not in name:
+                local[name] = path.stat().st_size, path.stat().st_mtime_ns
+        changed = [name for name in local if local[name] != self._sent.get(name)]
         for part in range(4):
-            bucket.upload(folder, [name for name in new if _part(name) == part])
-        gone = [
-            name for name in {*bucket.files, *self._sent} - local.keys() if name.startswith(STEPS)
-        ]
-        for name in sorted(gone, key=_part, reverse=True):  # manifests first
-            bucket.remove(name)
+            bucket.upload(folder, [name for name in changed if _part(name) == part])
+        removed = {*bucket.files, *self._sent} - local.keys()
+        for name in sorted(removed, key=_part, reverse=True):  # manifests first
+            if name.startswith(STEPS):
+                bucket.remove(name)
         self._sent, bucket.files = local, {}
 
 
 def _part(name: str) -> int:
-    """Returns the upload order of a file: metrics etc. (0), checkpoints, their manifests, the run's
-    own files."""
+    """Returns the turn of a file: 0 metrics etc., 1 checkpoints, 2 their manifests, 3 the rest."""
     if name in (MANIFEST, "summary.json"):
         return 3
     return 0 if "/" not in name else 2 if name.endswith(f"/{MANIFEST}") else 1
@@ -152,29 +150,28 @@ class _Bucket:
 
     def __init__(self, place: str | Path) -> None:
         self.url = full_name(place).rstrip("/")
-        fsspec = self._asked(importlib.import_module, "fsspec")
-        self._fs, self._root = self._asked(fsspec.url_to_fs, self.url, use_listings_cache=False)
-        found = self._asked(self._fs.find, self._root, detail=True)
+        fsspec = self._call(importlib.import_module, "fsspec")
+        self._fs, self._root = self._call(fsspec.url_to_fs, self.url, use_listings_cache=False)
+        listing = self._call(self._fs.find, self._root, detail=True)
         self.files: dict[str, Any] = {
-            path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()
+            path.removeprefix(self._root).lstrip("/"): info for path, info in listing.items()
         }
 
     def read(self, name: str) -> bytes:
-        return self._asked(self._fs.cat_file, f"{self._root}/{name}")
+        return self._call(self._fs.cat_file, f"{self._root}/{name}")
 
     def upload(self, folder: Path, names: list[str]) -> None:
-        self._asked(
+        self._call(
             self._fs.put,
             [str(folder / name) for name in names],
             [f"{self._root}/{name}" for name in names],
         )
 
     def remove(self, name: str) -> None:
-        self._asked(self._fs.rm_file, f"{self._root}/{name}")
+        self._call(self._fs.rm_file, f"{self._root}/{name}")
 
     def fetch(self, wanted: list[str]) -> Path:
-        """Fetches the wanted files that are missing or outdated on this machine, and returns their
-        folder."""
+        """Fetches the wanted files that are missing or outdated here, and returns their folder."""
         unique = (
             re.sub("[^A-Za-z0-9.]+", "-", self.url)[-80:]
             + hashlib.sha256(self.url.encode()).hexdigest()[:8]
@@ -193,17 +190,20 @@ class _Bucket:
             }
             for name in before.keys() - known.keys():
                 (folder / name).unlink(missing_ok=True)
-            if new := [name for name in wanted if name not in known]:
-                size = sum(self.files[name]["size"] for name in new)
-                say(f"fetching {self.url}: {len(new)} files, {size / 1e6:,.1f} MB")
-                here = [str(folder / name) for name in new]
-                self._asked(self._fs.get, [f"{self._root}/{name}" for name in new], here)
-                write_json(record, known | {name: tags[name] for name in new})
+            missing = [name for name in wanted if name not in known]
+            if missing:
+                size = sum(self.files[name]["size"] for name in missing)
+                say(f"fetching {self.url}: {len(missing)} files, {size / 1e6:,.1f} MB")
+                self._call(
+                    self._fs.get,
+                    [f"{self._root}/{name}" for name in missing],
+                    [str(folder / name) for name in missing],
+                )
+                write_json(record, known | {name: tags[name] for name in missing})
         return folder
 
-    def _asked(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Calls fsspec, and converts the exceptions of the services, which have no common class, to
-        InputError."""
+    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Calls fsspec, whose services raise exceptions without a common class."""
         try:
             return function(*arguments, **options)
         except ImportError as error:

@@ -1,5 +1,4 @@
-"""Prints text and tables on standard output, with rich. Text wraps to fit a terminal; figures are
-never cut."""
+"""Prints text and tables on standard output with rich. Text wraps; figures are never cut."""
 
 import os
 import sys

@@ -8,14 +8,12 @@ ESNLM = "0.2.0"  # setuptools reads it here
 
 
 def version(package: str) -> str:
-    """Returns the version of a package. For esnlm it also works in a checkout that is not
-    installed."""
+    """Returns the version of a package. esnlm itself need not be installed."""
     return ESNLM if package == "esnlm" else metadata.version(package)
 
 
 def provenance(command: str | None, *packages: str) -> dict:
-    """Returns the command as typed (None in Python), the machine, and versions of esnlm, JAX, NumPy
-    and `packages`."""
+    """Returns the command (None in Python), the machine, and versions, also of `packages`."""
     import jax
 
     names = ("esnlm", "jax", "numpy", *packages)

@@ -9,8 +9,7 @@ from esnlm.base.errors import InputError
 
 
 def read_tree(file: Path, advice: str) -> Any:
-    """Returns the value of a YAML file. Raises InputError if it is missing, with `advice`, or is
-    not YAML."""
+    """Returns the value of a YAML file. Raises InputError, with `advice` for a missing file."""
     try:
         return yaml.load(file.read_bytes().decode(), _Loader)
     except OSError as error:
@@ -20,8 +19,7 @@ def read_tree(file: Path, advice: str) -> Any:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Rejects duplicate keys. YAML would silently keep the last, such as one of two learning
-    rates."""
+    """Rejects duplicate keys: YAML would silently keep the last, such as of two learning rates."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = set()

@@ -184,12 +184,15 @@ def flip(file: Path) -> None:
     file.write_bytes(content)
 
 
+# The quickstart's command with little text and an eighth of its units.
+QUICKSTART = [
+    *("train", "--quiet", "--training.learning_rate", 0.02),
+    *("--data.sentences", 5000, "--data.validation_sentences", 200, "--data.pairs", 20),
+    *("--model.reservoir.state_size", 128, "--model.readout.rank", 32),
+]
+
+
 def train_quickstart(run: Path) -> Path:
-    """Runs the quickstart's command with little text and an eighth of its units."""
-    text = ("--data.sentences", 5000, "--data.validation_sentences", 200, "--data.pairs", 20)
-    model = ("--model.reservoir.state_size", 128, "--model.readout.rank", 32)
-    assert (
-        esnlm("train", "--run", run, *text, *model, "--training.learning_rate", 0.02, "--quiet")
-        == 0
-    )
+    """Runs the small quickstart."""
+    assert esnlm(*QUICKSTART, "--run", run) == 0
     return run

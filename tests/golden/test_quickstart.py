@@ -49,6 +49,22 @@ def test_a_small_quickstart_is_as_recorded(quickstart):
     assert found["references"]["unigram model"] > found["val_nll"] + 1, "it has learned"
 
 
+def test_the_package_as_shipped_gives_the_same_figures_and_real_pictures(quickstart, tmp_path):
+    """In a process of its own, without what tests/conftest.py changes to be faster."""
+    shipped = tmp_path / "run"
+    for words in (
+        [*small.QUICKSTART, "--run", shipped],
+        ["report", shipped, "--html", tmp_path / "page.html"],
+    ):
+        command = [sys.executable, "-m", "esnlm", *map(str, words)]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=300)
+    figures_here, figures_shipped = figures(quickstart), figures(shipped)
+    for name in ("train_nll", "val_nll", "val_bits_per_byte"):
+        assert figures_shipped[name] == pytest.approx(figures_here[name], rel=5e-4), name
+    assert (shipped / "plots" / "loss.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "<svg" in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.nightly
 def test_the_quickstart_is_as_published(tmp_path):
     """`python train.py`, against results/quickstart.md: about 90 seconds on two cores."""

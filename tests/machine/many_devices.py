@@ -1,8 +1,9 @@
-"""Trains small runs on one device and on eight simulated ones, in a process of its own, and prints
-how far they are apart.
+"""Trains small runs on one device and on eight simulated ones, and prints their differences.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.machine.many_devices FOLDER
-    UPDATES NAME ...       of FAMILIES
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 \\
+        python -m tests.machine.many_devices FOLDER UPDATES NAME ...
+
+NAME is one of FAMILIES.
 
 Prints a line of JSON for each name: the losses of all updates on one device and on the mesh, the
 largest differences of what the two runs save and of what they score, and what the compiled update
