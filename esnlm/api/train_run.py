@@ -18,8 +18,7 @@ from esnlm.machine.compute import in_float32
 from esnlm.reports.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
-from esnlm.runs.trackers import Trackers, find_tracker
+from esnlm.runs.trackers import Metrics, Trackers, find_tracker
 from esnlm.training import loop, parent
 from esnlm.training.config import Experiment, as_dict, flatten
 from esnlm.training.interruption import Interruption, Profile, Span, interruptible

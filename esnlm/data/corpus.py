@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from esnlm.base.console import warn, working
+from esnlm.base.console import spinner, warn
 from esnlm.base.errors import InputError
 from esnlm.base.files import remove, write_json, writing
 from esnlm.data.encode import encode_sentences, write_sentences
@@ -26,7 +26,7 @@ class Corpus:
     tokenizer: Tokenizer
 
 
-@working("opening the text")
+@spinner("opening the text")
 def open_corpus(
     source: DataSource, seed: int, directory: RunDirectory, longest: int | None = None
 ) -> Corpus:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.base.console import Progress, counted, say, warn, working
+from esnlm.base.console import Progress, counted, info, spinner, warn
 from esnlm.base.errors import InputError
 from esnlm.data.encode import Encoded, Encoder, encode_in_order
 from esnlm.data.inputs import FIELD, TextInput, find_inputs
@@ -100,7 +100,7 @@ def prepare(
             )
     oddities = Oddities()
     dropped = cut = left_out = 0
-    with working("reading the text for the first time"):
+    with spinner("reading the text for the first time"):
         text_size = sum(source.totals.text_size for source in sources)
         share, words_left = _shares(sources, max_words)
         size = math.ceil(share * text_size)
@@ -247,7 +247,7 @@ def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> No
     missing = manifest["skipped_missing"]
     skipped = f"  skipped    {counted(missing, 'record')} without text\n" if missing else ""
     beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
-    say(
+    info(
         f"{store.folder}: {counts['sentences']:,} sentences in"
         f" {counted(len(np.unique(store.documents)), 'document')}, {counts['tokens']:,} tokens with"
         f" BOS and EOS\n  input      {len(sources):,}:"

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from esnlm.base.console import say
+from esnlm.base.console import info
 from esnlm.base.errors import InputError
 from esnlm.base.settings import Count, settings
 from esnlm.data import grammar, grammar_pairs
@@ -170,7 +170,7 @@ class GrammarData(DataSource):
         pairs if missing."""
         folders = directory.stores / "train", directory.stores / "validation"
         if not directory.minimal_pairs.exists():
-            say(
+            info(
                 f"generating {self.sentences:,} + {self.validation_sentences:,} sentences and the"
                 " minimal pairs"
             )

@@ -23,7 +23,7 @@ from esnlm.models.devices import placement_of
 from esnlm.readout.base import Fitter
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
+from esnlm.runs.trackers import Metrics
 from esnlm.training import batches, readout_regression
 from esnlm.training.config import ResolvedExperiment, TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates

@@ -31,7 +31,7 @@ from esnlm.readout.base import Accumulators, Fitter, Window
 from esnlm.readout.calibration import HeldOut
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
+from esnlm.runs.trackers import Metrics
 from esnlm.training import batches
 from esnlm.training.interruption import Interruption
 from esnlm.training.state import State, counters_of, restore_newest, save_state
