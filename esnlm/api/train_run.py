@@ -124,12 +124,10 @@ def _train_run(
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
     note_device(state, describe_device())
-    with (
-        Metrics(directory.metrics if processes.writes() else None, state.step) as metrics,
-        Trackers(
-            chosen if processes.writes() else {}, directory, as_dict(experiment), state.step
-        ) as trackers,
-    ):
+    metrics = Metrics(directory.metrics if processes.writes() else None, state.step)
+    with Trackers(
+        chosen if processes.writes() else {}, directory, as_dict(experiment), state.step
+    ) as trackers:
         metrics.listeners += [trackers.log, partial(_tell, listeners, interruption)]
 
         # 3. Train. From here on, a process that is asked to stop has something to save.

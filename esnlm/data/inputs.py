@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from esnlm.base.console import counted
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, import_extra
 from esnlm.base.files import file_sha256
 from esnlm.data.tables import read_table
 from esnlm.data.text_files import (
@@ -170,22 +170,17 @@ class TextInput:
             yield f"{path}:{number}", record[self.field]
 
     def _parquet_records(self, path: Path) -> Iterator[Record]:
+        parquet = import_extra("pyarrow.parquet", f"{path}: reading Parquet", "parquet")
+        errors = import_extra("pyarrow", f"{path}: reading Parquet", "parquet").ArrowException
         try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            raise InputError(
-                f"{path}: reading Parquet needs pyarrow: pip install 'esnlm[parquet]'"
-            ) from None
-        try:
-            with pyarrow.parquet.ParquetFile(path) as file:
+            with parquet.ParquetFile(path) as file:
                 self._check_field(path, file.schema_arrow.names)
                 number = 0
                 for batch in file.iter_batches(batch_size=1000, columns=[self.field]):
                     for text in batch.column(0).to_pylist():
                         number += 1
                         yield f"{path}: row {number}", text
-        except (pyarrow.ArrowException, OSError) as error:
+        except (errors, OSError) as error:
             raise InputError(
                 f"{path}: damaged, or not a Parquet file ({error}); copy it again"
             ) from None
@@ -261,12 +256,7 @@ def _find_files(item: Path) -> list[tuple[Path, str]]:
 
 def _open_dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
     """Opens a split of a dataset: a folder that `datasets` can read, or a name on the Hub."""
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(
-            f"{name}: reading it needs datasets: pip install 'esnlm[datasets]'"
-        ) from None
+    datasets = import_extra("datasets", f"{name}: reading it", "datasets")
     path, *rest = name.removeprefix(DATASET).split(":")
     if len(rest) > 2 or not all((path, *rest)):
         raise InputError(f"{name}: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")

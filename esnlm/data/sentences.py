@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, import_extra
 
 if TYPE_CHECKING:  # NLTK is an extra and takes a second to import
     from nltk.tokenize.punkt import PunktParameters
@@ -22,11 +22,9 @@ def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | 
 
     Raises InputError if `folder` has none, or a file is damaged.
     """
-    _import_punkt()
-    import nltk.data
-
+    nltk_path = import_extra("nltk.data", "splitting sentences", "text").path
     layouts = ("tokenizers/punkt_tab", "punkt_tab", ".") if folder else ("tokenizers/punkt_tab",)
-    for root in [folder] if folder else nltk.data.path:
+    for root in [folder] if folder else nltk_path:
         for layout in layouts:
             candidate = Path(root, layout, language)
             if (candidate / "abbrev_types.txt").is_file():
@@ -72,11 +70,7 @@ def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
 
 
 def _import_punkt() -> Any:
-    try:
-        from nltk.tokenize import punkt
-    except ImportError:
-        raise InputError("splitting sentences needs nltk: pip install 'esnlm[text]'") from None
-    return punkt
+    return import_extra("nltk.tokenize.punkt", "splitting sentences", "text")
 
 
 def _read_parameters(folder: Path) -> "PunktParameters":

@@ -1,16 +1,14 @@
 """The token store: a prepared corpus on disk, memory-mapped and verified.
 
 tokens.bin      the ids of all sentences with BOS and EOS, end to end: little-endian uint16, or
-uint32 if the
-                vocabulary has more than 65,535 ids
+                uint32 if the vocabulary has more than 65,535 ids
 offsets.npy     (sentences + 1,) int64: sentence i is tokens[offsets[i] : offsets[i + 1]]
 words.npy       (sentences,) uint32: words of each sentence's text, split at white space
 bytes.npy       (sentences,) uint32: bytes of each sentence's text in UTF-8
 documents.npy   (sentences,) uint32: the document of each sentence, a number that never falls
 tokenizer/      the saved tokenizer
 manifest.json   counts, tokenizer, values from the maker of the store, and the sha256 of the five
-files above and of
-                itself (without that entry)
+                files above and of itself (without that entry)
 """
 
 import contextlib
@@ -59,8 +57,7 @@ class TokenStore:
 
     @property
     def tokens_sha256(self) -> str:
-        """The sha256 of the tokens from the manifest. It covers sentence bounds, since tokens
-        include BOS and EOS."""
+        """The sha256 of the tokens. It covers sentence bounds, since tokens include BOS and EOS."""
         return self.manifest["sha256"]["tokens.bin"]
 
     @cached_property
@@ -81,21 +78,16 @@ class TokenStore:
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raises InputError if the store has another tokenizer."""
-        own = self.manifest["tokenizer"]
-        if own["sha256"] != tokenizer.sha256:
-            made, asked = (
-                f"{own['name']} ({own['sha256'][:12]})",
-                f"{tokenizer.name} ({tokenizer.sha256[:12]})",
-            )
+        name, sha256 = self.manifest["tokenizer"]["name"], self.manifest["tokenizer"]["sha256"]
+        if sha256 != tokenizer.sha256:
             raise InputError(
-                f"store {self.folder} was made with tokenizer {made}, not {asked}: prepare its text"
-                " again"
+                f"store {self.folder} was made with tokenizer {name} ({sha256[:12]}), not"
+                f" {tokenizer.name} ({tokenizer.sha256[:12]}): prepare its text again"
             )
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
-    """Opens the token store in `folder`, or at a URL, from which it is downloaded first
-    (docs/machines.md).
+    """Opens the token store in `folder`, or at a URL, from which it is downloaded first.
 
     Always checks sizes against the manifest, and with `verify` also the sha256 of every file (about
     a second for 100 million words). Raises InputError naming the file that is missing, truncated or
@@ -163,8 +155,7 @@ class StoreWriter(NewFolder):
         bytes: ArrayLike,
         documents: ArrayLike,
     ) -> None:
-        """Adds n sentences: their ids end to end with BOS and EOS, and the tokens, words, bytes and
-        document of each."""
+        """Adds sentences: their ids end to end, and the length, words, bytes, document of each."""
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
         with writing(self.folder):
             self._file.write(tokens.astype(self._dtype).tobytes())

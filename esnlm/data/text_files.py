@@ -8,7 +8,6 @@ tables (tables.py); those of NOT_TEXT are rejected. All others are plain text.
 import bz2
 import codecs
 import gzip
-import importlib
 import json
 import lzma
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.base.console import counted, warn
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, import_extra
 
 CHUNK = 1 << 20  # bytes
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
@@ -106,13 +105,8 @@ def unify_line_ends(text: str) -> str:
 
 
 def _open_zst(path: Path, mode: str) -> Any:
-    try:
-        zstd = importlib.import_module(
-            "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-        )
-    except ImportError:
-        raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
-    return zstd.open(path, mode)
+    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return import_extra(module, f"{path}: reading .zst", "zstd").open(path, mode)
 
 
 COMPRESSED: dict[str, Callable[..., Any]] = {

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tiktoken
 
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, import_extra
 from esnlm.base.files import write_files
 from esnlm.data import tokenizer_json
 from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, well_formed
@@ -236,13 +236,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
         raise InputError(
             f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}"
         )
-    try:
-        import tokenizers
-    except ImportError:
-        raise InputError(
-            "training a vocabulary needs tokenizers: pip install 'esnlm[text]'"
-        ) from None
-
+    tokenizers = import_extra("tokenizers", "training a vocabulary", "text")
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     trainer = tokenizers.trainers.BpeTrainer(

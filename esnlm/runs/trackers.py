@@ -44,24 +44,14 @@ class Metrics:
         lines = file.read_text("utf-8", errors="replace").splitlines() if file.exists() else []
         kept_lines = [line for line in lines if _order(line) <= (resume_step, False)]
         write_file(file, "".join(f"{line}\n" for line in kept_lines))
-        self._handle = open(file, "a", encoding="utf-8")  # noqa: SIM115 (`__exit__` closes it)
-
-    def __enter__(self) -> "Metrics":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # a full disk, which `write` has reported
-                self._handle.close()
 
     def write(self, **values: Any) -> None:
         """Appends a line. Raises InputError if it cannot be written."""
         if self._file is None:
             return
         values = spell_nonfinite(values)
-        with writing(self._file):
-            self._handle.write(json.dumps(values) + "\n")
-            self._handle.flush()
+        with writing(self._file), open(self._file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
         for listener in self.listeners:
             listener(values)
 
@@ -99,8 +89,7 @@ TRACKERS: dict[str, str | StartTracker] = {
 
 
 def find_tracker(name: str) -> StartTracker:
-    """Returns a function that starts a tracker of TRACKERS or of an installed package. Raises
-    InputError for an unknown name."""
+    """Returns the start of a tracker of TRACKERS, or of an installed package."""
     registered = {each.name: each.value for each in entry_points(group=GROUP)} | TRACKERS
     if name not in registered:
         names = dict.fromkeys([*TRACKERS, *sorted(registered)])
@@ -168,8 +157,7 @@ def numbers(values: dict[str, Any]) -> dict[str, float]:
 
 
 class TensorBoardTracker:
-    """Writes event files to tensorboard/: all metrics by update, losses also by words read, and the
-    summary, which has single values, as text."""
+    """Writes all metrics by update, losses also by words read, and the summary as text."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
         package, work = "tensorboard", "tracking with tensorboard"
