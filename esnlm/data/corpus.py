@@ -1,5 +1,4 @@
-"""The corpus of a run: its token stores and tokenizer, which are those that the run was begun
-with."""
+"""The corpus of a run: its token stores and tokenizer, always those that it was begun with."""
 
 import json
 from collections.abc import Mapping
@@ -54,8 +53,7 @@ def open_corpus(
 def check_usable(
     train: TokenStore, validation: TokenStore | None, longest: int | None
 ) -> Tokenizer:
-    """Returns the tokenizer of a training and a validation store. Raises InputError if a model
-    cannot use both."""
+    """Returns the tokenizer of two stores. Raises InputError if a model cannot use both."""
     for store in (train, validation):
         if longest is not None and store is not None and store.lengths.max() - 1 > longest:
             raise InputError(
@@ -108,8 +106,7 @@ def put_sentences(
 
 
 def fingerprints(corpus: Corpus) -> dict[str, str | None]:
-    """Returns the sha256 of the training tokens, the validation tokens (None without validation)
-    and the tokenizer."""
+    """Returns the sha256 of the training tokens, the validation tokens and the tokenizer."""
     return {
         "train": corpus.train.tokens_sha256,
         "validation": corpus.validation.tokens_sha256 if corpus.validation else None,

@@ -96,8 +96,7 @@ class Encoder:
 def encode_in_order(
     chunks: Iterable[tuple[int, str]], workers: int, encoder: Encoder
 ) -> Iterator[tuple[int, Encoded]]:
-    """Encodes (source, chunk) pairs in `workers` processes, and yields (source, encoded chunk) in
-    order.
+    """Encodes (source, chunk) pairs in `workers` processes, and yields the results in order.
 
     Spawns processes, as forks are unsafe with threads. Raises InputError if one died.
     """
@@ -167,8 +166,7 @@ def write_sentences(
     overwrite: bool = False,
     rule: str = "sentences given in Python",
 ) -> TokenStore:
-    """Writes a token store of unchanged sentences. Raises InputError if there are none, or the
-    folder is in use."""
+    """Writes a token store of unchanged sentences. Raises InputError without any."""
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
         writer.append(*_encode_list(sentences, tokenizer)[:-1])
         return writer.finish(sentence_rule=rule)

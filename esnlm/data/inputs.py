@@ -1,7 +1,7 @@
-"""The inputs of `prepare`: finds text files and datasets of Hugging Face, and reads each as a text
-in which empty lines separate documents.
+"""The inputs of `prepare`: finds text files and datasets, and reads each as documents.
 
-A record of JSON lines, Parquet or a dataset, or a row of a table, is a document.
+Empty lines separate the documents of a text. A record of JSON lines, Parquet or a dataset, or a row
+of a table, is a document.
 """
 
 import glob

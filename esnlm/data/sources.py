@@ -29,12 +29,11 @@ class CorpusSize(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSource(ABC):
-    """The interface of data sources: all that the rest of the package needs from the data of an
-    experiment.
+    """The interface of data sources: all that the rest of the package needs of the data.
 
-    Subclasses use the decorator `settings` (esnlm/base/settings.py); their fields are the settings of
-    the section. The first is `kind`; its default is the name of the source. To make it available,
-    list it in SOURCES.
+    Subclasses use the decorator `settings` (esnlm/base/settings.py); their fields are the settings
+    of the section. The first is `kind`; its default is the name of the source. To make it
+    available, list it in SOURCES.
     """
 
     kind: str
@@ -58,8 +57,7 @@ class DataSource(ABC):
         """Opens the stores, or makes them in the run directory."""
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
-        """Returns the path of a run's training store, which may be missing; None if the source has
-        none."""
+        """Returns the path of a run's training store, existing or not; None without a corpus."""
         return directory.stores / "train" if self.has_corpus else None
 
     def prepared_stores(self) -> Stores | None:
@@ -67,29 +65,24 @@ class DataSource(ABC):
         return None
 
     def text_sha256(self) -> dict[str, str | None]:
-        """Returns the sha256 of the tokens of `train` and `validation`; nothing if settings and
-        seed determine them."""
+        """Returns the sha256 of each text that settings and seed do not determine."""
         stores = zip(("train", "validation"), self.prepared_stores() or (), strict=False)
         return {name: store.tokens_sha256 if store else None for name, store in stores}
 
     def size(self) -> CorpusSize:
-        """Returns the size of the training corpus without making or verifying it. Raises InputError
-        if unusable."""
+        """Returns the size of the training corpus without making or verifying it."""
         self._refuse()
 
     def tokenizer(self) -> Tokenizer:
-        """Returns the tokenizer of the corpus without opening it. Raises InputError if it is
-        missing or damaged."""
+        """Returns the tokenizer of the corpus without opening it."""
         self._refuse()
 
     def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
-        """Returns a name and token ids of the training corpus: those of a store, or of sentences
-        made from the seed."""
+        """Returns a name and token ids of the training corpus, or of generated sentences."""
         self._refuse()
 
     def reference_nlls(self, validation: TokenStore, tokenizer: Tokenizer) -> dict[str, float]:
-        """Returns reference values of the validation NLL known for the corpus, by name, in nats per
-        token."""
+        """Returns known values of the validation NLL by name, in nats per token."""
         return {}
 
     def _refuse(self) -> NoReturn:
@@ -166,8 +159,7 @@ class GrammarData(DataSource):
             raise ValueError(f"pairs is {self.pairs}: it must be even, since pairs are mirrored")
 
     def open(self, directory: RunDirectory, seed: int) -> Stores:
-        """Opens stores/train and stores/validation of the run directory; generates them and the
-        pairs if missing."""
+        """Opens the stores in the run directory; generates them and the pairs if missing."""
         folders = directory.stores / "train", directory.stores / "validation"
         if not directory.minimal_pairs.exists():
             info(

@@ -1,5 +1,7 @@
-"""Reads tables of text, separated by tabs (TSV), commas or semicolons (CSV). Their first line names
-the columns."""
+"""Reads tables of text, separated by tabs (TSV), commas or semicolons (CSV).
+
+The first line names the columns.
+"""
 
 import csv
 import io
@@ -42,11 +44,9 @@ class Table:
         return list(zip(*map(self.column, names), strict=True)) or [()] * len(self.rows)
 
     def numbers(self, name: str) -> list[float]:
-        """Returns the cells of a column as numbers. Tables separated by semicolons may have decimal
-        commas.
+        """Returns the cells of a column as numbers. Raises ValueError for other cells.
 
-        Raises:
-            ValueError: a cell is not a number.
+        Tables separated by semicolons may have decimal commas.
         """
         cells = self.column(name)
         return [float(cell.replace(",", ".") if self.separator == ";" else cell) for cell in cells]

@@ -154,7 +154,7 @@ def bytes_of_ids(content: str, vocab_size: int) -> dict[int, bytes]:
     spellings = dict.fromkeys(range(vocab_size), b"")
     for token, i in tree["model"]["vocab"].items():
         is_spelled = byte_of.keys() >= set(token)
-        spellings[i] = bytes(map(byte_of.get, token)) if is_spelled else token.encode()
+        spellings[i] = bytes(map(byte_of.__getitem__, token)) if is_spelled else token.encode()
     return spellings | {token["id"]: token["content"].encode() for token in tree["added_tokens"]}
 
 
