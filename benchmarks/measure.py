@@ -31,7 +31,7 @@ from gpu_parts import gpu
 
 from esnlm.base.errors import InputError
 from esnlm.base.files import write_files
-from esnlm.machine.allocator import keep_freed_memory, share_one_heap
+from esnlm.machine.host import keep_freed_memory, share_one_heap
 from esnlm.machine.matmul import matmul
 from esnlm.machine.process import exit_with
 from esnlm.reports.tables import markdown_table

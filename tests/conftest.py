@@ -22,7 +22,7 @@ from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
 from esnlm.features import layout
 from esnlm.machine import compilation_cache
-from esnlm.machine.allocator import give_back_freed_memory
+from esnlm.machine.host import return_freed_memory
 from esnlm.reports import plots
 from esnlm.training import batches, end_to_end
 from tests import peers
@@ -135,7 +135,7 @@ def forget_compiled():
     yield
     if len(jax.local_devices()[0].client.live_executables()) > 1000:
         jax.clear_caches()
-        give_back_freed_memory()
+        return_freed_memory()
 
 
 @pytest.fixture(params=["recorded", pytest.param("live", marks=pytest.mark.nightly)])

@@ -13,8 +13,8 @@ from esnlm.base.files import write_json
 from esnlm.base.remote import Upload, is_url
 from esnlm.data.corpus import open_corpus
 from esnlm.machine import mesh
-from esnlm.machine.allocator import share_one_heap
 from esnlm.machine.compute import in_float32
+from esnlm.machine.host import share_one_heap
 from esnlm.reports.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory

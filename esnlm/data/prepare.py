@@ -22,8 +22,7 @@ from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, check_target
 from esnlm.data.text_files import Oddities
 from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer, train_bpe
-from esnlm.machine.allocator import give_back_freed_memory
-from esnlm.machine.compilation_cache import available_cores
+from esnlm.machine.host import available_cores, return_freed_memory
 
 # bytes to train Punkt on, some 350,000 words: more took longer and split no better
 PUNKT_SAMPLE = 2 << 20
@@ -125,7 +124,7 @@ def prepare(
     document = previous = 0  # the number of the current document, and of the source before
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
         for number, encoded in encode_in_order(read(), workers, encoder):
-            give_back_freed_memory()  # takes a millisecond and keeps the heap small
+            return_freed_memory()  # takes a millisecond and keeps the heap small
             if words_left[number] <= 0:
                 continue  # the share of this source is full; the chunk was already in progress
             document, previous = document + (number != previous), number

@@ -16,6 +16,8 @@ import sys
 import warnings
 from pathlib import Path
 
+from esnlm.machine.host import available_cores
+
 SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off" in small letters or capitals
 # per folder; JAX removes the least recently used. The programs of a run take about 1 MB.
 MOST_BYTES = 1 << 30
@@ -52,11 +54,6 @@ def choose_folder() -> Path | None:
         return Path(chosen or caches / "esnlm" / "compiled").absolute() / machine()
     except RuntimeError:  # There is no home folder.
         return None
-
-
-def available_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine() -> str:

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.base.errors import InputError
-from esnlm.machine.host_threads import check_threads
+from esnlm.machine.host import check_threads
 
 DATA, VOCABULARY = AXES = ("data", "vocabulary")
 ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) shards an axis of an array over all devices

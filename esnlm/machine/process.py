@@ -12,8 +12,7 @@ from esnlm.base import processes
 from esnlm.base.console import end_status, escape_unencodable
 from esnlm.base.errors import InputError
 from esnlm.machine import compilation_cache
-from esnlm.machine.allocator import keep_freed_memory
-from esnlm.machine.host_threads import set_threads
+from esnlm.machine.host import keep_freed_memory, set_threads
 
 # System errors that the user can fix, wherever they come from. Others are bugs.
 MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}

@@ -14,7 +14,7 @@ from typing import Any
 
 from esnlm.base.console import clock, end_status, say, status, tell
 from esnlm.base.errors import InputError
-from esnlm.machine.compilation_cache import available_cores
+from esnlm.machine.host import available_cores
 
 INTERRUPTED = 75
 SECONDS = 0.2  # between checks of a process

@@ -13,7 +13,7 @@ from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.data.store import TokenStore
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.machine import mesh as meshes
-from esnlm.machine.compilation_cache import available_cores
+from esnlm.machine.host import available_cores
 from esnlm.models.base import Counts
 from esnlm.models.devices import mesh_of
 from esnlm.training.config import Experiment, ResolvedExperiment, TrainingConfig, hash_settings

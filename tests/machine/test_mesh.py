@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from esnlm.base.errors import InputError
-from esnlm.machine import host_threads, mesh
+from esnlm.machine import host, mesh
 
 
 @dataclass(frozen=True)
@@ -82,5 +82,5 @@ def test_devices_of_a_cpu_need_two_threads_each(monkeypatch):
 )
 def test_commands_ask_for_threads_unless_the_user_has(monkeypatch, environment, threads):
     monkeypatch.setattr(os, "environ", dict(environment))
-    host_threads.set_threads()
+    host.set_threads()
     assert os.environ.get("PJRT_NPROC") == threads

@@ -17,7 +17,7 @@ def printed(program: str) -> list[int]:
 IN_MAIN_THREAD = """
 import resource
 import numpy as np
-from esnlm.machine.allocator import keep_freed_memory
+from esnlm.machine.host import keep_freed_memory
 
 if not {keep} or keep_freed_memory():
     for _ in range(3):
@@ -40,12 +40,12 @@ def test_memory_that_was_freed_comes_back_without_page_faults():
 HOLES = """
 import sys
 from pathlib import Path
-from esnlm.machine.allocator import give_back_freed_memory, keep_freed_memory
+from esnlm.machine.host import return_freed_memory, keep_freed_memory
 
 if keep_freed_memory():
     blocks = [bytes([i % 256]) * 100_000 for i in range(1000)]
     del blocks[::2]  # what is left keeps the heap from getting shorter
-    for act in (lambda: None, give_back_freed_memory):
+    for act in (lambda: None, return_freed_memory):
         act()
         status = Path("/proc/self/status").read_text()
         print(status.partition("VmRSS:")[2].split()[0])
