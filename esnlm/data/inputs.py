@@ -39,8 +39,6 @@ DATASET = "hf:"  # prefix of a dataset's name
 ABOUT_A_CORPUS = re.compile(r"(readme|licen[cs]e)(\.(md|txt|rst))?", re.IGNORECASE)
 EMPTY_LINES = re.compile(r"\n\s*\n")  # within a document, where they only separate paragraphs
 
-Record = tuple[str, object]  # the location of a record and its text, None if it has none
-
 
 class Totals(NamedTuple):
     """The counts of the first reading of a text."""
@@ -70,7 +68,9 @@ class TextInput:
         With `check_quotes`, warns if quotation marks are removed from the cells of a table.
         """
         if not self.has_records:
-            yield from self._plain_chunks()
+            assert self.path is not None, "datasets have records"
+            check_is_text(self.path)
+            yield from read_chunks(self.path)
             return
         group, size = [], 0
         for document in filter(None, self._documents(check_quotes)):
@@ -117,11 +117,6 @@ class TextInput:
             content.update(text.encode())
         return content.hexdigest()
 
-    def _plain_chunks(self) -> Iterator[str]:
-        assert self.path is not None, "datasets have records"
-        check_is_text(self.path)
-        return read_chunks(self.path)
-
     def _documents(self, check_quotes: bool) -> Iterator[str | None]:
         """Yields the text of each record and an empty line; None for a record that is left out."""
         for location, text in self._records(check_quotes):
@@ -144,32 +139,27 @@ class TextInput:
                 ) from None
             yield EMPTY_LINES.sub("\n", unify_line_ends(text)) + "\n\n"
 
-    def _records(self, check_quotes: bool) -> Iterator[Record]:
+    def _records(self, check_quotes: bool) -> Iterator[tuple[str, object]]:
+        """Yields the location and the text of each record, None if it has none."""
         if self.path is None:
-            return self._dataset_records()
-        kind = kind_of(self.path)
-        if kind in TABLES:
-            return self._table_records(self.path, check_quotes)
-        return self._parquet_records(self.path) if kind == ".parquet" else self._json(self.path)
+            for number, record in enumerate(self.dataset, start=1):
+                yield f"{self.name}: record {number}", record[self.field]
+        elif kind_of(self.path) in TABLES:
+            table = read_table(self.path)
+            self._check_field(self.path, table.rows[0])
+            texts = table.texts(self.field, several_lines=True, check_quotes=check_quotes)
+            for line, text in zip(table.lines, texts, strict=True):
+                yield f"{self.path}:{line}", text or None  # a table has no other way to write null
+        elif kind_of(self.path) == ".parquet":
+            yield from self._parquet_records(self.path)
+        else:
+            chunks = read_chunks(self.path)
+            lines = (line for text in chunks for line in text.removesuffix("\n").split("\n"))
+            for number, record in parse_json_lines(self.path, lines):
+                self._check_field(f"{self.path}:{number}", record)
+                yield f"{self.path}:{number}", record[self.field]
 
-    def _dataset_records(self) -> Iterator[Record]:
-        for number, record in enumerate(self.dataset, start=1):
-            yield f"{self.name}: record {number}", record[self.field]
-
-    def _table_records(self, path: Path, check_quotes: bool) -> Iterator[Record]:
-        table = read_table(path)
-        self._check_field(path, table.rows[0])
-        texts = table.texts(self.field, several_lines=True, check_quotes=check_quotes)
-        for line, text in zip(table.lines, texts, strict=True):
-            yield f"{path}:{line}", text or None  # a table has no other way to write null
-
-    def _json(self, path: Path) -> Iterator[Record]:
-        lines = (line for text in read_chunks(path) for line in text.removesuffix("\n").split("\n"))
-        for number, record in parse_json_lines(path, lines):
-            self._check_field(f"{path}:{number}", record)
-            yield f"{path}:{number}", record[self.field]
-
-    def _parquet_records(self, path: Path) -> Iterator[Record]:
+    def _parquet_records(self, path: Path) -> Iterator[tuple[str, object]]:
         parquet = import_extra("pyarrow.parquet", f"{path}: reading Parquet", "parquet")
         errors = import_extra("pyarrow", f"{path}: reading Parquet", "parquet").ArrowException
         try:

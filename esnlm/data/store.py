@@ -30,7 +30,7 @@ from esnlm.base.remote import is_url, store_copy
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 
 FORMAT = {"format": "esnlm token store", "version": 2}
-ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4", "documents.npy": "<u4"}
+ARRAYS = ("offsets.npy", "words.npy", "bytes.npy", "documents.npy")
 NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # all entries of a store
 AGAIN = "prepare the store again"
 
@@ -133,11 +133,8 @@ class StoreWriter(NewFolder):
     ) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
         check_target(self.folder, overwrite)
-        self._dtype, self._tokens = token_dtype(tokenizer.vocab_size), 0
-        self._parts: dict[str, list[np.ndarray]] = {
-            name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()
-        }
-        self._parts["offsets.npy"] = [np.zeros(1, "<i8")]
+        # the length, words, bytes and document of each sentence
+        self._columns = [np.zeros((4, 0), "<u4")]
         with writing(self.folder):
             super().__init__(self.folder)
             self._file = open(self.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
@@ -156,28 +153,27 @@ class StoreWriter(NewFolder):
         documents: ArrayLike,
     ) -> None:
         """Adds sentences: their ids end to end, and the length, words, bytes, document of each."""
-        tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
+        ids = np.asarray(tokens).astype(token_dtype(self.tokenizer.vocab_size))
         with writing(self.folder):
-            self._file.write(tokens.astype(self._dtype).tobytes())
-        for name, values in zip(
-            ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes, documents), strict=True
-        ):
-            self._parts[name].append(np.asarray(values).astype(ARRAYS[name]))
-        self._tokens += len(tokens)
+            self._file.write(ids.tobytes())
+        self._columns.append(np.array([lengths, words, bytes, documents]).astype("<u4"))
 
     def finish(self, **manifest: Any) -> TokenStore:
         """Completes the store, with `manifest` added to manifest.json, and opens it."""
-        arrays = {name: np.concatenate(parts) for name, parts in self._parts.items()}
-        sentences = len(arrays["words.npy"])
+        lengths, words, sizes, documents = np.concatenate(self._columns, axis=1)
+        offsets = np.append(0, np.cumsum(lengths, dtype="<i8"))
+        sentences, tokens = len(lengths), int(offsets[-1])
         if not sentences:
             raise InputError(
                 f"{self.folder}: no sentence to store; give more text, or relax the filters"
             )
-        counts = {"sentences": sentences, "tokens": self._tokens}
-        counts |= {
-            name: int(arrays[f"{name}.npy"].sum(dtype=np.int64)) for name in ("words", "bytes")
+        counts = {
+            "sentences": sentences,
+            "tokens": tokens,
+            "words": int(words.sum(dtype=np.int64)),
+            "bytes": int(sizes.sum(dtype=np.int64)),
+            "predicted_tokens": tokens - sentences,
         }
-        counts["predicted_tokens"] = self._tokens - sentences
         tokenizer = {
             name: getattr(self.tokenizer, name)
             for name in ("name", "vocab_size", "bos", "eos", "sha256")
@@ -185,7 +181,7 @@ class StoreWriter(NewFolder):
         with writing(self.folder):
             self._file.close()
             self.tokenizer.save(self.path / "tokenizer")
-            for name, array in arrays.items():
+            for name, array in zip(ARRAYS, (offsets, words, sizes, documents), strict=True):
                 np.save(self.path / name, array)
             hashes = {name: file_sha256(self.path / name) for name in ("tokens.bin", *ARRAYS)}
             manifest = (
