@@ -90,12 +90,11 @@ def put_sentences(
 
     Raises InputError if there are none, the run was begun with others, or the folder is not a run.
     """
-    if is_begun := directory.data.exists():
-        stores = [
-            None if texts is None else encode_sentences(texts, tokenizer)
-            for texts in (sentences, validation)
-        ]
-        check_begun_with(directory, fingerprints(Corpus(*stores, tokenizer)))
+    is_begun = directory.data.exists()
+    if is_begun:
+        train = encode_sentences(sentences, tokenizer)
+        store = None if validation is None else encode_sentences(validation, tokenizer)
+        check_begun_with(directory, fingerprints(Corpus(train, store, tokenizer)))
     directory.claim()
     for name, texts in (("train", sentences), ("validation", validation)):
         folder = directory.stores / name

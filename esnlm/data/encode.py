@@ -72,13 +72,13 @@ class Encoder:
         return self.encode(sentences, ids, documents)._replace(empty_lines=empty_lines)
 
     def encode(
-        self, sentences: Sequence[str], ids: Iterable[list[int]], documents: Sequence[int]
+        self, sentences: Sequence[str], token_ids: Iterable[list[int]], documents: Sequence[int]
     ) -> Encoded:
         """Frames, cuts and counts sentences with these token ids."""
         bos, eos = self.tokenizer.bos, self.tokenizer.eos
         tokens: list[int] = []
         lengths, words, sizes = [], [], []
-        for sentence, inner in zip(sentences, ids, strict=True):
+        for sentence, inner in zip(sentences, token_ids, strict=True):
             length, content = len(inner) + 2, well_formed(sentence).encode()
             if length > self.max_length:
                 inner = inner[: self.max_length - 2]
@@ -89,8 +89,9 @@ class Encoder:
             lengths.append(length)
             words.append(len(sentence.split()))
             sizes.append(len(content))
-        counts = (np.array(values, np.int64) for values in (lengths, words, sizes, documents))
-        return Encoded(np.array(tokens, np.uint32), *counts, empty_lines=0)
+        ids = np.array(tokens, np.uint32)
+        columns = np.array([lengths, words, sizes, documents], np.int64)
+        return Encoded(ids, columns[0], columns[1], columns[2], columns[3], empty_lines=0)
 
 
 def encode_in_order(
@@ -103,7 +104,7 @@ def encode_in_order(
     if workers == 1:
         yield from ((source, encoder(text)) for source, text in chunks)
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, [encoder])
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (encoder,))
     pending: deque[tuple[int, Future[Encoded]]] = deque()
     try:
         for source, text in chunks:
