@@ -108,7 +108,7 @@ class RunDirectory:
 
         Removes the files of a new run that bad input stops: the corrected command starts afresh.
         """
-        if not processes.writes():
+        if not processes.is_rank0():
             yield
             return
         begun = any(each.exists() for each in (self.config, self.checkpoints, self.sums))
@@ -149,7 +149,7 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the run directory against a second training. The lock ends with the process."""
-        if not processes.writes():  # process 0 of this run holds the lock
+        if not processes.is_rank0():  # process 0 of this run holds the lock
             yield
             return
         self.check_unused()

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from flax import traverse_util
 
 from esnlm.base.console import notice, warn
-from esnlm.base.errors import InputError, import_extra
+from esnlm.base.errors import import_extra
 from esnlm.base.files import spell_nonfinite, write_file, write_json, writing
+from esnlm.base.settings import find_class
 from esnlm.runs.directory import RunDirectory
 
 GROUP = "esnlm.trackers"  # the group of entry points in which packages register trackers
@@ -89,13 +89,15 @@ TRACKERS: dict[str, str | StartTracker] = {
 
 
 def find_tracker(name: str) -> StartTracker:
-    """Returns the start of a tracker of TRACKERS, or of an installed package."""
-    registered = {each.name: each.value for each in entry_points(group=GROUP)} | TRACKERS
-    if name not in registered:
-        names = dict.fromkeys([*TRACKERS, *sorted(registered)])
-        raise InputError(f"tracking has {name!r}: choose from {', '.join(names)}")
-    tracker = registered[name]
-    return lambda *run: (resolve_name(tracker) if isinstance(tracker, str) else tracker)(*run)
+    """Returns the class of a listed tracker, or of "module:Class".
+
+    Listed trackers are imported when they start, so that a missing package does not stop the run.
+    """
+    registered = {each.name: each.value for each in entry_points(group=GROUP)}
+    classes = TRACKERS | registered | TRACKERS
+    if name in classes:
+        return lambda *run: find_class(name, classes, "tracking")(*run)
+    return find_class(name, classes, "tracking")
 
 
 class Trackers:
