@@ -16,7 +16,7 @@ from esnlm.base.console import Progress, ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller, whole_number
 from esnlm.base.remote import is_url, run_copy
 from esnlm.base.rng import check_seed
-from esnlm.data.corpus import require_training_store
+from esnlm.data.corpus import check_begun_with
 from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
@@ -177,7 +177,7 @@ class Run:
 
     def require_store(self, store: TokenStore) -> None:
         """Raises InputError if `likelihood` cannot measure a store."""
-        store.require_tokenizer(self.tokenizer)
+        store.check_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
         self._check_length(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
@@ -344,7 +344,7 @@ class Run:
             return None
         store = open_store(folder)
         directory.verify(directory.data)
-        require_training_store(store, directory)
+        check_begun_with(directory, {"train": store.tokens_sha256})
         return store
 
     @property

@@ -22,8 +22,7 @@ from esnlm.machine.host import share_one_heap
 from esnlm.models.devices import find_machine, placement_of
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
-from esnlm.runs.trackers import Trackers, find_tracker
+from esnlm.runs.trackers import Metrics, Trackers, find_tracker
 from esnlm.training.config import Experiment, as_dict, flatten
 from esnlm.training.interruption import Interruption, Profile, Span, interruptible
 from esnlm.training.plan import check_memory, check_validation, trainer_of
@@ -167,10 +166,8 @@ def _train(
     directory, is_rank0 = session.directory, processes.is_rank0()
     settings = as_dict(session.settings)
     trackers = {name: find_tracker(name) for name in session.settings.tracking if is_rank0}
-    with (
-        Metrics(directory.metrics if is_rank0 else None, state.step) as metrics,
-        Trackers(trackers, directory, settings, state.step) as tracking,
-    ):
+    metrics = Metrics(directory.metrics if is_rank0 else None, state.step)
+    with Trackers(trackers, directory, settings, state.step) as tracking:
         metrics.listeners.append(tracking.log)
         metrics.listeners.append(partial(_call_listeners, listeners, interruption))
         choices = [
