@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> None:
         progress=True,
         normalize=args.normalize,
     )
-    if processes.writes():
+    if processes.is_rank0():
         evaluation.result["provenance"] = provenance(args.command)
         blimp_report.write(evaluation, path)
         blimp_text.show(evaluation.result)

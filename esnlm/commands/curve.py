@@ -143,9 +143,8 @@ def _words_by_step(run: "Run") -> dict[int, int]:
     """Returns the number of words read by each saved checkpoint, by step, ascending."""
     from esnlm.interchange.revisions import words_of_checkpoints
     from esnlm.runs.directory import RunDirectory
-    from esnlm.training.config import TrainingConfig
 
-    if not isinstance(run.config.training, TrainingConfig) or not run.config.data.has_corpus:
+    if run.config.fitter is not None or not run.config.data.has_corpus:
         raise InputError(
             f"{run.directory}: imported or fitted by regression: a curve needs training by updates"
         )

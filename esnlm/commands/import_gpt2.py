@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     """Writes the run directory, completely or not at all."""
     from esnlm.data.sources import ImportedData
     from esnlm.machine.compute import backend
-    from esnlm.models.devices import choose_compute
+    from esnlm.models.devices import Machine
     from esnlm.models.huggingface import read_gpt2
     from esnlm.runs import checkpoint
     from esnlm.runs.directory import RunDirectory
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     with spinner(f"importing {args.folder}"):
         config, model, tokenizer = read_gpt2(args.folder)
         experiment = Experiment(run=str(args.out), data=ImportedData(source=source), model=config)
-        experiment = resolved(experiment, choose_compute(experiment.compute, config, backend()))
+        experiment = resolved(experiment, Machine(backend()))
         counts = model.counts()
         summary = {
             "status": "finished",

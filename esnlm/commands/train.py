@@ -68,7 +68,6 @@ ARGUMENTS = [
 def run(args: argparse.Namespace) -> int | None:
     if not args.plan:
         join_processes(args, stops_together=True)
-    from esnlm.api.train_run import train_run
     from esnlm.training import plan
     from esnlm.training.interruption import parse_span
 
@@ -76,17 +75,26 @@ def run(args: argparse.Namespace) -> int | None:
     traced = None if args.profile is None else parse_span(args.profile)
     if args.plan:
         return plan.show(experiment)
-    return train_run(experiment, args.allow_change, traced, upload=args.upload)
+    from esnlm.reports.run_results import show_results
+    from esnlm.training.run import train_run
+
+    return train_run(
+        experiment,
+        args.allow_change,
+        show_results=show_results,
+        traced=traced,
+        upload=args.upload,
+    )
 
 
 def read_experiment(args: argparse.Namespace) -> "Experiment":
     """Reads the configuration: of --config, else of the parent, else of the quickstart."""
     from esnlm.training import config_io
-    from esnlm.training.parent import open_run
+    from esnlm.training.settings import open_parent
 
     if args.parent is None:
         return config_io.read(find_config(args.config or QUICKSTART), args.overrides)
-    parent = open_run(args.parent)
+    parent = open_parent(args.parent)
     # A setting reads "null" as None.
     name = "./null" if args.parent == "null" else args.parent
     settings = [f"--parent.run={name}", *args.overrides]

@@ -192,7 +192,7 @@ class EsnLM(TemplateLM):
         prompt = np.array(ids[length - self.max_length :], np.int32)
         [chosen] = generate_each(
             run._ready.reader(1, len(prompt) + length),
-            run._readout_here,
+            run._readout_of_one_device,
             [prompt],
             run.tokenizer.eos,
             length=length,

@@ -35,7 +35,7 @@ class Fitter(ABC):
 
     kind: str
     log_probs: (
-        LogProbs  # rule that turns linear scores into log-probabilities (regression/calibration.py)
+        LogProbs  # rule that turns linear scores into log-probabilities (readout/calibration.py)
     )
     held_out_tokens: Count  # tokens of training text kept out of the fit, to calibrate
     checkpoint_every: Count  # windows of text

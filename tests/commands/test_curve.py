@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.base.files import write_json
 from esnlm.commands import curve as command
 from esnlm.data.store import open_store
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reports.learning_curve import first_ahead
 from esnlm.training import batches, config_io
+from esnlm.training.run import train_run
 from tests.golden import small
 
 SMALL = """

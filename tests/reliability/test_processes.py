@@ -13,10 +13,11 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.base.processes import LOST
+from esnlm.reports.run_results import show_results
 from esnlm.runs import checkpoint
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 from tests.golden import small
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,10 +93,8 @@ class Processes:
 def alone(folder, *arguments, text=SMALL):
     folder.mkdir(exist_ok=True)
     (folder / "small.yaml").write_text(text)
-    assert (
-        train_run(config_io.read(folder / "small.yaml", ["--run", str(folder / "run"), *arguments]))
-        == 0
-    )
+    experiment = config_io.read(folder / "small.yaml", ["--run", str(folder / "run"), *arguments])
+    assert train_run(experiment, show_results=show_results) == 0
     return folder / "run"
 
 

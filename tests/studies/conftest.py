@@ -2,9 +2,10 @@
 
 import pytest
 
-from esnlm.api.train_run import train_run
+from esnlm.reports.run_results import show_results
 from esnlm.studies import pool
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 from tests.golden import small
 
 BASE = """
@@ -43,7 +44,8 @@ def asked(monkeypatch):
         ending = names.endings.get(name, "done")
         if ending == "done":
             train, *score = commands
-            assert train_run(config_io.read(train[2], train[3:]), ends_process=False) == 0
+            experiment = config_io.read(train[2], train[3:])
+            assert train_run(experiment, show_results=show_results, ends_process=False) == 0
             if score:
                 assert small.esnlm(*score[0]) == 0
         self.asked = self.asked or ending == "stopped"

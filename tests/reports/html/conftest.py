@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.commands import run_command
 from esnlm.diagnosis.diagnose import diagnose
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 
 ATTACK = "<img src=x onerror=hacked=1>"  # a name of a folder cannot hold a slash
 WORSE = (
