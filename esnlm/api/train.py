@@ -78,7 +78,7 @@ def train(
         experiment = config_io.read(experiment)
     tree = as_dict(experiment) if isinstance(experiment, Experiment) else dict(experiment)
     if sentences is not None:
-        tree["data"] = {"kind": "given"}
+        tree["data"] = {"kind": "in_memory"}
     if reservoir is not None:
         tree["model"] = {**tree.get("model", {}), "reservoir": reservoir.settings}
     settings = config_io.from_dict(tree)
@@ -183,7 +183,7 @@ def _texts(sentences: Sequence[str]) -> list[str]:
 
 def _put_reservoir(directory: RunDirectory, reservoir: Reservoir) -> None:
     """Saves the reservoir in the run directory, so that training uses it instead of drawing one."""
-    reservoir.require_named("saved")
+    reservoir.check_named("saved")
     directory.claim()
     arrays, layers = reservoir.cell.arrays(), reservoir.cell.layers
     nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)

@@ -238,14 +238,12 @@ def _count_ngrams(run: "Run", text: "TokenStore", step: int, order: int) -> "dic
     """Returns n-gram models of the text that the run has read after `step` updates, by name."""
     import numpy as np
 
-    from esnlm.models.ngrams import WittenBellModel
+    from esnlm.models.ngrams import NgramModel
     from esnlm.training import batches
 
     numbers = np.concatenate(batches.plan_of(run.config, text, epoch=0).updates[:step])
-    largest = WittenBellModel.fit(
-        _Sentences(text, np.sort(numbers)), run.tokenizer.vocab_size, order
-    )
-    models: dict[str, NgramModel] = {"unigram": largest.unigram, "bigram": largest.lower(2)}
+    largest = NgramModel.fit(_Sentences(text, np.sort(numbers)), run.tokenizer.vocab_size, order)
+    models: dict[str, NgramModel] = {"unigram": largest.lower(1), "bigram": largest.lower(2)}
     if order > 2:
         models[f"{order}-gram"] = largest
     return models
