@@ -183,7 +183,7 @@ def _texts(sentences: Sequence[str]) -> list[str]:
 
 def _put_reservoir(directory: RunDirectory, reservoir: Reservoir) -> None:
     """Saves the reservoir in the run directory, so that training uses it instead of drawing one."""
-    reservoir.require_named("saved")
+    reservoir.check_named("saved")
     directory.claim()
     arrays, layers = reservoir.cell.arrays(), reservoir.cell.layers
     nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)

@@ -9,7 +9,7 @@ from esnlm.data.corpus import Corpus
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.evaluation.likelihood import perplexity
-from esnlm.models.ngrams import WittenBellModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.reports import blimp_report, blimp_text
 from esnlm.reports.loss_plot import plot_losses
 from esnlm.runs.directory import RunDirectory
@@ -35,7 +35,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         f" memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
     )
     if directory.minimal_pairs.exists():
-        bigram = WittenBellModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
+        bigram = NgramModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
         pairs = minimal_pairs.load(directory.minimal_pairs)
         evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
         report = directory.evaluation / "blimp-paper.json"

@@ -12,12 +12,13 @@ from esnlm.base.rng import LARGEST_SEED
 from esnlm.base.settings import Choice, Count, Natural, NonNegative, Positive, Rate, settings
 from esnlm.data.sources import SOURCES, DataSource, GrammarData
 from esnlm.machine.compute import ComputeConfig, ResolvedCompute
-from esnlm.models.base import ModelConfig
+from esnlm.models.base import MODELS, ModelConfig
 from esnlm.models.devices import Machine, choose_compute
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.registry import MODELS
 from esnlm.readout.base import Fitter
-from esnlm.readout.fitters import FITTERS
+from esnlm.readout.lms import LeastMeanSquares
+from esnlm.readout.ridge import Ridge
+from esnlm.readout.rls import RecursiveLeastSquares
 
 
 @settings
@@ -118,7 +119,12 @@ class ParentConfig:
             raise ValueError("run is null: step, keep_optimizer and config_sha256 need a run")
 
 
-# Choices of `training.kind`. data/sources has those of `data.kind`, models/registry.py those of
+FITTERS: dict[str, type[Fitter]] = {
+    "ridge": Ridge,
+    "rls": RecursiveLeastSquares,
+    "lms": LeastMeanSquares,
+}
+# Choices of `training.kind`. data/sources.py has those of `data.kind`, models/base.py those of
 # `model.family`.
 TRAINING: dict[str, type] = {"gradient": TrainingConfig, **FITTERS}
 

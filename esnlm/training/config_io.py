@@ -11,6 +11,7 @@ from esnlm.base.errors import InputError
 from esnlm.base.files import write_file
 from esnlm.base.settings import CommandLine, build
 from esnlm.base.yaml_file import read_tree
+from esnlm.models.deep_readout import without_moved_cells
 from esnlm.runs.trackers import find_tracker
 from esnlm.training.config import Experiment, as_dict
 
@@ -51,7 +52,7 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
     """Builds an experiment from nested dicts, {"run": "runs/small", ...}. Errors as in `read`."""
-    return _with_trackers(build(Experiment, tree))
+    return _with_trackers(_build(tree, (), ""))
 
 
 def write(experiment: Experiment, file: Path) -> None:
@@ -87,7 +88,7 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
             if not isinstance(section, dict):
                 raise InputError(f"command line: --{'.'.join(path)}: {key} is not a section")
         section[path[-1]] = text
-    return build(Experiment, merged, where=where)
+    return build(Experiment, without_moved_cells(merged), where=where)
 
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:

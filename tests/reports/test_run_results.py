@@ -2,10 +2,10 @@
 
 import json
 
-from esnlm.commands.evaluate_run import evaluate_run
 from esnlm.reports import blimp_report
 from esnlm.reports.run_results import show_results
 from esnlm.training.run import train_run
+from tests.golden.small import esnlm
 from tests.training.small import read, train
 
 
@@ -19,7 +19,8 @@ def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_pat
         "pairID": "0",
     }
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
-    evaluate_run(run, [tmp_path / "pairs.jsonl"], overwrite=True)
+    pairs = tmp_path / "pairs.jsonl"
+    assert esnlm("blimp", "--run", run, "--data", pairs, "--overwrite") == 0
     kept = (run / "evaluation" / "blimp-paper.json").read_bytes()
     (run / "summary.json").unlink()
     assert train_run(read(tmp_path, "run"), show_results=show_results) == 0

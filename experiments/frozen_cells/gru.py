@@ -17,18 +17,22 @@ import numpy as np
 from flax import nnx
 from pydantic import Field
 
+from esnlm.base.rng import generator
 from esnlm.base.settings import Natural, NonNegative, Positive, settings
+from esnlm.data.store import TokenStore
 from esnlm.features.recurrence import ArrayCell
+from esnlm.machine.compute import SparseMatrix
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
 
+GRU = 28  # number of the random stream
 SHORTEST = 1.5  # tokens; a gate of exactly 1 would need an infinite bias
 
 
 @settings
 class GruConfig:
-    """Units with frozen random gates."""
+    """Units with frozen random gates: a FrozenPart."""
 
     units: Natural = 0  # number of units; 0: none
     # mean nonzeros per row of each recurrent matrix U and column of each input matrix W
@@ -44,21 +48,29 @@ class GruConfig:
                 f"mean_degree is {self.mean_degree}: it must be at most units = {self.units}"
             )
 
-    def nonzeros(self, vocab_size: int) -> int:
-        """Returns the expected number of frozen nonzeros."""
-        return (
-            round(3 * self.mean_degree * (self.units + vocab_size)) + self.units
-            if self.units
-            else 0
-        )
+    @property
+    def title(self) -> str:
+        return f"GRU {self.units:,}"
 
-    def entries(self, vocab_size: int) -> int:
-        """Returns the number of frozen entries, zeros of the matrices included."""
-        return 3 * self.units * (self.units + vocab_size) + self.units
+    @property
+    def size(self) -> int:
+        return self.units
 
-    def initialize(self, vocab_size: int, rng: np.random.Generator) -> dict:
-        """Returns the arrays of Gru."""
-        units, density = self.units, self.mean_degree / max(self.units, 1)
+    @property
+    def matrices(self) -> tuple[SparseMatrix, ...]:
+        return (SparseMatrix(self.units, round(self.mean_degree * self.units), copies=3),)
+
+    def counts(self, vocab_size: int) -> tuple[int, int]:
+        nonzeros = round(3 * self.mean_degree * (self.units + vocab_size)) + self.units
+        return nonzeros, 3 * self.units * (self.units + vocab_size) + self.units
+
+    def frozen_bytes(self, vocab_size: int) -> int:
+        return 12 * self.counts(vocab_size)[0]  # a value and two indices of 4 bytes
+
+    def initialize(
+        self, vocab_size: int, seed: int, text: TokenStore | None
+    ) -> tuple[dict, list[dict]]:
+        rng, units, density = generator(seed, GRU), self.units, self.mean_degree / self.units
 
         def matrix(rows: int, columns: int, scale: float) -> dict:
             row, column = bernoulli_positions(rows, columns, density, rng)
@@ -67,12 +79,19 @@ class GruConfig:
 
         recurrent = self.recurrent_scale / np.sqrt(self.mean_degree)
         rest = 1 / np.geomspace(SHORTEST, self.longest, units)  # z without input
-        return {
+        arrays = {
             "gates": matrix(2 * units, units, recurrent),
             "candidate": matrix(units, units, recurrent),
             "input": matrix(3 * units, vocab_size, self.input_scale),
             "bias": np.log(rest / (1 - rest)).astype(np.float32),
         }
+        return arrays, []
+
+    def cells(self, arrays: dict, vocab_size: int) -> list["Gru"]:
+        n = len(arrays["bias"])
+        shapes = {"gates": (2 * n, n), "candidate": (n, n), "input": (3 * n, vocab_size)}
+        matrices = [matrix_from_arrays(arrays[name], shape) for name, shape in shapes.items()]
+        return [Gru(*matrices, arrays["bias"])]
 
 
 class Gru(ArrayCell):
@@ -91,16 +110,6 @@ class Gru(ArrayCell):
         self.input: Frozen = FrozenMatrix(w_in)
         self.bias = Frozen(jnp.asarray(bias))
         self.output_size = len(bias)
-
-    @classmethod
-    def from_arrays(cls, arrays: dict, vocab_size: int) -> "Gru":
-        """Returns the cell with the arrays of GruConfig.initialize."""
-        n = len(arrays["bias"])
-        shapes = {"gates": (2 * n, n), "candidate": (n, n), "input": (3 * n, vocab_size)}
-        gates, candidate, w_in = (
-            matrix_from_arrays(arrays[name], shape) for name, shape in shapes.items()
-        )
-        return cls(gates, candidate, w_in, arrays["bias"])
 
     @property
     def nonzeros(self) -> int:

@@ -4,9 +4,11 @@
     a_{t,m} = exp(beta k_t . k_{t - m}) / sum over m' = 1 .. L within the sentence,   m = 1 .. L
 
 Queries and keys are the same, so that a state attends to similar states. The token t - m + 1
-followed the state t - m: esnlm/models/trunk/recent_tokens.py adds up trained embeddings of these tokens,
-with the weights a. Frozen keys with trained values are [ours].
+followed the state t - m: the trunk adds up trained embeddings of these tokens, with the weights a,
+and multiplies each head's sum by a matrix of its own. Frozen keys with trained values are [ours].
 """
+
+from dataclasses import field
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +17,9 @@ from flax import nnx
 
 from esnlm.base.settings import Count, Natural, NonNegative, settings
 from esnlm.features.recurrence import State
-from esnlm.machine.matmul import matmul
-from esnlm.models.side_by_side import SideBySide
+from esnlm.machine.matmul import einsum, matmul
+from esnlm.models.deep_readout import SideBySide
+from esnlm.models.trunk import RecentTokens, RecentTokensConfig, TrunkInputs
 from esnlm.reservoir.arrays import Frozen
 
 TINY = 1e-12  # added to the square of |P h|, so that a state of zeros has keys of zeros
@@ -32,18 +35,57 @@ class AttentionConfig:
     sharpness: NonNegative = 8.0  # beta, factor of the scores in the softmax; 0: equal weights
 
     @property
-    def history(self) -> int:
-        """Number of last tokens that the trunk needs: those after the states of the window."""
-        return self.window if self.heads else 0
-
-    @property
     def weights(self) -> int:
         """Number of features."""
         return self.heads * self.window
 
+    @property
+    def keys(self) -> int:
+        """Number of entries of the keys of all heads."""
+        return self.heads * self.width
+
     def initialize(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """Returns P of all heads, (heads d, N), for states of size N."""
-        return rng.standard_normal((self.heads * self.width, size), np.float32)
+        return rng.standard_normal((self.keys, size), np.float32)
+
+
+@settings
+class AttendedTokensConfig(RecentTokensConfig):
+    """Trained embeddings of the last tokens, also weighted by attention."""
+
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+
+    @property
+    def vectors(self) -> int:
+        return super().vectors + self.attention.heads
+
+    @property
+    def titles(self) -> list[str]:
+        heads, tied = self.attention.heads, "tied " if self.tied else ""
+        attended = [f"attention {heads} to {tied}tokens of {self.width}"] if heads else []
+        return attended + super().titles
+
+    @property
+    def history(self) -> int:
+        return max(super().history, self.attention.window if self.attention.heads else 0)
+
+    def initialize(self, vocab_size: int, rank: int, rng: np.random.Generator) -> "AttendedTokens":
+        return AttendedTokens(self, vocab_size, rank, rng)
+
+
+class AttendedTokens(RecentTokens):
+    """Recent tokens with a further vector for each head of attention."""
+
+    config: AttendedTokensConfig
+
+    def vectors(self, inputs: TrunkInputs, a: jax.Array, precision: str) -> jax.Array:
+        vectors, attention = super().vectors(inputs, a, precision), self.config.attention
+        if not attention.heads:
+            return vectors
+        weights = inputs.others.reshape(-1, attention.heads, attention.window)  # (C, heads, L)
+        embeddings = self.embed(inputs.ids[:, : attention.window], a)  # (C, L, e)
+        attended = einsum("chl,cle->che", weights, embeddings, precision)
+        return jnp.concatenate([vectors, attended], axis=1)
 
 
 class Attention(nnx.Module):
@@ -67,6 +109,11 @@ class Attention(nnx.Module):
     @property
     def mask_size(self) -> int:
         return self.cells.mask_size
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of frozen nonzeros."""
+        return self.cells.nonzeros + self.projection[...].size
 
     def for_device(self, kernel: str, *, state_precision: str = "float32") -> "Attention":
         cells = self.cells.for_device(kernel, state_precision=state_precision)

@@ -19,8 +19,9 @@ from flax import nnx
 from pydantic import Field
 
 from esnlm.base.settings import Count, NonNegative, Positive, settings
+from esnlm.features.recurrence import ArrayCell
 from esnlm.machine.matmul import matmul
-from esnlm.models.trunk import initial
+from esnlm.models import initial
 
 LONGEST = 8  # maximum tokens of an n-gram
 Order = Annotated[int, Field(ge=2, le=LONGEST)]
@@ -56,31 +57,28 @@ class HashedNgramsConfig:
 
 
 class HashedNgrams(nnx.Module):
-    """`tables` (orders, buckets, e), and `weights`, the weights of all tables side by side, (r,
-    orders e)."""
+    """`tables` (orders, buckets, e), and the `weights` of all side by side, (r, orders e)."""
 
     def __init__(self, config: HashedNgramsConfig, rank: int, rng: np.random.Generator) -> None:
-        self.orders, self.multiplier, count = config.orders, config.multiplier, len(config.orders)
+        self.orders, self.multiplier = config.orders, config.multiplier
+        tables, width = len(config.orders), len(config.orders) * config.width
         self.tables = initial.normal(
-            rng, count, config.buckets, config.width, scale=config.initial_scale
+            rng, tables, config.buckets, config.width, scale=config.initial_scale
         )
-        self.weights = initial.uniform(rng, count * config.width, rank, count * config.width)
+        self.weights = initial.uniform(rng, width, rank, width)
 
     def __call__(self, ids: jax.Array, precision: str) -> jax.Array:
-        """Returns the sum over n-grams that end with the newest token, (C, r), for ids (C, K),
-        newest first."""
+        """Returns the sum over n-grams that end with the newest token, (C, r), for ids (C, K)."""
         tables = self.tables[...]
-        found = [
-            tables[i, buckets_of(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)
+        embeddings = [
+            tables[i, hash_ngrams(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)
         ]
-        return matmul(
-            self.multiplier * jnp.concatenate(found, axis=1), self.weights[...], (1, 1), precision
-        )
+        vectors = self.multiplier * jnp.concatenate(embeddings, axis=1)
+        return matmul(vectors, self.weights[...], (1, 1), precision)
 
 
-def buckets_of(ids: jax.Array, buckets: int) -> jax.Array:
-    """Returns the bucket of each n-gram, (C,) int32, for ids (C, n), which are -1 before the
-    sentence.
+def hash_ngrams(ids: jax.Array, buckets: int) -> jax.Array:
+    """Returns the bucket of each n-gram, (C,) int32, for ids (C, n), -1 before the sentence.
 
     It mixes each id in turn into 32 bits: exclusive or, a product, and a shift of the better mixed
     high bits downwards.
@@ -92,3 +90,39 @@ def buckets_of(ids: jax.Array, buckets: int) -> jax.Array:
     mixed *= jnp.uint32(LAST_FACTOR)
     mixed ^= mixed >> 13
     return (mixed % jnp.uint32(buckets)).astype(jnp.int32)
+
+
+class TokenHistory(ArrayCell):
+    """A cell that remembers the last K tokens, the newest first: (K, B) float32.
+
+    A feature is a token's id plus 1, or 0 before the sentence. Features are float32, which
+    represents integers exactly up to 2^24, far beyond any vocabulary.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.output_size = count
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
+        return (tokens + 1).astype(jnp.float32)[None]  # (1, B)
+
+    def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.concatenate([x, state[:-1]])
+
+    def through_time(
+        self, x: jax.Array, positions: jax.Array, start: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the last state and all outputs, (T, K, B), as shifts of the tokens; see
+        ThroughTime."""
+        steps, count = len(x), self.output_size
+        tokens = jnp.concatenate([start[::-1], x[:, 0]])  # (K + T, B)
+        shifts = [
+            jnp.where(positions >= k, tokens[count - k : count - k + steps], 0)
+            for k in range(count)
+        ]
+        outputs = jnp.stack(shifts, axis=1)
+        return outputs[-1], outputs
+
+
+def ids_of(history: jax.Array) -> jax.Array:
+    """Returns ids, (C, K) int32, from a TokenHistory's features; -1 before the sentence."""
+    return history.astype(jnp.int32) - 1

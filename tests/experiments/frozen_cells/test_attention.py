@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.models.cells.attention import Attention, AttentionConfig
-from esnlm.models.cells.diagonal import Diagonal, DiagonalConfig
-from esnlm.models.side_by_side import SideBySide
-from esnlm.models.token_history import TokenHistory
+from esnlm.models.deep_readout import SideBySide
+from esnlm.models.hashed_ngrams import TokenHistory
+from experiments.frozen_cells.attention import Attention, AttentionConfig
+from experiments.frozen_cells.diagonal import Diagonal
 from tests import deep_oracle
-from tests.models.cells.running import features, in_two_steps
+from tests.models.running import features, in_two_steps
 
 V, N, SENTENCE = 20, 24, [3, 7, 7, 0, 19, 3, 7, 5, 11, 3, 7]
 EPS = float(np.finfo(np.float32).eps)
@@ -16,7 +16,8 @@ EPS = float(np.finfo(np.float32).eps)
 
 def attention(**settings):
     config = AttentionConfig(**({"heads": 2, "window": 4, "width": 8, "sharpness": 5.0} | settings))
-    diagonal = Diagonal(**DiagonalConfig(units=N).initialize(V, np.random.default_rng(0)))
+    codes = np.random.default_rng(0).standard_normal((V, N), np.float32)
+    diagonal = Diagonal(codes, np.geomspace(1, 64, N).astype(np.float32))
     projection = config.initialize(N, np.random.default_rng(1))
     return (
         Attention(SideBySide([diagonal, TokenHistory(4)]), projection, config),

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from esnlm.features.recurrence import unroll
-from esnlm.models.side_by_side import SideBySide
-from esnlm.models.token_history import TokenHistory, ids_of
+from esnlm.models.deep_readout import SideBySide
+from esnlm.models.hashed_ngrams import TokenHistory, ids_of
 from tests import deep_oracle
-from tests.models.cells.running import features, in_two_steps
+from tests.models.running import features, in_two_steps
 
 SENTENCE = [3, 0, 8191, 3, 2**24 - 2]  # up to the largest id whose successor is exact in float32
 

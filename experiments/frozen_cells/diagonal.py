@@ -13,14 +13,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from esnlm.base.rng import generator
 from esnlm.base.settings import Natural, NonNegative, Positive, settings
+from esnlm.data.store import TokenStore
 from esnlm.features.recurrence import ArrayCell
+from esnlm.machine.compute import SparseMatrix
 from esnlm.reservoir.arrays import Frozen
+
+DIAGONAL = 27  # number of the random stream
 
 
 @settings
 class DiagonalConfig:
-    """Linear units on many time scales, not connected to each other."""
+    """Linear units on many time scales, not connected to each other: a FrozenPart."""
 
     units: Natural = 0  # number of units; 0: none
     shortest: Positive = 1.0  # time scale of the fastest unit, in tokens
@@ -35,13 +40,29 @@ class DiagonalConfig:
                 f"longest is {self.longest}: it must be at least shortest = {self.shortest}"
             )
 
-    def entries(self, vocab_size: int) -> int:
-        """Returns the number of frozen entries."""
-        return self.units * (1 + vocab_size * (2 if self.token_dependence else 1))
+    @property
+    def title(self) -> str:
+        return f"diagonal {self.units:,}"
 
-    def initialize(self, vocab_size: int, rng: np.random.Generator) -> dict:
-        """Returns the arrays of Diagonal."""
-        shape = (vocab_size, self.units)
+    @property
+    def size(self) -> int:
+        return self.units
+
+    @property
+    def matrices(self) -> tuple[SparseMatrix, ...]:
+        return ()
+
+    def counts(self, vocab_size: int) -> tuple[int, int]:
+        entries = self.units * (1 + vocab_size * (2 if self.token_dependence else 1))
+        return entries, entries
+
+    def frozen_bytes(self, vocab_size: int) -> int:
+        return 4 * self.counts(vocab_size)[1]
+
+    def initialize(
+        self, vocab_size: int, seed: int, text: TokenStore | None
+    ) -> tuple[dict, list[dict]]:
+        rng, shape = generator(seed, DIAGONAL), (vocab_size, self.units)
         arrays = {
             "codes": rng.standard_normal(shape, np.float32),
             "time_scales": np.geomspace(self.shortest, self.longest, self.units).astype(np.float32),
@@ -50,7 +71,10 @@ class DiagonalConfig:
             arrays["factors"] = np.exp(
                 np.float32(self.token_dependence) * rng.standard_normal(shape, np.float32)
             )
-        return arrays
+        return arrays, []
+
+    def cells(self, arrays: dict, vocab_size: int) -> list["Diagonal"]:
+        return [Diagonal(**arrays)]
 
 
 class Diagonal(ArrayCell):

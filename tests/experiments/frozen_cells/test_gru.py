@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from esnlm.models.cells.gru import Gru, GruConfig
+from experiments.frozen_cells.gru import GruConfig
 from tests import deep_oracle
-from tests.models.cells.running import features, in_two_steps
+from tests.models.running import features, in_two_steps
 
 V, N, SENTENCE = 20, 16, [3, 7, 7, 0, 19, 3, 5, 5, 11]
 EPS = float(np.finfo(np.float32).eps)
@@ -15,7 +15,7 @@ CONFIG = GruConfig(units=N, mean_degree=4.0, recurrent_scale=1.5, input_scale=0.
 
 @pytest.fixture(scope="module")
 def arrays():
-    return CONFIG.initialize(V, np.random.default_rng(0))
+    return CONFIG.initialize(V, 0, None)[0]
 
 
 def dense(arrays, rows, columns):
@@ -31,7 +31,7 @@ def test_the_features_are_those_of_the_equations(arrays, kernel):
     w_z, w_r, w_c = np.split(dense(arrays["input"], 3 * N, V), 3)
     matrices = u_z, u_r, dense(arrays["candidate"], N, N), w_z, w_r, w_c
     expected = deep_oracle.gru(*matrices, arrays["bias"].astype(np.float64), SENTENCE)
-    cell = Gru.from_arrays(arrays, V).for_device(kernel)
+    cell = CONFIG.cells(arrays, V)[0].for_device(kernel)
     # A step adds up some tens of products of order 1 in each of its sums. It can enlarge what was
     # off before by the norms of its matrices, here by less than 2 in all nine steps together.
     for run in (features, in_two_steps):
@@ -49,12 +49,11 @@ def test_gates_at_rest_have_time_scales_up_to_the_longest(arrays):
 
 
 def test_the_counts_are_those_of_the_matrices(arrays):
-    assert Gru.from_arrays(arrays, V).nonzeros == sum(
+    assert CONFIG.cells(arrays, V)[0].nonzeros == sum(
         len(arrays[name]["values"]) for name in ("gates", "candidate", "input")
     ) + len(arrays["bias"])
-    assert CONFIG.entries(V) == 3 * N * N + 3 * N * V + N
+    assert CONFIG.counts(V)[1] == 3 * N * N + 3 * N * V + N
     many = GruConfig(units=300, mean_degree=8.0)
-    drawn = many.initialize(1000, np.random.default_rng(1))
-    nonzeros = Gru.from_arrays(drawn, 1000).nonzeros
-    # a sum of Bernoulli numbers
-    assert abs(nonzeros - many.nonzeros(1000)) < 4 * np.sqrt(many.nonzeros(1000))
+    nonzeros = many.cells(many.initialize(1000, 1, None)[0], 1000)[0].nonzeros
+    expected, _ = many.counts(1000)
+    assert abs(nonzeros - expected) < 4 * np.sqrt(expected)  # a sum of Bernoulli numbers

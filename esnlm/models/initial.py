@@ -1,5 +1,4 @@
-"""Initial weights of the trunk: those of torch.nn.Linear, and at scale 1 those of
-torch.nn.Embedding."""
+"""Initial values of trained arrays, as of torch.nn.Linear and, at scale 1, torch.nn.Embedding."""
 
 import jax
 import numpy as np
@@ -7,11 +6,11 @@ from flax import nnx
 
 
 def uniform(rng: np.random.Generator, fan_in: int, *shape: int) -> nnx.Param:
-    """Returns numbers between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
+    """Draws numbers between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
     bound = np.float32(1 / np.sqrt(fan_in))
     return nnx.Param(jax.device_put(rng.uniform(-bound, bound, shape).astype(np.float32)))
 
 
 def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> nnx.Param:
-    """Returns numbers of N(0, scale^2)."""
+    """Draws numbers from N(0, scale^2)."""
     return nnx.Param(jax.device_put(np.float32(scale) * rng.standard_normal(shape, np.float32)))
