@@ -124,8 +124,8 @@ def choose_kernel(recurrence: Recurrence | None, backend: str, precision: str = 
     if recurrence is None or not recurrence.matrices:
         return "auto"
     sparse_kernels, dense_entries, entries_if_dense = [], 0, 0
-    for size, nonzeros, longest_row, _ in recurrence.matrices:
-        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row, precision)
+    for size, nonzeros, _ in recurrence.matrices:
+        kernel = sparse.choose_kernel(size, nonzeros, backend, precision)
         if kernel == "dense":
             dense_entries += nonzeros
         else:
