@@ -158,7 +158,7 @@ class Run:
         if not isinstance(store, TokenStore):
             sentences = [sentence for sentence in list_texts(store) if not is_blank(sentence)]
             store = encode_sentences(sentences, self.tokenizer)
-        self.require_store(store)
+        self.check_store(store)
         bar = Progress(int(store.offsets[-1]) - len(store))
 
         def on_progress(nats: float, tokens: int) -> None:
@@ -175,7 +175,7 @@ class Run:
         self._warn_of_undefined([-likelihood.nats], of="the text")
         return likelihood
 
-    def require_store(self, store: TokenStore) -> None:
+    def check_store(self, store: TokenStore) -> None:
         """Raises InputError if `likelihood` cannot measure a store."""
         store.check_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
@@ -471,13 +471,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         if newest is None:
             raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
         step, arrays, _ = newest
-    elif step in checkpoint.all_steps(directory.checkpoints):
-        arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
-        steps = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
-        raise InputError(
-            f"{directory.checkpoints}: no checkpoint of step {step}; available: {steps}"
-        )
+        checkpoint.check_step(directory.checkpoints, step)
+        arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     params = arrays["average" if averaged and "average" in arrays else "params"]
     return _make_run(directory.path, experiment, step, tokenizer, frozen, params)
 

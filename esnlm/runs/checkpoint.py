@@ -114,6 +114,14 @@ def all_steps(checkpoints: Path) -> list[int]:
     return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
+def check_step(checkpoints: Path, step: int) -> None:
+    """Raises InputError if a step was not saved."""
+    steps = all_steps(checkpoints)
+    if step not in steps:
+        available = ", ".join(map(str, steps)) or "none"
+        raise InputError(f"{checkpoints}: no checkpoint of step {step}; available: {available}")
+
+
 def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
     """Deletes the steps before the latest `keep` intact ones.
 
