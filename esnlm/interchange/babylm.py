@@ -1,5 +1,5 @@
-"""BabyLM's zero-shot evaluation of a run: writes the pipeline's prediction files with esnlm's
-scorer.
+"""The data sets and prediction files of BabyLM's zero-shot evaluation, and its choices between
+sentences.
 
 Formats and rules follow sentence_zero_shot of babylm-org/babylm-eval, folder strict/ (the same as
 babylm/evaluation-pipeline-2025). For reading times and ages of acquisition, run the pipeline on an
@@ -8,7 +8,6 @@ Without `bos`, the first token is only a condition (`without-bos`). If sums are 
 chooses the first sentence, which is the right one.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -18,18 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from esnlm.base.console import say, working
 from esnlm.base.errors import InputError
-from esnlm.base.files import json_text, write_files, writing
-from esnlm.base.remote import run_copy
-from esnlm.base.screen import Screen
-from esnlm.base.versions import provenance
 from esnlm.evaluation.alignment import token_spans
-from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
-from esnlm.interchange.revisions import revision_names, words_of_checkpoints
-from esnlm.loaded_run import Run, Step, load
-from esnlm.runs.directory import RunDirectory
+from esnlm.loaded_run import Run
 
 # The pipeline's task for each folder of sentences.
 FOLDERS = dict.fromkeys(
@@ -38,133 +29,6 @@ FOLDERS = dict.fromkeys(
 FOLDERS |= dict.fromkeys(("ewok_filtered", "ewok_fast"), "ewok")
 FOLDERS |= dict.fromkeys(("entity_tracking", "entity_tracking_fast"), "entity_tracking")
 FOLDERS |= {"wug_adj_nominalization": "wug_adj", "wug_past_tense": "wug_past", "comps": "comps"}
-MAIN = "main"  # the revision of the newest checkpoint
-SCORING = {
-    False: (
-        "without-bos: the sentence alone, without BOS, EOS or leading space; its first token is not"
-        " scored"
-    ),
-    True: "babylm: BOS and the text; every token after BOS can be scored",
-}
-TIES = "a tie counts as right (the pipeline chooses the first sentence)"
-
-
-def evaluate_babylm(
-    run: str | Path,
-    data: str | Path,
-    out: str | Path | None = None,
-    model_name: str | None = None,
-    sets: Sequence[str] | None = None,
-    step: Step = None,
-    checkpoints: bool = False,
-    bos: bool = True,
-    overwrite: bool = False,
-    command: str | None = None,
-) -> list[dict]:
-    """Scores data sets of the pipeline, writes the prediction files and prints the scores.
-
-    Reads all data before it scores. Returns the content of each scores.json.
-
-    Args:
-        run: the run directory.
-        data: the folder full_eval or fast_eval of the pipeline.
-        out, model_name: the folder of results, the model's folder in it; None:
-            RUN/evaluation/babylm, the run's name.
-        sets: names of sets; None: all in the data.
-        step: the checkpoint to score, named by its revision; None: the newest, as `main`.
-        checkpoints: whether to score all kept checkpoints at BabyLM's word counts.
-        bos: whether BOS precedes each text, as in the pipeline with an exported run.
-        overwrite: whether to replace predictions.
-        command: the command, recorded in scores.json.
-    """
-    newest, steps = _checkpoints(run, step, checkpoints)
-    places = find_sets(Path(data), sets)
-    sources = {name: read(name, place) for name, place in places.items()}
-
-    model = (Path(out) if out else RunDirectory(newest.directory).evaluation / "babylm") / (
-        model_name or newest.name
-    )
-    files = [_file(model, revision, name) for revision in steps for name in places]
-    if there := [file for file in files if file.exists() and not overwrite]:
-        raise InputError(
-            f"{there[0]}: exists; name another folder with --out, or replace it with --overwrite"
-        )
-    for file in files:
-        with writing(file.parent):
-            file.parent.mkdir(parents=True, exist_ok=True)
-
-    about: dict = {"model": model.name, "run": newest.name, "config_sha256": config_sha256(newest)}
-    about |= {"scoring": f"{SCORING[bos]}; {TIES}", "provenance": provenance(command)}
-    results: list[dict] = []
-
-    for revision, its_step in steps.items():
-        loaded = newest if its_step == newest.step else load(run, step=its_step)
-        for name, items in sources.items():
-            say(f"{revision}: {name}")
-            texts = [
-                pair
-                for item in items
-                for pair in zip(item.sentences, item.completions, strict=True)
-            ]
-            predictions, scores = choose(
-                FOLDERS[name], items, completion_log_probs(loaded, texts, bos)
-            )
-            content = b"".join(file.read_bytes() for file in files_of(places[name]))
-            known = {"revision": revision, "step": its_step, "set": name}
-            known["data_sha256"] = hashlib.sha256(content).hexdigest()
-            results.append(about | known | scores)
-            file = _file(model, revision, name)
-            write_files(
-                {
-                    file.with_name("scores.json"): json_text(results[-1]),
-                    file: json.dumps(predictions),
-                }
-            )
-    print(f"{newest.name}: BabyLM's sets, scoring {SCORING[bos]}; {TIES}")
-    _show(results)
-    print(f"written: {len(results)} sets below {model}")
-    return results
-
-
-def _checkpoints(run: str | Path, step: Step, every: bool) -> tuple[Run, dict[str, int]]:
-    """Returns a run at the given or newest step, and the steps to score by revision name."""
-    if every or step is not None:
-        run = run_copy(run, every_step=True)
-    with working(f"loading {run}"):
-        loaded = load(run, step=step)
-    if not every and step is None:
-        return loaded, {MAIN: loaded.step}
-    names = revision_names(words_of_checkpoints(RunDirectory(loaded.directory)))
-    if not every:
-        return loaded, {names.get(loaded.step, f"step_{loaded.step}"): loaded.step}
-    steps = {name: its_step for its_step, name in names.items() if name.startswith("chck_")}
-    if not steps:
-        raise InputError(
-            f"{run}: no checkpoint at 1M, 2M, ... words: save them with training.checkpoint_words"
-        )
-    return loaded, steps
-
-
-def _file(model: Path, revision: str, name: str) -> Path:
-    """Returns the path of a set's predictions, where the pipeline expects it."""
-    return model / revision / "zero_shot" / "causal" / FOLDERS[name] / name / "predictions.json"
-
-
-def _show(results: list[dict]) -> None:
-    """Prints a table of the scores."""
-    rows = []
-    for its in results:
-        for metric, value in its["scores"].items() or [("", "")]:
-            shown = (
-                "not defined"
-                if value is None
-                else value
-                if isinstance(value, str)
-                else f"{value:.2f}"
-            )
-            items, ties = f"{its['items']:,}", str(its.get("ties", ""))
-            rows.append([its["revision"], its["set"], metric.replace("_", " "), shown, items, ties])
-    Screen().table(["revision", "set", "score", "value", "items", "ties"], rows)
 
 
 class Item(NamedTuple):
@@ -192,6 +56,11 @@ def find_sets(data: Path, asked: Sequence[str] | None = None) -> dict[str, Path]
             f"{data}: none of the pipeline's sets is here; give its folder full_eval or fast_eval"
         )
     return found
+
+
+def predictions_file(model: Path, revision: str, name: str) -> Path:
+    """Returns the path of a set's predictions, where the pipeline expects it."""
+    return model / revision / "zero_shot" / "causal" / FOLDERS[name] / name / "predictions.json"
 
 
 def files_of(place: Path) -> list[Path]:

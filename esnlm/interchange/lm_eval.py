@@ -1,18 +1,13 @@
-"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`, and runs the
-harness's command line.
+"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`.
 
 Importing this module registers the model (docs/export.md).
 """
 
-import re
-import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
@@ -197,7 +192,7 @@ class EsnLM(TemplateLM):
         prompt = np.array(ids[length - self.max_length :], np.int32)
         [chosen] = generate_each(
             run._ready.reader(1, len(prompt) + length),
-            run._readout_here,
+            run._readout_of_one_device,
             [prompt],
             run.tokenizer.eos,
             length=length,
@@ -210,26 +205,3 @@ class EsnLM(TemplateLM):
         )
         text = run.tokenizer.decode(chosen)
         return text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
-
-
-def run_command_line(words: Sequence[str]) -> None:
-    """Runs the harness's own command line, `lm-eval WORDS`, with `esnlm` as its default model."""
-    words = list(words)
-    if words and words[0] not in ("run", "ls", "validate"):
-        words.insert(0, "run")
-    if words[:1] == ["run"] and not any(
-        re.match("(-M|--model|-C|--config)(=|$)", word) for word in words
-    ):
-        words += ["--model", "esnlm"]
-    before, sys.argv = sys.argv, ["lm-eval", *words]  # where the harness reads its arguments
-    try:
-        with warnings.catch_warnings():
-            # JAX warns when the harness calls git
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            cli_evaluate()
-    except InputError:
-        raise
-    except (ValueError, OSError) as error:  # for example an unknown task, or no network
-        raise InputError(f"lm-evaluation-harness: {error}") from error
-    finally:
-        sys.argv = before

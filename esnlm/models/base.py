@@ -90,7 +90,7 @@ class ModelConfig(ABC):
 
     @property
     def readout_can_be_padded(self) -> bool:
-        """Whether rows may be added to the readout (parallel/placement.py).
+        """Whether rows may be added to the readout (machine/placement.py).
 
         It must have a bias, and every other reader must read rows of tokens only, which are below
         V.

@@ -29,8 +29,7 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
 
 def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Reads the config.yaml of a run, as `read` does, but does not require the run's trackers to be
-    installed."""
+    """Reads the config.yaml of a run, as `read` does, but its trackers may be missing."""
     return _build(_read_tree(file), overrides, str(file))
 
 
@@ -51,14 +50,14 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in
-    `read`."""
+    """Builds an experiment from nested dicts, {"run": "runs/small", ...}. Errors as in `read`."""
     return _with_trackers(build(Experiment, tree))
 
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as a YAML file for `read`."""
-    write_file(file, dump(experiment))
+    text = dump(experiment)
+    write_file(file, text)
 
 
 def dump(experiment: Experiment) -> str:
@@ -93,18 +92,18 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
     """Parses `--section.key value` and `--section.key=value` into {("section", "key"): value}."""
-    found: dict[tuple[str, ...], CommandLine] = {}
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
+    overrides: dict[tuple[str, ...], CommandLine] = {}
+    remaining = iter(words)
+    for word in remaining:
         flag, equals, value = word.partition("=")
         if not flag.startswith("--"):
             raise InputError(
                 f"command line: {word}: no option before it; give settings as --section.key value"
             )
         if not equals:
-            if not waiting:
-                raise InputError(f"command line: {flag} has no value")
-            value = waiting.pop(0)
-        found[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
-    return found
+            try:
+                value = next(remaining)
+            except StopIteration:
+                raise InputError(f"command line: {flag} has no value") from None
+        overrides[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
+    return overrides
