@@ -227,7 +227,7 @@ class Model:
             mesh or Mesh(np.array([device]), ("device",)),
         )
         # features that a trunk makes
-        reads_whole = self.config.ahead_size > 0 and not self.config.features_are_frozen
+        reads_whole = self.config.precomputed_width > 0 and not self.config.features_are_frozen
         is_cut = (
             mesh is not None and self.config.feature_size % self.devices == 0 and not reads_whole
         )
@@ -249,7 +249,7 @@ class Model:
         """Yields the name of each program, the traced program, and the minimum bytes that it moves
         on a device."""
         yield "update", *self.update()
-        if self.config.ahead_size:
+        if self.config.precomputed_width:
             yield "time step", *self.time_step()
         yield "scoring", *self.scoring()
 
@@ -261,7 +261,7 @@ class Model:
             self.placement,
         )
         key = self.shapes(jax.eval_shape(lambda: dropout.epoch_key(0, 0)))
-        if config.ahead_size:
+        if config.precomputed_width:
             own = {
                 "placement": placement,
                 "precision": compute.precision,
@@ -269,7 +269,9 @@ class Model:
             }
             own |= {"dropout_rate": config.dropout, "trunk": self.model.trunk}
             gradient = partial(update.readout_loss_and_gradient, **own)
-            buffer = self.buffer(config.ahead_size, BY_UNIT if placement.by_unit else BY_DEVICE)
+            buffer = self.buffer(
+                config.precomputed_width, BY_UNIT if placement.by_unit else BY_DEVICE
+            )
             given = (
                 buffer,
                 self.packed(FIRST_TARGETS),
@@ -313,7 +315,9 @@ class Model:
         }
         state = self.placed(jax.eval_shape(optimizer.init, self.params))
         least = 5 * own_bytes(self.params) + 2 * own_bytes(state)
-        least += 4 * ROWS * config.ahead_size / self.devices if config.ahead_size else 0
+        least += (
+            4 * ROWS * config.precomputed_width / self.devices if config.precomputed_width else 0
+        )
         least += (
             5
             * 4
@@ -329,7 +333,11 @@ class Model:
         )
 
     def time_step(self) -> tuple[Any, float]:
-        mesh, slots, width = self.placement.mesh, self.compute.batch_slots, self.config.ahead_size
+        mesh, slots, width = (
+            self.placement.mesh,
+            self.compute.batch_slots,
+            self.config.precomputed_width,
+        )
         lead = () if mesh is None else (self.devices,)
         read = partial(self.array, *lead, dtype=np.int32, spec=BY_DEVICE)
         starts = self.array(*lead, STEPS, slots, dtype=bool, spec=BY_DEVICE)

@@ -269,7 +269,7 @@ class Family:
         optimizer = GradientTrainer(training, config, None, CorpusSize(0, 0, vocab_size)).optimizer
         self.text, self.params = text, placement.shard(model.params)
         self.state = optimizer.init(self.params)
-        self.ahead = config.ahead_size > 0
+        self.ahead = config.precomputed_width > 0
         make = partial(PrecomputedUpdates, reads_ahead=False) if self.ahead else EndToEndUpdates
         self.made_by: Updates = make(
             model=model.for_device(compute),

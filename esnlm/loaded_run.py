@@ -34,7 +34,7 @@ from esnlm.machine.compute import in_float32
 from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import find_machine, placement_of
-from esnlm.models.ngrams import UnigramModel, WittenBellModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
@@ -325,20 +325,20 @@ class Run:
         """Returns a copy of every weight by name, such as "readout.a" and "reservoir.leak"."""
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
-    def unigram(self) -> UnigramModel | None:
+    def unigram(self) -> NgramModel | None:
         """Returns the unigram model of the training corpus; None if the model was imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
         directory.verify(directory.unigram)
-        return UnigramModel.from_counts(np.load(directory.unigram))
+        return NgramModel.from_counts(np.load(directory.unigram))
 
-    def bigram(self) -> WittenBellModel | None:
+    def bigram(self) -> NgramModel | None:
         """Returns the bigram model of the training corpus; None if the model was imported."""
         store = self.training_store()
         if store is None:
             return None
-        return WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
+        return NgramModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
         """Returns the run's training store; None if the model was imported."""

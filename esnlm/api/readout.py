@@ -21,7 +21,7 @@ from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, check_seed, generator
 from esnlm.base.settings import build
 from esnlm.machine.compute import backend, in_float32
-from esnlm.models.ngrams import UnigramModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.readout import rls
 from esnlm.readout.base import Window, row_blocks
 from esnlm.readout.calibration import HeldOut
@@ -193,7 +193,7 @@ class Readout:
         for _ in range(rule.epochs):
             rule.accumulate(accumulators, window, PRECISION)
         rule.finish(accumulators, PRECISION)
-        log_p = UnigramModel.from_counts(np.bincount(window.targets, minlength=classes)).log_p
+        log_p = NgramModel.from_counts(np.bincount(window.targets, minlength=classes)).log_p
         unseen = HeldOut(h[held_out], y[held_out])
         self._keep(rule.solve(accumulators, self.rank, unseen, log_p)[0])
         self._shapes = h.shape[1:], ()

@@ -21,16 +21,23 @@ from esnlm.base.errors import InputError, whole_number
 from esnlm.base.rng import Stream, check_seed, seed_sequence
 from esnlm.base.settings import build
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.diagnosis import lyapunov
+from esnlm.diagnosis import contraction
 from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
 from esnlm.machine.compute import backend, default_batch_slots, in_float32
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
-from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
+from esnlm.reservoir.arrays import (
+    FrozenMatrix,
+    Matrix,
+    as_scipy,
+    bcoo,
+    checked_matrix,
+    scale,
+)
 from esnlm.reservoir.spectrum import spectral_radius as radius_of
-from esnlm.reservoir.topology import TOPOLOGIES, Given, Topology, register
+from esnlm.reservoir.topology import TOPOLOGIES, FromMatrix, Topology, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 
 MOST_BYTES = 256 << 20  # of states computed at once
@@ -117,7 +124,7 @@ class Reservoir:
         cell = weights.initialize_reservoir(config, size, seed).reservoir
         if functions.is_anonymous(config.topology.kind):  # other processes could not draw it
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
-            config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
+            config = dataclasses.replace(config, topology=FromMatrix(nonzeros=nonzeros))
         drawn = cls(config, cell, inputs is None)
         return drawn if per_input is None else drawn.replace(w_in=drawn.w_in * per_input)
 
@@ -150,7 +157,9 @@ class Reservoir:
         backend()
         size, columns = np.shape(w_rec)[0], np.shape(w_in)[1]
         names = _function_names(activation, update_rule)
-        config = ReservoirConfig(state_size=size, topology=Given(), input_connectivity=1.0, **names)
+        config = ReservoirConfig(
+            state_size=size, topology=FromMatrix(), input_connectivity=1.0, **names
+        )
         # sparse, since dense zeros could take gigabytes
         entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
         matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
@@ -169,7 +178,9 @@ class Reservoir:
         if not isinstance(config, EchoStateConfig):
             raise InputError(f"{run.name}: a model of family {config.family} has no reservoir")
         cell = run.model.reservoir  # type: ignore[attr-defined]
-        return cls(config.reservoir, cell.with_frozen_input() if config.train_input else cell, True)
+        if config.train_input:
+            cell = cells.with_input(cell, FrozenMatrix)
+        return cls(config.reservoir, cell, True)
 
     def replace(
         self,
@@ -204,7 +215,7 @@ class Reservoir:
         if w_rec is not None:
             recurrent = _matrix("w_rec", w_rec, old.state_size, old.state_size)
             nonzeros = np.count_nonzero(_entries(recurrent))
-            changes |= {"topology": Given(nonzeros=int(nonzeros)), "connectivity": None}
+            changes |= {"topology": FromMatrix(nonzeros=int(nonzeros)), "connectivity": None}
             changes["input_connectivity"] = config.input_gamma
         if w_rec is not None or spectral_radius is not None:
             recurrent, changes["spectral_radius"] = _scaled(recurrent, spectral_radius)
@@ -334,7 +345,7 @@ class Reservoir:
             )
         with jax.enable_x64(not self.reads_tokens):
             cell = self.cell.for_device("bcoo") if self.reads_tokens else self._in_float64()
-            return float(lyapunov.largest_exponent(cell, sequence, washout)[0])
+            return float(contraction.largest_exponent(cell, sequence, washout)[0])
 
     def check_named(self, done: str) -> None:
         """Raises InputError if the reservoir has a function that other processes cannot find by
@@ -358,8 +369,8 @@ class Reservoir:
 
     def __setstate__(self, state: dict) -> None:
         settings = state["settings"]
-        functions.require_registered("activation", settings.activation)
-        functions.require_registered("update_rule", settings.update_rule)
+        functions.check_registered("activation", settings.activation)
+        functions.check_registered("update_rule", settings.update_rule)
         cell = cells.from_arrays(state["arrays"], state["size"], **settings.dynamics)
         self.__dict__.update(settings=settings, cell=cell, reads_tokens=state["reads_tokens"])
 
@@ -561,7 +572,4 @@ def _scaled(matrix: Matrix, radius: float | None) -> tuple[Matrix, float]:
         raise InputError(
             f"spectral_radius is {radius}: w_rec has the radius {current}; both must be above 0"
         )
-    scale = np.float32(radius / current)
-    if isinstance(matrix, BCOO):
-        return bcoo(np.asarray(matrix.data) * scale, matrix.indices, matrix.shape), radius
-    return np.asarray(matrix) * scale, radius
+    return scale(matrix, radius / current), radius

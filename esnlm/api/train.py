@@ -78,7 +78,7 @@ def train(
         experiment = config_io.read(experiment)
     tree = as_dict(experiment) if isinstance(experiment, Experiment) else dict(experiment)
     if sentences is not None:
-        tree["data"] = {"kind": "given"}
+        tree["data"] = {"kind": "in_memory"}
     if reservoir is not None:
         tree["model"] = {**tree.get("model", {}), "reservoir": reservoir.settings}
     settings = config_io.from_dict(tree)

@@ -1,5 +1,4 @@
-"""The data sets and prediction files of BabyLM's zero-shot evaluation, and its choices between
-sentences.
+"""The data sets, predictions and choices of BabyLM's zero-shot evaluation.
 
 Formats and rules follow sentence_zero_shot of babylm-org/babylm-eval, folder strict/ (the same as
 babylm/evaluation-pipeline-2025). For reading times and ages of acquisition, run the pipeline on an
@@ -19,7 +18,7 @@ from scipy.stats import spearmanr
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation.alignment import token_spans
-from esnlm.evaluation.sequences import require_defined, sum_log_probs
+from esnlm.evaluation.sequences import check_defined, sum_log_probs
 from esnlm.loaded_run import Run
 
 # The pipeline's task for each folder of sentences.
@@ -37,25 +36,20 @@ class Item(NamedTuple):
     uid: str  # its subset
     sentences: list[str]
     completions: list[str]  # the scored end of each sentence; the text before it is context
-    shown: list[str]  # the name of each sentence in the prediction file
+    names: list[str]  # of each sentence in the prediction file
     ratio: float = math.nan  # share of people who chose the first one, for the WUG sets
 
 
-def find_sets(data: Path, asked: Sequence[str] | None = None) -> dict[str, Path]:
-    """Returns the path of each set in the pipeline's folder full_eval or fast_eval, by set name."""
-    places = {name: data / name for name in FOLDERS}
-    found = {
-        name: place
-        for name, place in places.items()
-        if place.is_dir() and (not asked or name in asked)
-    }
-    if missing := [name for name in asked or () if name not in found]:
-        raise InputError(f"{data}: has no set {', '.join(missing)}: sets are {', '.join(places)}")
-    if not found:
+def find_sets(data: Path, names: Sequence[str] | None = None) -> dict[str, Path]:
+    """Returns the folder of each set in the pipeline's folder full_eval or fast_eval, by name."""
+    folders = {name: data / name for name in FOLDERS if (data / name).is_dir()}
+    if missing := [name for name in names or () if name not in folders]:
+        raise InputError(f"{data}: has no set {', '.join(missing)}: sets are {', '.join(FOLDERS)}")
+    if not folders:
         raise InputError(
             f"{data}: none of the pipeline's sets is here; give its folder full_eval or fast_eval"
         )
-    return found
+    return {name: folder for name, folder in folders.items() if not names or name in names}
 
 
 def predictions_file(model: Path, revision: str, name: str) -> Path:
@@ -63,15 +57,15 @@ def predictions_file(model: Path, revision: str, name: str) -> Path:
     return model / revision / "zero_shot" / "causal" / FOLDERS[name] / name / "predictions.json"
 
 
-def files_of(place: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
     """Returns the files of a set, sorted by name."""
-    return sorted(place.glob("[!.]*.jsonl"))
+    return sorted(folder.glob("[!.]*.jsonl"))
 
 
-def read(name: str, place: Path) -> list[Item]:
+def read(name: str, folder: Path) -> list[Item]:
     """Reads the items of a set. Raises InputError if a file is not in the pipeline's format."""
     items: list[Item] = []
-    for file in files_of(place):
+    for file in files_of(folder):
         try:
             lines = [line for line in file.read_text("utf-8").split("\n") if line.strip()]
             items += [_item(FOLDERS[name], json.loads(line), file.stem) for line in lines]
@@ -123,64 +117,59 @@ def _item(task: str, record: dict, stem: str) -> Item:
 
 
 def choose(task: str, items: Sequence[Item], log_probs: np.ndarray) -> tuple[dict, dict]:
-    """Chooses the most probable sentence of each item, given log p of the completions of all items
-    in order.
+    """Chooses the most probable sentence of each item, from log p of all completions in order.
 
     Returns the content of predictions.json, and the scores with the numbers of items and ties. The
     accuracy is the mean over subsets (for entity tracking, over three splits), in percent. The WUG
     sets also have Spearman's rho between the probability of the first of the two sentences and the
     share of people who chose it.
     """
+    is_wug = task.startswith("wug")
     predictions: dict[str, dict[str, list[dict]]] = {}
     right: dict[str, list[bool]] = {}
-    probs, ties = [], 0
+    first_probs, ties = [], 0
     ends = np.cumsum([len(item.sentences) for item in items])
-    for item, own in zip(items, np.split(log_probs, ends[:-1]), strict=True):
-        chosen = int(own.argmax())  # the first one if equal
-        ties += int((own == own.max()).sum() > 1)
-        probs.append(float(np.exp(own[0] - own.max()) / np.exp(own - own.max()).sum()))
+    for item, of_item in zip(items, np.split(log_probs, ends[:-1]), strict=True):
+        chosen = int(of_item.argmax())  # the first one if equal
+        ties += int((of_item == of_item.max()).sum() > 1)
+        probs = np.exp(of_item - of_item.max())
+        first_probs.append(float(probs[0] / probs.sum()))
         entries = predictions.setdefault(item.uid, {"predictions": []})["predictions"]
-        entries.append({"id": f"{item.uid}_{len(entries)}", "pred": item.shown[chosen]})
-        if task.startswith("wug"):
-            entries[-1]["prob"] = probs[-1]
+        entry = {"id": f"{item.uid}_{len(entries)}", "pred": item.names[chosen]}
+        entries.append(entry | ({"prob": first_probs[-1]} if is_wug else {}))
         right.setdefault(item.uid, []).append(chosen == 0)
-    found = {"items": len(items), "ties": ties}
-    if task.startswith("wug"):
+    counts = {"items": len(items), "ties": ties}
+    if is_wug:
         people = [item.ratio for item in items]
-        is_constant = len(set(probs)) < 2 or len(set(people)) < 2
-        rho = None if is_constant else float(spearmanr(probs, people)[0])
-        return predictions, found | {"scores": {"spearman": rho}}
-    subsets = {uid: 100 * sum(its) / len(its) for uid, its in right.items()}
-    groups = [list(subsets.values())]
-    if task == "entity_tracking":
-        splits = ("regular", "ambiref", "move_contents")
-        groups = [
-            [value for uid, value in subsets.items() if uid.startswith(split)] for split in splits
-        ]
-    means = [sum(values) / len(values) for values in groups if values]
-    return predictions, found | {
-        "scores": {"accuracy": sum(means) / len(means)},
-        "subsets": subsets,
-    }
+        is_constant = len(set(first_probs)) < 2 or len(set(people)) < 2
+        rho = None if is_constant else float(spearmanr(first_probs, people)[0])
+        return predictions, counts | {"scores": {"spearman": rho}}
+    subsets = {uid: 100 * sum(is_right) / len(is_right) for uid, is_right in right.items()}
+    splits = ("regular", "ambiref", "move_contents") if task == "entity_tracking" else ("",)
+    groups = [
+        [value for uid, value in subsets.items() if uid.startswith(split)] for split in splits
+    ]
+    means = [sum(group) / len(group) for group in groups if group]
+    scores = {"accuracy": sum(means) / len(means)}
+    return predictions, counts | {"scores": scores, "subsets": subsets}
 
 
 def completion_log_probs(run: Run, texts: Sequence[tuple[str, str]], bos: bool) -> np.ndarray:
-    """Returns log p(completion | text before it) in nats, (n,) float64, from pairs (whole text,
-    completion at its end).
+    """Returns log p(completion | text before it) in nats, (n,) float64.
 
-    A token with any character of the completion belongs to it.
+    Each text comes with the completion at its end. A token with any character of the completion
+    belongs to it.
     """
     before = [run.tokenizer.bos] if bos else []
     encoded = run.tokenizer.encode_batch([text for text, _ in texts])
-    scored = run.token_log_probs_of(
-        [np.array([*before, *ids], np.int32) for ids in encoded], progress=True
-    )
-    require_defined(scored, run.directory, run.step)
-    scored_ends = []
+    sequences = [np.array([*before, *ids], np.int32) for ids in encoded]
+    scored = run.token_log_probs_of(sequences, progress=True)
+    check_defined(scored, run.directory, run.step)
+    tails = []
     for (text, completion), ids, log_probs in zip(texts, encoded, scored, strict=True):
         context = len(text) - len(completion)
         ends = [end for _, end in token_spans(text, ids, run.tokenizer)]  # (T,) in characters
         first = int(np.searchsorted(ends, context, side="right")) if context else 0
         # The log-probability of token i has index i - 1, since the first token is not predicted.
-        scored_ends.append(log_probs[max(first + len(before), 1) - 1 :])
-    return sum_log_probs(scored_ends)
+        tails.append(log_probs[max(first + len(before), 1) - 1 :])
+    return sum_log_probs(tails)

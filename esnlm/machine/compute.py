@@ -25,7 +25,7 @@ class ComputeConfig:
     # computed in float32.
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     # Kernel of the reservoir's sparse product; fused is for GPUs; auto: chosen for the device.
-    kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
+    kernel: Literal["auto", "bcoo", "csr", "dense", "fused"] = "auto"
     # Precision of W_rec's product: bf16 rounds the states; with the kernel dense, tf32 and bf16
     # round both factors.
     state_precision: Literal["float32", "tf32", "bf16"] = "float32"
@@ -75,7 +75,6 @@ class SparseMatrix(NamedTuple):
 
     size: int
     nonzeros: int
-    longest_row: float = 0.0  # entries of the fullest row; 0: unknown
     copies: int = 1  # number of such matrices
 
 

@@ -70,7 +70,7 @@ def placement_of(model: ModelConfig, machine: Machine, vocab_size: int) -> Place
         return Placement(None, vocab_size, rows, READOUT_ARRAYS)
     rows = rows_on(machine.backend, vocab_size, mesh.shape[VOCABULARY])
     is_sharded_by_unit = model.feature_size % mesh.size == 0 and (
-        model.features_are_frozen or not model.ahead_size
+        model.features_are_frozen or not model.precomputed_width
     )
     by_unit = ("readout.b",) if is_sharded_by_unit else ()
     return Placement(mesh, vocab_size, rows, model.token_arrays or (), by_unit)
@@ -104,7 +104,7 @@ def choose_compute(
     settings: dict[str, Any] = {each.name: getattr(compute, each.name) for each in fields(compute)}
     if compute.kernel == "auto":
         settings["kernel"] = choose_kernel(model.recurrence, backend, compute.state_precision)
-    bytes_per_token = 4 * (model.ahead_size or model.feature_size)
+    bytes_per_token = 4 * (model.precomputed_width or model.feature_size)
     tokens = WINDOW_BYTES.get(backend, 1 << 30) // bytes_per_token
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, tokens))
     slots = 256 if backend == "cpu" else MOST_SLOTS
@@ -124,8 +124,8 @@ def choose_kernel(recurrence: Recurrence | None, backend: str, precision: str = 
     if recurrence is None or not recurrence.matrices:
         return "auto"
     sparse_kernels, dense_entries, entries_if_dense = [], 0, 0
-    for size, nonzeros, longest_row, _ in recurrence.matrices:
-        kernel = sparse.choose_kernel(size, nonzeros, backend, longest_row, precision)
+    for size, nonzeros, _ in recurrence.matrices:
+        kernel = sparse.choose_kernel(size, nonzeros, backend, precision)
         if kernel == "dense":
             dense_entries += nonzeros
         else:

@@ -12,10 +12,9 @@ from esnlm.base.rng import LARGEST_SEED
 from esnlm.base.settings import Choice, Count, Natural, NonNegative, Positive, Rate, settings
 from esnlm.data.sources import SOURCES, DataSource, GrammarData
 from esnlm.machine.compute import ComputeConfig, ResolvedCompute
-from esnlm.models.base import ModelConfig
+from esnlm.models.base import MODELS, ModelConfig
 from esnlm.models.devices import Machine, choose_compute
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.registry import MODELS
 from esnlm.readout.base import Fitter
 from esnlm.readout.lms import LeastMeanSquares
 from esnlm.readout.ridge import Ridge
@@ -125,7 +124,7 @@ FITTERS: dict[str, type[Fitter]] = {
     "rls": RecursiveLeastSquares,
     "lms": LeastMeanSquares,
 }
-# Choices of `training.kind`. data/sources has those of `data.kind`, models/registry.py those of
+# Choices of `training.kind`. data/sources.py has those of `data.kind`, models/base.py those of
 # `model.family`.
 TRAINING: dict[str, type] = {"gradient": TrainingConfig, **FITTERS}
 

@@ -1,21 +1,30 @@
 """Reads a configuration from a YAML file and the command line, and writes it."""
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, warn_caller
 from esnlm.base.files import write_file
 from esnlm.base.settings import CommandLine, build
 from esnlm.base.yaml_file import read_tree
+from esnlm.models.deep_readout import without_moved_cells
 from esnlm.runs.trackers import find_tracker
 from esnlm.training.config import Experiment, as_dict
 
 # Settings of the section `compute` that a run does not inherit from its parent.
 OF_DEVICE = ("kernel", "batch_slots", "window_tokens", "mesh")
+
+# Former names of settings, {"section.former": "current"}, and of their values. Files may still have
+# them; a run directory keeps those of the version that began it.
+FORMER_SETTINGS: dict[str, str] = {}
+FORMER_VALUES = {
+    ("data.kind", "given"): "in_memory",
+    ("model.reservoir.topology.kind", "given"): "from_matrix",
+    ("compute.kernel", "ell"): "auto",
+}
 
 
 def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -25,12 +34,13 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
         InputError: the file is missing, a setting is unknown or has the wrong type or range, or a
             tracker is not installed.
     """
-    return _with_trackers(read_begun(file, overrides))
+    return _with_trackers(_build(_read_tree(file), overrides, str(file)))
 
 
-def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Reads the config.yaml of a run, as `read` does, but its trackers may be missing."""
-    return _build(_read_tree(file), overrides, str(file))
+def read_begun(file: str | Path) -> Experiment:
+    """Reads the config.yaml of a run, without requiring its trackers to be installed."""
+    tree = without_moved_cells(_rename(_read_tree(file), "", []))
+    return build(Experiment, tree, where=str(file))
 
 
 def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
@@ -51,7 +61,7 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
     """Builds an experiment from nested dicts, {"run": "runs/small", ...}. Errors as in `read`."""
-    return _with_trackers(build(Experiment, tree))
+    return _with_trackers(_build(tree, (), ""))
 
 
 def write(experiment: Experiment, file: Path) -> None:
@@ -79,7 +89,8 @@ def _read_tree(file: str | Path) -> dict[str, Any]:
 
 
 def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experiment:
-    merged = copy.deepcopy(tree)
+    warnings: list[str] = []
+    merged = _rename(tree, "", warnings)
     for path, text in _overrides(overrides).items():
         section = merged
         for key in path[:-1]:
@@ -87,7 +98,27 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
             if not isinstance(section, dict):
                 raise InputError(f"command line: --{'.'.join(path)}: {key} is not a section")
         section[path[-1]] = text
-    return build(Experiment, merged, where=where)
+    merged = _rename(merged, "", warnings)
+    for warning in warnings:
+        warn_caller(f"{where}: {warning}" if where else warning)
+    return build(Experiment, without_moved_cells(merged), where=where)
+
+
+def _rename(value: Any, path: str, warnings: list[str]) -> Any:
+    """Returns a tree of settings with current names, and appends a warning for each former one."""
+    if not isinstance(value, dict):
+        current = FORMER_VALUES.get((path, str(value)), value)
+        if current is not value:
+            warnings.append(f"{path} {value} is now {current}")
+        return current
+    tree = {}
+    for key, inner in value.items():
+        setting = f"{path}.{key}" if path else key
+        name = FORMER_SETTINGS.get(setting, key)
+        if name != key:
+            warnings.append(f"{setting} is now {name}")
+        tree[name] = _rename(inner, setting, warnings)
+    return tree
 
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:

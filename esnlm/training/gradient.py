@@ -235,7 +235,7 @@ class GradientTrainer(Trainer):
         epochs: list[batches.EpochPlan],
         words: np.ndarray,
     ) -> Updates:
-        make = PrecomputedUpdates if self.model.ahead_size else EndToEndUpdates
+        make = PrecomputedUpdates if self.model.precomputed_width else EndToEndUpdates
         return make(
             model=model,
             compute=session.settings.compute,

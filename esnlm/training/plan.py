@@ -97,7 +97,7 @@ def memory(
     parts = {
         "frozen": model.frozen_bytes(vocab_size),
         f"trained with {needs.method}": needs.trained,
-        "features": FLOAT * model.ahead_size * rows,
+        "features": FLOAT * model.precomputed_width * rows,
     }
     return {name: size for name, size in parts.items() if size}
 
@@ -156,7 +156,7 @@ def _process_memory(settings: ResolvedExperiment, vocab_size: int) -> dict[str, 
     # the logits.
     temporaries = 3 * FLOAT * settings.compute.chunk_tokens * vocab_size
     programs = min(MOST_PROGRAMS_THROUGH_TIME, PROGRAMS_THROUGH_TIME + 6 * temporaries)
-    if settings.model.ahead_size:
+    if settings.model.precomputed_width:
         programs = min(MOST_PROGRAMS, PROGRAMS + 5 * temporaries)
     return {
         "Python and JAX": memory_use().peak,

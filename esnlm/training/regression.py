@@ -33,7 +33,7 @@ from esnlm.machine.memory import memory_use
 from esnlm.machine.placement import Placement
 from esnlm.models.base import ModelConfig
 from esnlm.models.devices import Machine
-from esnlm.models.ngrams import UnigramModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.readout.base import Fitter, Window
 from esnlm.readout.calibration import HeldOut
 from esnlm.runs import checkpoint
@@ -205,7 +205,7 @@ class Fit:
         counts = unigram_counts(corpus.train, corpus.tokenizer)
         counts -= np.bincount(unseen.targets, minlength=len(counts))
         rank = settings.model.linear_readout.rank
-        log_p = UnigramModel.from_counts(counts).log_p
+        log_p = NgramModel.from_counts(counts).log_p
         return self.fitter.solve(self.state.accumulators, rank, unseen, log_p)
 
     def _sampled_nll(

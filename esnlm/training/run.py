@@ -105,7 +105,7 @@ def train_run(
 def has_large_arrays(experiment: Experiment, vocab_size: int) -> bool:
     """Returns whether updates allocate arrays above LARGE bytes, or differentiate through time."""
     logits_bytes = 4 * experiment.compute.chunk_tokens * vocab_size
-    return not experiment.model.ahead_size or logits_bytes > LARGE
+    return not experiment.model.precomputed_width or logits_bytes > LARGE
 
 
 def _open(

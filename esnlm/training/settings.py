@@ -70,10 +70,11 @@ def check_same(
             )
     begun = config_io.read_begun(directory.config)
     may_change = list(allowed)
-    # The fused kernel is for GPUs. If it was chosen automatically, the run may continue with
-    # another one.
-    is_fused = begun.compute.kernel == "fused" and experiment.compute.kernel == "auto"
-    if is_fused and machine.backend != "gpu":
+    # The fused kernel is for GPUs, and `auto` stands for a kernel of an earlier version. If either
+    # was chosen automatically, the run may continue with another one.
+    kernel = begun.compute.kernel
+    is_lost = kernel == "auto" or (kernel == "fused" and machine.backend != "gpu")
+    if is_lost and experiment.compute.kernel == "auto":
         may_change.append("compute.kernel")
     experiment = _as_begun(experiment, begun, may_change)
     decided = resolved(experiment, machine)

@@ -12,10 +12,10 @@ from esnlm.base.console import spinner
 from esnlm.base.versions import version
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.data.sources import DataSource
-from esnlm.evaluation.likelihood import Likelihood
+from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.machine import mesh as meshes
 from esnlm.machine.host import available_cores
-from esnlm.models.ngrams import UnigramModel, WittenBellModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.training.config import hash_settings
 from esnlm.training.state import TrainState
 from esnlm.training.trainer import Session
@@ -88,9 +88,10 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
     store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
     if store is None:
         return {}
+    bigram = NgramModel.fit(corpus.train, vocab_size, order=2)
     return {
-        "unigram model": UnigramModel.fit(corpus.train, vocab_size).nll(store),
-        "bigram model": WittenBellModel.fit(corpus.train, vocab_size, order=2).nll(store),
+        "unigram model": of_ngrams(bigram.lower(1), store).nll,
+        "bigram model": of_ngrams(bigram, store).nll,
         **source.reference_nlls(store, corpus.tokenizer),
     }
 

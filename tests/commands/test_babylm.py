@@ -104,7 +104,7 @@ def test_the_answers_are_those_of_the_scoring_convention(here):
         run.log_probs([getattr(pair, side) for pair in pairs], "babylm") for side in ("good", "bad")
     )
     by_subset = [
-        np.mean((good >= bad)[rows]) for rows in minimal_pairs.rows_by_paradigm(pairs).values()
+        np.mean((good >= bad)[rows]) for rows in minimal_pairs.indices_by_paradigm(pairs).values()
     ]
     assert scores["accuracy"] == pytest.approx(100 * np.mean(by_subset))
 

@@ -18,7 +18,7 @@ from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_checkpoints
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.models.deep_readout import DeepReadoutConfig
-from esnlm.models.trunk.trunk import TrunkConfig
+from esnlm.models.trunk import TrunkConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import config_io
 from esnlm.training.run import train_run

@@ -44,8 +44,8 @@ FAMILIES = {
     "gpt2": ("{family: gpt2, layers: 2, heads: 2, width: 16, positions: 64}", GRADIENT),
     "deep readout": (
         (
-            "{family: deep_readout, reservoir: {state_size: 32, mean_degree: 6}, attention: {heads:"
-            " 2, window: 4, width: 8}, readout: {rank: 16, gated_mlp: {blocks: 1, width: 24},"
+            "{family: deep_readout, reservoir: {state_size: 32, mean_degree: 6}, readout:"
+            " {rank: 16, gated_mlp: {blocks: 1, width: 24},"
             " recent_tokens: {count: 3, width: 8}}}"
         ),
         GRADIENT,
