@@ -53,14 +53,14 @@ def ranks_of(tree: dict[str, Any]) -> dict[bytes, int] | None:
 
 def check(path: Path, tree: dict[str, Any]) -> None:
     """Raises InputError if ids would differ from those of `tokenizers` or not spell the text."""
-    cuts = [each.get("type") for each in _listed(tree["pre_tokenizer"], "pretokenizers")]
+    rules = [each.get("type") for each in _listed(tree["pre_tokenizer"], "pretokenizers")]
     normalizers = [each.get("type") for each in _listed(tree["normalizer"], "normalizers")]
     if others := [each for each in normalizers if each != "NFC"]:
         _refuse(path, f"it has a normalizer ({others[0]}); only NFC is supported")
-    if "ByteLevel" not in cuts:
+    if "ByteLevel" not in rules:
         _refuse(
             path,
-            f"it splits text by another rule ({cuts[0] if cuts else None}); only ByteLevel is"
+            f"it splits text by another rule ({rules[0] if rules else None}); only ByteLevel is"
             " supported",
         )
     for rule in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
@@ -93,25 +93,22 @@ def read_files(
         _refuse(path, "it is not a tokenizer.json of Hugging Face's library tokenizers")
     if (kind := model.get("type") or "BPE") != "BPE" or not isinstance(model.get("vocab"), dict):
         _refuse(path, f"its model is {kind}; only byte-level BPE is supported")
-    cut, ids = tree.get("pre_tokenizer") or {}, _ids(tree)
-    if cut.get("type") == "ByteLevel":
+    rule, ids = tree.get("pre_tokenizer") or {}, _ids(tree)
+    if rule.get("type") == "ByteLevel":
         # transformers' class for GPT-2, its default, uses the settings.
         usual = "GPT2" if "add_prefix_space" in settings else None
         is_gpt2 = str(settings.get("tokenizer_class", usual)).startswith("GPT2")
-        prefix = (settings if is_gpt2 else cut).get("add_prefix_space", False)
-        cut = BYTE_LEVEL | {"add_prefix_space": prefix, "use_regex": cut.get("use_regex", True)}
-    bos, eos = (
-        _special(settings.get("bos_token"), USUAL_BOS, ids),
-        _special(settings.get("eos_token"), USUAL_EOS, ids),
-    )
+        prefix = (settings if is_gpt2 else rule).get("add_prefix_space", False)
+        rule = BYTE_LEVEL | {"add_prefix_space": prefix, "use_regex": rule.get("use_regex", True)}
+    bos = _special(settings.get("bos_token"), USUAL_BOS, ids)
+    eos = _special(settings.get("eos_token"), USUAL_EOS, ids)
     ends = bos or eos or ENDOFTEXT, eos or bos or ENDOFTEXT
     for token in ends:
         ids.setdefault(token, max(ids.values()) + 1)
     # Leaves out framing, truncation and padding, and all that differs between layouts of the same
     # vocabulary.
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {
-        "special": True
-    }
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    flags["special"] = True
     added = {
         token["id"]: token
         for token in tree.get("added_tokens") or []
@@ -125,16 +122,12 @@ def read_files(
         "version": "1.0",
         "added_tokens": [added[i] for i in sorted(added)],
         "normalizer": tree.get("normalizer"),
-        "pre_tokenizer": cut or None,
+        "pre_tokenizer": rule or None,
         "decoder": BYTE_LEVEL,
         "model": {name: value for name, value in model.items() if value} | {"merges": pairs},
     }
-    return (
-        tree,
-        ids[ends[0]],
-        ids[ends[1]],
-        max(max(ids.values()) + 1, settings.get("vocab_size", 0)),
-    )
+    size = max(max(ids.values()) + 1, settings.get("vocab_size", 0))
+    return tree, ids[ends[0]], ids[ends[1]], size
 
 
 def open_library(content: str, path: Path = Path("tokenizer.json")) -> Any:
@@ -172,10 +165,10 @@ def _tree(vocabulary: dict[str, Any], merges: bytes, settings: dict[str, Any]) -
     added = [
         token | {"id": int(i)} for i, token in settings.get("added_tokens_decoder", {}).items()
     ]
-    cut = BYTE_LEVEL | {"add_prefix_space": settings.get("add_prefix_space", False)}
+    rule = BYTE_LEVEL | {"add_prefix_space": settings.get("add_prefix_space", False)}
     return {
         "added_tokens": added,
-        "pre_tokenizer": cut,
+        "pre_tokenizer": rule,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs},
     }
 
