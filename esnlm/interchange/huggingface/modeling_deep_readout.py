@@ -130,12 +130,11 @@ class DeepReadout(Cell):
         super().__init__()
         # in a list, so that PyTorch registers the readout in the model only
         self.config, self.last_layer = config, [readout]
-        self.cells: Any = nn.ModuleList(
-            Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs)
-        )
+        cells = [Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs)]
+        self.cells: Any = nn.ModuleList(cells)
         self.trunk = Trunk(config)
         self.token_size: int = 1 + (self.trunk.recent["width"] if self.trunk.vectors else 0)
-        self.sizes: list[int] = [size for cell in self.cells for size in cell.sizes]
+        self.sizes: list[int] = [size for cell in cells for size in cell.sizes]
         if config.history:
             self.sizes.append(config.history * self.token_size)
 
