@@ -59,19 +59,20 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.base.errors import InputError
+from esnlm.data.sources import CorpusSize
 from esnlm.evaluation import scoring
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch, Steps
 from esnlm.features.recurrence import BY_DEVICE
 from esnlm.features.stream import FeatureStream
-from esnlm.machine.mesh import EVERYWHERE, make_mesh
+from esnlm.machine.mesh import REPLICATED, make_mesh
 from esnlm.machine.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.models.devices import choose_compute
 from esnlm.training import config_io, end_to_end, update
 from esnlm.training.batches import PackedTargets
 from esnlm.training.config import Experiment
-from esnlm.training.loop import optimizer_of
+from esnlm.training.gradient import GradientTrainer
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = {  # name: configuration and settings
@@ -195,7 +196,7 @@ def find(name: str) -> tuple[str, list[Any]]:
 class Absent(Placement):
     """A placement on absent devices, where no array can be put."""
 
-    def everywhere(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         return tree
 
 
@@ -298,7 +299,8 @@ class Model:
                 self.packed(0),
                 key if config.dropout else None,
             )
-        optimizer = optimizer_of(config, training, placement.vocab_size)
+        size = CorpusSize(0, 0, placement.vocab_size)
+        optimizer = GradientTrainer(training, config, None, size).optimizer
         others = {
             "seed": 0,
             "store": None,
@@ -354,7 +356,8 @@ class Model:
     def scoring(self) -> tuple[Any, float]:
         rows, width = self.compute.chunk_tokens, self.config.feature_size
         readout = jax.eval_shape(
-            lambda given: self.placement.masked(self.model.readout_arrays(given)), self.params
+            lambda given: self.placement.mask_padding_logits(self.model.readout_arrays(given)),
+            self.params,
         )
         readout = self.placed({"readout": readout})["readout"]
         counts = (self.array(count, dtype=np.int32) for count in (rows, 2 * rows, 2 * rows))
@@ -364,9 +367,9 @@ class Model:
     # ---- shapes in place of arrays
 
     def array(
-        self, *shape: int, dtype: Any = np.float32, spec: PartitionSpec = EVERYWHERE
+        self, *shape: int, dtype: Any = np.float32, spec: PartitionSpec = REPLICATED
     ) -> jax.ShapeDtypeStruct:
-        spec = EVERYWHERE if self.placement.mesh is None or not shape else spec
+        spec = REPLICATED if self.placement.mesh is None or not shape else spec
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self.mesh, spec))
 
     def shapes(self, tree: Any) -> Any:

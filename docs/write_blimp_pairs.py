@@ -17,7 +17,7 @@ def checksums(folder: Path) -> np.ndarray:
     """Returns the sorted checksums of the pairs of each paradigm, (67, 1000), in the order of
     anchors.csv."""
     pairs = minimal_pairs.load(folder)
-    rows_of = minimal_pairs.rows_by_paradigm(pairs)
+    rows_of = minimal_pairs.indices_by_paradigm(pairs)
     return np.array(
         [sorted(checksum(pairs[row]) for row in rows_of[uid]) for uid in published_accuracies()],
         np.uint32,

@@ -261,7 +261,7 @@ def test_these_tests_see_what_they_look_for(tmp_path):
     """A small package with each of the mistakes."""
     package = tmp_path / "esnlm"
     (package / "data").mkdir(parents=True)
-    (package / "data" / "up.py").write_text("def f(x):\n    from esnlm.training import loop\n")
+    (package / "data" / "up.py").write_text("def f(x):\n    from esnlm.training import run\n")
     (package / "data" / "one.py").write_text("from esnlm.data import two\n")
     (package / "data" / "two.py").write_text(
         "import esnlm\nfrom esnlm.data.one import f\nf.read_text()\nopen(f)\n"

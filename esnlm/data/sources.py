@@ -230,10 +230,10 @@ class GrammarData(DataSource):
 
 
 @settings
-class GivenData(DataSource):
+class InMemoryData(DataSource):
     """Sentences given to `esnlm.train` (docs/library.md)."""
 
-    kind: str = "given"
+    kind: str = "in_memory"
 
     is_in_run_only: ClassVar[bool] = True
     refusal: ClassVar[str] = (
@@ -306,5 +306,5 @@ class ImportedData(DataSource):
 
 # By `data.kind`. The first is the default.
 SOURCES: dict[str, type[DataSource]] = {
-    source.kind: source for source in (StoreData, GrammarData, GivenData, ImportedData)
+    source.kind: source for source in (StoreData, GrammarData, InMemoryData, ImportedData)
 }

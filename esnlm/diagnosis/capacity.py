@@ -1,5 +1,4 @@
-"""The information in the states of a network: its memory of past input, and its number of
-dimensions.
+"""The information in the states of a network: memory of past input, and number of dimensions.
 
 A cell is a reservoir as `for_device` returns it.
 """
@@ -15,7 +14,7 @@ from jax import lax
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.diagnosis.contraction import Cell, State
-from esnlm.readout.solvers import gram_of_samples, predict_ridge
+from esnlm.readout.least_squares import gram_of_samples, predict_ridge
 
 SATURATED = 0.99  # a unit is saturated if |f(.)| is above this
 
@@ -61,14 +60,12 @@ def memory_capacity(
     sequences, held_out, length = 8, 2, samples // 8
     before = max(washout, delays)
     u = rng.uniform(-0.5, 0.5, (before + length, sequences))  # (T, B)
-    states = np.asarray(
-        _drive(cell, driving_vector(cell, input_scale, seed), u.astype(np.float32), before)
-    )
-    _require_finite(states, "memory capacity")
+    vector = driving_vector(cell, input_scale, seed)
+    states = np.asarray(_drive(cell, vector, u.astype(np.float32), before))
+    _check_finite(states, "memory capacity")
     x = states.reshape(length * sequences, -1)  # (T B, N)
-    y = np.stack(
-        [u[before - k : before - k + length] for k in range(1, delays + 1)], axis=-1
-    ).reshape(len(x), delays)
+    delayed = [u[before - k : before - k + length].reshape(-1) for k in range(1, delays + 1)]
+    y = np.stack(delayed, axis=-1)  # (T B, K)
     test = np.tile(np.arange(sequences) >= sequences - held_out, length)
     predicted = predict_ridge(x, y, test, ridge)
     pairs = zip(predicted.T, y[test].T, strict=True)
@@ -77,18 +74,14 @@ def memory_capacity(
 
 
 def default_samples(size: int) -> int:
-    """Returns the number of sampled states of size N: 16 N, at least 16,384, at most half a
-    gigabyte, at least 64."""
+    """Returns the number of sampled states: 16 N, at least 16,384, and at most half a gigabyte."""
     return max(64, min(max(1 << 14, 16 * size), (1 << 27) // size))
 
 
 def driving_vector(cell: Cell, input_scale: float, seed: int) -> np.ndarray:
     """Returns the input weights of `memory_capacity`, (N,) float32: N(0, input_scale^2)."""
-    return (
-        generator(seed, Stream.MEASUREMENT, 0)
-        .normal(0, input_scale, cell.mask_size)
-        .astype(np.float32)
-    )
+    rng = generator(seed, Stream.MEASUREMENT, 0)
+    return rng.normal(0, input_scale, cell.mask_size).astype(np.float32)
 
 
 @partial(jax.jit, static_argnames="washout")
@@ -132,7 +125,7 @@ def effective_rank(states: np.ndarray) -> float:
     below 1e-8 of the largest are lost in rounding. Raises InputError if all states are 0, or one is
     not finite.
     """
-    _require_finite(states, "effective rank")
+    _check_finite(states, "effective rank")
     gram = gram_of_samples(states if states.shape[0] <= states.shape[1] else states.T, 0.0)
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0))
     if not singular.any():
@@ -142,6 +135,6 @@ def effective_rank(states: np.ndarray) -> float:
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
-def _require_finite(states: np.ndarray, what: str) -> None:
+def _check_finite(states: np.ndarray, what: str) -> None:
     if not np.isfinite(states).all():
         raise InputError(f"{what}: the states grow beyond float32; lower the spectral radius")

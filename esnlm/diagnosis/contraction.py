@@ -1,8 +1,8 @@
-"""Measures whether a network forgets (Jaeger 2001): the distance of two states that read the same
-input.
+"""Measures whether a network forgets: how the distance of two states changes under common input.
 
-    state_contraction   two random start states
-    input_forgetting    two states after different histories
+    state_contraction   two random start states (Jaeger 2001)
+    input_forgetting    two states after different histories (Jaeger 2001)
+    largest_exponent    two states infinitely close to each other (Lyapunov exponent)
 
 The definitions include Jaeger's erratum, which requires convergence uniform over the inputs. A
 measurement follows some states and histories on one text, so it shows forgetting there and proves
@@ -12,7 +12,7 @@ A cell is a reservoir as `for_device` returns it. Distances are between carried 
 potentials if the update rule has them, and all layers of a stack together.
 """
 
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike
 
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
-from esnlm.reports import plots
 from esnlm.reservoir.cell import Reservoir, Stack
 
 # A distance below this share of the states' norm is float32 rounding.
@@ -49,12 +48,11 @@ class DistanceCurve(NamedTuple):
 
 
 def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
-    """Measures state contraction (Jaeger 2001, definition 3.1): two random start states per slot,
-    one input (T, B).
+    """Measures state contraction (Jaeger 2001, definition 3.1) under the input tokens (T, B).
 
-    Start states are uniform in [-1, 1]^N, the set of states that tanh allows, and in [0, 1]^N under
-    ReLU. Membrane potentials and states of euler_state start there, too, although they are not
-    bounded.
+    Two random start states per slot are uniform in [-1, 1]^N, the set of states that tanh allows, and in
+    [0, 1]^N under ReLU. Membrane potentials and states of euler_state start there, too, although
+    they are not bounded.
     """
     rng = generator(seed, Stream.MEASUREMENT, 2)
     low = 0.0 if cell.activation == "relu" else -1.0
@@ -68,16 +66,41 @@ def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> Dista
 def input_forgetting(
     cell: Cell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray
 ) -> DistanceCurve:
-    """Measures input forgetting (Jaeger 2001, definition 3.3): two histories from the state 0, then
-    common tokens.
+    """Measures input forgetting (Jaeger 2001, definition 3.3) after two histories from the state 0.
 
     The histories, (H, B) and (H', B) int32, differ in every batch slot; the common tokens are (T,
     B). Raises InputError if two histories lead to the same state, or one overflows float32.
     """
     states = [_last_state(cell, jnp.asarray(past)) for past in (history, other)]
-    return _fit_curve(
-        *_follow(cell, jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states), tokens)
-    )
+    pairs = jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states)
+    return _fit_curve(*_follow(cell, pairs, tokens))
+
+
+@partial(jax.jit, static_argnames="washout")
+def largest_exponent(cell: Cell, inputs: jax.Array, washout: int) -> jax.Array:
+    """Computes the largest Lyapunov exponent under B inputs, (B,), in nats per time step.
+
+        lambda = lim 1/T ln |J_T ... J_1 v|,    J_t = dx_t / dx_(t-1) under the input of step t
+
+    A random v turns towards the direction of fastest growth, whose logarithm is averaged (Benettin
+    et al. 1980). States start at 0, and the first `washout` time steps, in which v still turns, are
+    left out. An exponent is -inf if v becomes 0.
+
+    Args:
+        inputs: token ids (T, B), or numbers (T, D, B).
+    """
+    read = cell.embed if inputs.ndim == 2 else cell.layers[0].read_below
+    dtype = cell.layers[0].leak[...].dtype
+    start = jax.tree.map(lambda x: x.astype(dtype), cell.initial_state(inputs.shape[-1]))
+    v = jax.tree.map(lambda x: jax.random.normal(jax.random.key(0), x.shape, dtype), start)
+
+    def advance(carry: tuple[State, State], u: jax.Array) -> tuple[tuple[State, State], jax.Array]:
+        state, v = jax.jvp(lambda state: cell.advance(state, read(u)), carry[:1], carry[1:])
+        size = jnp.sqrt(sum(jnp.square(part).sum(axis=0) for part in jax.tree.leaves(v)))  # (B,)
+        v = jax.tree.map(lambda part: part / jnp.where(size > 0, size, 1), v)
+        return (state, v), jnp.log(size)
+
+    return lax.scan(advance, (start, v), inputs)[1][washout:].mean(axis=0)
 
 
 @jax.jit
@@ -88,8 +111,7 @@ def _last_state(cell: Cell, tokens: jax.Array) -> State:
 
 @jax.jit
 def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Computes distances between slots j and B + j of h (N, 2 B), and norms of slot j, both (T + 1,
-    B)."""
+    """Computes the distances of slots j and B + j of h (N, 2 B), and norms of j, both (T + 1, B)."""
 
     def measure(h: State) -> tuple[jax.Array, jax.Array]:
         first, second = jnp.split(jnp.concatenate(jax.tree.leaves(h)), 2, axis=1)
@@ -106,11 +128,9 @@ def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Ar
 
 
 def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
-    """Fits the rate: the slope of the mean log distance over the second half of the steps above the
-    floor.
+    """Fits the slope of the mean log distance over the second half of the steps above the floor.
 
-    The range ends before any slot reaches the floor, becomes exactly 0, or is no longer finite
-    (under ReLU).
+    These end before any slot reaches the floor, becomes exactly 0, or is no longer finite (ReLU).
     """
     distance, norm = np.asarray(distances, np.float64), np.asarray(norms, np.float64)
     clear = np.isfinite(distance) & (distance > FLOOR * norm)
@@ -135,30 +155,3 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
     grown = not np.isfinite(distance[:2]).all()
     rate = slope(last // 2, last) if last else np.inf if grown else -np.inf
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
-
-
-def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
-    """Plots positive distances against time steps to a PNG file: the geometric mean over slots, and
-    the range.
-
-    Returns the reason if there is no picture, else None.
-    """
-    made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
-    if made is None:
-        return f"no plot: {plots.NO_MATPLOTLIB}"
-    figure, ((axes,),) = made
-    for i, (name, curve) in enumerate(curves.items()):
-        visible = (np.isfinite(curve.distance) & (curve.distance > 0)).all(axis=1)
-        steps = np.arange(int(np.argmin([*visible, False])))
-        distance, colour = curve.distance[steps], f"C{i}"
-        mean = np.exp(np.log(distance).mean(axis=1))
-        first, last = curve.fitted
-        label = f"{name}: {curve.rate:+.3g} nats per step (steps {first} to {last})"
-        axes.plot(steps, mean, color=colour, linewidth=1.6, label=label)
-        axes.fill_between(
-            steps, distance.min(axis=1), distance.max(axis=1), color=colour, alpha=0.2, linewidth=0
-        )
-    axes.set(xlabel="steps of common input", ylabel="distance of the two states")
-    figure.legend(loc="outside lower center", frameon=False, fontsize=9)
-    plots.save(figure, Path(file))
-    return None

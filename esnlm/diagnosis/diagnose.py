@@ -17,12 +17,13 @@ from esnlm.base.files import require_writable, write_json, writing
 from esnlm.base.screen import Screen
 from esnlm.data.text_files import read_lines
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.diagnosis import contraction, measures
+from esnlm.diagnosis import measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
 from esnlm.loaded_run import Run
 from esnlm.machine.compute import backend, in_float32
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reports import plots
 from esnlm.reports.diagnosis_rows import format_rows
 from esnlm.reservoir import weights
 from esnlm.runs.directory import RunDirectory
@@ -47,8 +48,7 @@ def diagnose(
     overwrite: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both on
-    one text.
+    """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both.
 
     Prints a table and a verdict, writes diagnostics.json and contraction.png, and returns the
     content of the former. Rates are in nats per token.
@@ -82,50 +82,48 @@ def diagnose(
             f"{directory.path}: there is a run already: diagnose it with --run, or name a folder"
             " with --out"
         )
-    diagnosed: list[tuple[str, Experiment, int, Any]] = []  # name, experiment, step, reservoir
+    subjects: list[tuple[str, Experiment, int, Any]] = []  # name, experiment, step, reservoir
     if loaded:
         model: Any = loaded.model
-        diagnosed.append((loaded.name, loaded.config, loaded.step, model.reservoir))
+        subjects.append((loaded.name, loaded.config, loaded.step, model.reservoir))
     if experiment and config is not None:
         name, settings = Path(config).name, _echo_state_config(experiment, config).reservoir
         with stage(f"{name}: initializing the reservoir"):
-            initialized = weights.initialize_reservoir(
-                settings, tokenizer.vocab_size, experiment.seed
-            )
-        diagnosed.append((name, experiment, 0, initialized.reservoir))
+            new = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
+        subjects.append((name, experiment, 0, new.reservoir))
     folder = out or directory.diagnostics
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     require_writable(folder / FIGURES, overwrite)
 
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
-    for name, its, step, reservoir in diagnosed:
-        figures, its_curves = measures.measure(name, _echo_state_config(its, name), reservoir, text)
-        found.append(figures | {"seed": its.seed, "step": step})
-        curves |= {f"{name}: {what}": curve for what, curve in its_curves.items()}
+    for name, settings_of, step, reservoir in subjects:
+        echo_state = _echo_state_config(settings_of, name)
+        report, measured = measures.measure(name, echo_state, reservoir, text)
+        reports.append(report | {"seed": settings_of.seed, "step": step})
+        curves |= {f"{name}: {measure}": curve for measure, curve in measured.items()}
     result = {
-        "reservoirs": found,
+        "reservoirs": reports,
         "text": text.name,
         "command": command,
         "versions": versions(),
         "device": describe_device(),
     }
     with writing(folder):
-        note = contraction.plot_contraction(curves, folder / PICTURE)
+        note = _plot(curves, folder / PICTURE)
         write_json(folder / FIGURES, result)
-    screen, columns = Screen(), [format_rows(each) for each in found]
+    screen, columns = Screen(), [format_rows(report) for report in reports]
     rows = [[row, *(column[row] for column in columns)] for row in columns[0]]
-    screen.table(["", *(each["name"] for each in found)], rows, align="l")
-    for each in found:
-        screen.line(f"{each['name']}: {each['verdict']}")
+    screen.table(["", *(report["name"] for report in reports)], rows, align="l")
+    for report in reports:
+        screen.line(f"{report['name']}: {report['verdict']}")
     print(f"written: {folder / FIGURES}{f'; {note}' if note else f' and {PICTURE}'}")
     return result
 
 
 def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateConfig:
-    """Returns the model's configuration. Raises InputError for a model whose reservoir cannot be
-    diagnosed."""
+    """Returns the model's configuration. Raises InputError if it is no echo state network."""
     model = experiment.model
     if not isinstance(model, EchoStateConfig):
         raise InputError(f"{where}: {model.title} is not an echo state network (model.family: esn)")
@@ -141,8 +139,7 @@ def _load(run: str | Path) -> Run:
 def _read_text(
     experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None
 ) -> Text:
-    """Returns stretches from evenly spaced positions of the text, continuing from its beginning at
-    its end."""
+    """Returns stretches from evenly spaced positions of the text, which repeats at its end."""
     if data is not None:
         sentences = [line for line in read_lines(data) if line][:SENTENCES]
         name, ids = str(data), tokenizer.encode_framed(sentences)
@@ -167,3 +164,28 @@ def _read_text(
         return np.asarray(ids[(starts + np.arange(length)[:, None]) % len(ids)], np.int32)
 
     return Text(name, stretches(0, STEPS), stretches(1, HISTORY), stretches(2, HISTORY))
+
+
+def _plot(curves: dict[str, DistanceCurve], file: Path) -> str | None:
+    """Plots positive distances against time steps: the geometric mean over slots, and the range.
+
+    Returns the reason if there is no picture, else None.
+    """
+    made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
+    if made is None:
+        return f"no plot: {plots.NO_MATPLOTLIB}"
+    figure, ((axes,),) = made
+    for i, (name, curve) in enumerate(curves.items()):
+        is_visible = (np.isfinite(curve.distance) & (curve.distance > 0)).all(axis=1)
+        distance = curve.distance[: int(np.argmin([*is_visible, False]))]
+        steps, colour = np.arange(len(distance)), f"C{i}"
+        mean = np.exp(np.log(distance).mean(axis=1))
+        first, last = curve.fitted
+        label = f"{name}: {curve.rate:+.3g} nats per step (steps {first} to {last})"
+        axes.plot(steps, mean, color=colour, linewidth=1.6, label=label)
+        low, high = distance.min(axis=1), distance.max(axis=1)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set(xlabel="steps of common input", ylabel="distance of the two states")
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9)
+    plots.save(figure, file)
+    return None

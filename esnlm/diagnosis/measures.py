@@ -1,5 +1,4 @@
-"""Measures a reservoir, by theory and on text, and sums up the result in a verdict of one
-sentence."""
+"""Measures a reservoir, by theory and on text, with a verdict of one sentence."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,7 +9,7 @@ import numpy as np
 
 from esnlm.base.console import stage
 from esnlm.base.errors import InputError
-from esnlm.diagnosis import capacity, contraction, lyapunov, theory
+from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
 from esnlm.models.devices import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
@@ -35,11 +34,10 @@ class Text(NamedTuple):
 def measure(
     name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
 ) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
-    """Returns the measurements of a reservoir, for JSON, and its curves by name. Rates are in nats
-    per token.
+    """Returns the measurements of a reservoir, for JSON, and its curves by name.
 
-    A measurement that fails, as in a ReLU network that grows without bound, is replaced by the
-    reason.
+    Rates are in nats per token. A measurement that fails, as in a ReLU network that grows without
+    bound, is replaced by the reason.
     """
     settings = config.reservoir
     with stage(f"{name}: singular value and spectral radii of W_rec"):
@@ -54,7 +52,7 @@ def measure(
         forgetting = _or_reason(
             lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens)
         )
-        exponents = lyapunov.largest_exponent(reservoir.for_device("bcoo"), text.tokens, WASHOUT)
+        exponents = contraction.largest_exponent(reservoir.for_device("bcoo"), text.tokens, WASHOUT)
     with stage(f"{name}: states and memory capacity"):
         states, saturated = map(np.asarray, capacity.sample_states(ready, text.tokens, WASHOUT))
         rank = _or_reason(lambda: capacity.effective_rank(states))
@@ -85,27 +83,20 @@ def measure(
 
 
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
-    """Returns one sentence with the theory's verdict on the echo state property, its reason, and
-    the measured rate."""
-    two = (
-        "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
-    )
+    """Returns the theory's verdict on the echo state property and the measured rate."""
+    two = "two start states" + " (membrane potentials)" * (rule == "leaky_membrane")
     first, last = curve.fitted
     if np.isinf(curve.rate):
-        measured = (
-            f"{two} {'become equal' if curve.rate < 0 else 'grow apart beyond float32'} within a"
-            " token"
-        )
+        change = "become equal" if curve.rate < 0 else "grow apart beyond float32"
+        measured = f"{change} within a token"
     elif not curve.rate < 0:
-        measured = f"{two} do not approach each other ({curve.rate:+.3g} nats per token)"
+        measured = f"do not approach each other ({curve.rate:+.3g} nats per token)"
     else:
-        measured = (
-            f"{two} approach each other by {-curve.rate:.3g} nats per token (tokens {first} to"
-            f" {last})"
-        )
-    says = {"undecided": "is undecided by theory", "undefined": "is not defined"}
-    theory_says = says.get(decided.verdict, f"{decided.verdict} by theory")
-    return f"The echo state property {theory_says}: {decided.reason}; measured on text, {measured}."
+        rate = f"{-curve.rate:.3g} nats per token (tokens {first} to {last})"
+        measured = f"approach each other by {rate}"
+    phrases = {"undecided": "is undecided by theory", "undefined": "is not defined"}
+    by_theory = phrases.get(decided.verdict, f"{decided.verdict} by theory")
+    return f"The echo state property {by_theory}: {decided.reason}; measured on text, {two} {measured}."
 
 
 def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
@@ -122,16 +113,15 @@ def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
 
 
 def _measure_memory(ready: Cell) -> dict[str, Any]:
-    """Returns means over MEMORY_SEEDS inputs and driving vectors, and the standard deviation of the
-    total."""
-    found = [capacity.memory_capacity(ready, seed=seed) for seed in range(MEMORY_SEEDS)]
-    totals = [memory.total for memory in found]
+    """Returns means over MEMORY_SEEDS inputs and driving vectors."""
+    capacities = [capacity.memory_capacity(ready, seed=seed) for seed in range(MEMORY_SEEDS)]
+    totals = [memory.total for memory in capacities]
     return {
         "total": float(np.mean(totals)),
         "sd": float(np.std(totals, ddof=1)),
         "totals": totals,
-        "by_delay": np.mean([memory.by_delay for memory in found], axis=0).tolist(),
-        "chance": found[0].chance,
+        "by_delay": np.mean([memory.by_delay for memory in capacities], axis=0).tolist(),
+        "chance": capacities[0].chance,
         "samples": capacity.default_samples(ready.output_size),
     }
 

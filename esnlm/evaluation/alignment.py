@@ -20,17 +20,15 @@ def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> l
 
     If several tokens share the bytes of a character, each of them covers that character.
     """
-    if (found := tokenizer.offsets(text)) is not None:
-        return found
-    width = np.array(
-        [len(character.encode("utf-8", "surrogatepass")) for character in text], np.int64
-    )
-    size = {i: len(tokenizer.decode_bytes([i])) for i in set(map(int, ids))}
-    sizes = np.array([size[int(i)] for i in ids], np.int64)
-    ends, character_ends = np.cumsum(sizes), np.cumsum(width)  # in bytes
-    first = np.searchsorted(character_ends, ends - sizes, side="right")
-    beyond = np.searchsorted(character_ends - width, ends, side="left")
-    return list(zip(first.tolist(), beyond.tolist(), strict=True))
+    if (offsets := tokenizer.offsets(text)) is not None:
+        return offsets
+    widths = [len(character.encode("utf-8", "surrogatepass")) for character in text]  # in bytes
+    size_of = {i: len(tokenizer.decode_bytes([i])) for i in set(map(int, ids))}
+    token_ends = np.cumsum([0, *(size_of[int(i)] for i in ids)])
+    character_ends = np.cumsum([0, *widths])
+    first = np.searchsorted(character_ends[1:], token_ends[:-1], side="right")
+    end = np.searchsorted(character_ends[:-1], token_ends[1:], side="left")
+    return list(zip(first.tolist(), end.tolist(), strict=True))
 
 
 def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
@@ -45,17 +43,15 @@ def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
     regions = [match.span() for match in re.finditer(r"\S+", text)]
     if punctuation == "attached":
         return regions
-    found = []
+    spans = []
     for start, end in regions:
-        marks = [unicodedata.category(character)[0] in "PS" for character in text[start:end]]
-        if all(marks):
-            found.append((start, end))
-            continue
-        first, last = start + marks.index(False), end - marks[::-1].index(False)
-        found += [
-            span for span in ((start, first), (first, last), (last, end)) if span[0] < span[1]
-        ]
-    return found
+        is_mark = [unicodedata.category(character)[0] in "PS" for character in text[start:end]]
+        first, last = start, end  # of the word, without the marks around it
+        if not all(is_mark):
+            first, last = start + is_mark.index(False), end - is_mark[::-1].index(False)
+        parts = (start, first), (first, last), (last, end)
+        spans += [part for part in parts if part[0] < part[1]]
+    return spans
 
 
 def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:
@@ -70,16 +66,15 @@ def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:
 
 
 def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
-    """Returns the words, merging words that share a token, since their probabilities cannot be
-    separated."""
+    """Returns the words; words that share a token are merged, as they share a probability."""
     starts = [start for start, _ in words]
-    joined: set[int] = set()  # words merged with the one before
+    continued: set[int] = set()  # words merged with the one before
     for owner, (_, end) in zip(owners(tokens, words), tokens, strict=True):
-        joined |= set(range(owner + 1, bisect_left(starts, end)))
-    found: list[Span] = []
+        continued |= set(range(owner + 1, bisect_left(starts, end)))
+    merged: list[Span] = []
     for number, (start, end) in enumerate(words):
-        found.append((found.pop()[0] if number in joined else start, end))
-    return found
+        merged.append((merged.pop()[0] if number in continued else start, end))
+    return merged
 
 
 def begins_word(token: bytes) -> bool:

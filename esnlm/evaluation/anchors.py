@@ -12,7 +12,7 @@ from importlib import resources
 
 import numpy as np
 
-from esnlm.evaluation.minimal_pairs import Pair, rows_by_paradigm
+from esnlm.evaluation.minimal_pairs import Pair, indices_by_paradigm
 from esnlm.evaluation.statistics import grouped
 
 FOLDER = resources.files("esnlm.evaluation")
@@ -31,7 +31,7 @@ def anchors(pairs: Sequence[Pair]) -> dict | None:
     published = published_accuracies()
     checksums_of = dict(zip(published, map(frozenset, official_checksums().tolist()), strict=True))
     accuracies: dict[str, dict[str, float]] = {}
-    for uid, rows in rows_by_paradigm(pairs).items():
+    for uid, rows in indices_by_paradigm(pairs).items():
         checksums = {checksum(pairs[row]) for row in rows}
         sources = [name for name, official in checksums_of.items() if checksums <= official]
         if len(sources) != 1:  # BLiMP has one pair in two paradigms

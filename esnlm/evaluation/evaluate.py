@@ -1,9 +1,7 @@
-"""Evaluates a run on minimal pairs.
-
-The steps of `evaluate`: pairs -> sequences of ids -> log-probabilities -> outcomes -> result.
-"""
+"""Evaluates a run on minimal pairs: pairs -> sequences of ids -> log-probabilities -> outcomes."""
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +36,7 @@ class Evaluation:
     tokens_good: np.ndarray
     tokens_bad: np.ndarray  # (n,)
     outcome: np.ndarray  # (n,) 1 right, 0.5 a tie, 0 wrong, NaN undefined
-    details: dict[int, dict]  # further figures of sets, by row
+    details: dict[int, dict]  # further figures of sets, by index
 
     @property
     def right(self) -> np.ndarray:
@@ -83,58 +81,23 @@ def evaluate(
         raise InputError(
             f"normalize is {normalize!r}: choose one of {', '.join(conventions.NORMALIZATIONS)}"
         )
-    rows_of = minimal_pairs.rows_by_paradigm(pairs)
-    phenomenon_of = {pair.uid: pair.phenomenon for pair in pairs}
-
-    # From pairs to sequences of ids: each distinct sentence is scored once.
-    sentences = list(dict.fromkeys(sentence for pair in pairs for sentence in sentences_of(pair)))
-    sequences = encode(list_texts(sentences), run.tokenizer, scoring)
-    judge = Judge(pairs, sentences)
+    judge = Judge(pairs)
+    sequences = encode(list_texts(judge.sentences), run.tokenizer, scoring)
     tokens = np.array([len(ids) for ids in sequences])
-
-    # From sequences to log-probabilities of sentences, (sentences,), for the run and the baselines.
     log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
-    models = dict(baselines or {})
-    if (unigram := run.unigram()) is not None:
-        models = {"unigram": unigram} | models
-    guesses = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
-    guesses |= {
-        name: sum_log_probs(model.token_log_probs_of(sequences)) for name, model in models.items()
-    }
 
-    # From log-probabilities to outcomes and accuracies.
-    outcome, coin = judge.outcomes(log_prob), judge.tie_worth(log_prob)
     tie_is_right = float(convention.tie_is_right)
-    accuracies = statistics.accuracies(
-        outcome, judge.identical, rows_of, phenomenon_of, tie_is_right, coin
-    )
-    for uid, entry in accuracies["paradigms"].items():
-        first = pairs[rows_of[uid][0]]
-        entry.update(phenomenon=first.phenomenon, field=first.field)
-    length_only = statistics.sees_length_only(log_prob, tokens - 1)
-    status, warnings = _verdict(log_prob, outcome, judge.identical, accuracies, length_only)
+    accuracies = judge.accuracies(log_prob, tie_is_right)
+    status, warnings = _verdict(judge, log_prob, tokens - 1, accuracies)
     if (unscored := describe_unscored(sequences, scoring)) is not None:
         warnings.append(unscored)
+    for uid, entry in accuracies["paradigms"].items():
+        first = pairs[judge.indices[uid][0]]
+        entry.update(phenomenon=first.phenomenon, field=first.field)
     if status == "collapsed":
-        for entry in (
-            accuracies["overall"],
-            *accuracies["phenomena"].values(),
-            *accuracies["paradigms"].values(),
-        ):
-            entry.update(
-                dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))])
-            )
+        _clear_accuracies(accuracies)
 
-    def baseline(guess_log_prob: np.ndarray) -> dict:
-        guess, tie = judge.outcomes(guess_log_prob), judge.tie_worth(guess_log_prob)
-        above = None
-        if status == "ok":  # both count ties by the same rule
-            own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)
-            above = statistics.compare(own, worth, rows_of, phenomenon_of)
-        return statistics.accuracies(guess, judge.identical, rows_of, phenomenon_of, tie, tie) | {
-            "run_above": above
-        }
-
+    credited = judge.credited_outcomes(log_prob) if status == "ok" else None
     result = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -154,9 +117,9 @@ def evaluate(
         "data": {
             "sha256": minimal_pairs.digest(pairs),
             "pairs": len(pairs),
-            "distinct_sentences": len(sentences),
+            "distinct_sentences": len(judge.sentences),
             "identical_pairs": int(judge.identical.sum()),
-            "paradigms": len(rows_of),
+            "paradigms": len(judge.indices),
             "phenomena": len(accuracies["phenomena"]),
         },
         "units": (
@@ -165,92 +128,121 @@ def evaluate(
         ),
         "intervals": statistics.INTERVALS,
         **accuracies,
-        "baselines": {name: baseline(its) for name, its in guesses.items()},
+        "baselines": {
+            name: judge.baseline(guess, credited)
+            for name, guess in _guess(run, sequences, baselines or {}).items()
+        },
         "anchors": anchors(pairs),
     }
     if normalize != "none" and status != "collapsed":
-        lengths = (
-            tokens - 1
-            if normalize == "tokens"
-            else np.array([len(sentence.encode()) for sentence in sentences])
-        )
-        mean = log_prob / np.maximum(lengths, 1)  # (sentences,), nats per token or byte
-        by_mean = (
-            judge.outcomes(mean),
-            judge.identical,
-            rows_of,
-            phenomenon_of,
-            tie_is_right,
-            judge.tie_worth(mean),
-        )
-        result["normalized"] = {"by": normalize, **statistics.accuracies(*by_mean)}
-    if sets := int((judge.wrong_count > 1).sum()):
-        chances = [(1 / (1 + judge.wrong_count[rows])).mean() for rows in rows_of.values()]
-        result["data"] |= {"kinds": {"pairs": len(pairs) - sets, "sets": sets}}
+        sizes = tokens - 1
+        if normalize == "bytes":
+            sizes = np.array([len(sentence.encode()) for sentence in judge.sentences])
+        mean = log_prob / np.maximum(sizes, 1)  # (sentences,), nats per token or byte
+        result["normalized"] = {"by": normalize, **judge.accuracies(mean, tie_is_right)}
+    if sets := int(judge.is_set.sum()):
+        result["data"]["kinds"] = {"pairs": len(pairs) - sets, "sets": sets}
         result["units"] += ", in sets one over the number of sentences at the top"
-        result["chance"] = 100 * float(np.mean(chances))
+        result["chance"] = judge.chance()
     good, bad = judge.good, judge.bad(log_prob)
-    log_probs, counts = (log_prob[good], log_prob[bad]), (tokens[good], tokens[bad])
-    found = Evaluation(result, list(pairs), *log_probs, *counts, outcome, judge.details(log_prob))
+    evaluation = Evaluation(
+        result,
+        list(pairs),
+        log_prob_good=log_prob[good],
+        log_prob_bad=log_prob[bad],
+        tokens_good=tokens[good],
+        tokens_bad=tokens[bad],
+        outcome=judge.outcomes(log_prob),
+        details=judge.details(log_prob),
+    )
     if compare_with is not None:
-        other, other_right = compare_with
-        differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of)
+        other, is_right = compare_with
+        differences = judge.compare(evaluation.right, is_right)
         result["comparison"] = {"with": other, **differences} if status == "ok" else None
-    return found
+    return evaluation
 
 
 class Judge:
-    """Judges which of n pairs and sets a model has right.
+    """Judges which of n pairs and sets a model has right from log p of their sentences.
 
-    Args:
-        items: pairs and sets.
-        sentences: the distinct sentences of all items.
+    In all methods `log_prob` (sentences,) has one value for each of `sentences`.
     """
 
-    def __init__(self, items: Sequence[Pair], sentences: list[str]) -> None:
-        number_of = {sentence: i for i, sentence in enumerate(sentences)}
-        self._items = items
-        # (n,) the index of the right sentence
-        self.good = np.array([number_of[item.good] for item in items])
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs = pairs
+        self.indices = minimal_pairs.indices_by_paradigm(pairs)
+        self._phenomena = {pair.uid: pair.phenomenon for pair in pairs}
+        # the distinct sentences, each of which is scored once
+        self.sentences = list(dict.fromkeys(text for pair in pairs for text in sentences_of(pair)))
+        index = {sentence: i for i, sentence in enumerate(self.sentences)}
+        self.good = np.array([index[pair.good] for pair in pairs])  # (n,)
         # The indices of the wrong sentences, (n, K). Rows with fewer repeat the first one.
-        wrong = [[number_of[sentence] for sentence in wrong_of(item)] for item in items]
-        self.wrong_count = np.array([len(numbers) for numbers in wrong])  # (n,)
-        most = self.wrong_count.max()
-        self._wrong = np.array([numbers + numbers[:1] * (most - len(numbers)) for numbers in wrong])
-        self._is_real = np.arange(most) < self.wrong_count[:, None]  # (n, K)
+        wrong = [[index[sentence] for sentence in wrong_of(pair)] for pair in pairs]
+        counts = np.array([len(row) for row in wrong])
+        width = counts.max()
+        self._wrong = np.array([row + row[:1] * (width - len(row)) for row in wrong])
+        self._is_wrong = np.arange(width) < counts[:, None]  # (n, K), false for repetitions
+        self.is_set = counts > 1
         self.identical = (self._wrong == self.good[:, None]).any(axis=1)
 
     def bad(self, log_prob: np.ndarray) -> np.ndarray:
-        """Returns the index of the most probable wrong sentence of each item, (n,), given log p
-        (sentences,)."""
+        """Returns the index of the most probable wrong sentence of each pair, (n,)."""
         most = log_prob[self._wrong].argmax(axis=1)  # NumPy's argmax treats NaN as the largest
         return self._wrong[np.arange(len(most)), most]
 
     def outcomes(self, log_prob: np.ndarray) -> np.ndarray:
-        """Returns the outcome of each item, (n,), as in `statistics.outcomes`, given log p
-        (sentences,)."""
+        """Returns the outcome of each pair, (n,), as in `statistics.outcomes`."""
         return statistics.outcomes(log_prob[self.good], log_prob[self.bad(log_prob)])
 
-    def tie_worth(self, log_prob: np.ndarray) -> np.ndarray:
-        """Returns the worth of a tie of each item by a fair draw, (n,): one over the number of
-        sentences at the top."""
+    def tie_credit(self, log_prob: np.ndarray) -> np.ndarray:
+        """Returns the credit for a tie, (n,): one over the number of sentences at the top."""
         is_equal = log_prob[self._wrong] == log_prob[self.good][:, None]
-        return 1 / (1 + (is_equal & self._is_real).sum(axis=1))
+        return 1 / (1 + (is_equal & self._is_wrong).sum(axis=1))
+
+    def credited_outcomes(self, log_prob: np.ndarray) -> np.ndarray:
+        """Returns the outcomes, (n,), with the credit of each tie in its place."""
+        outcome = self.outcomes(log_prob)
+        return np.where(outcome == 0.5, self.tie_credit(log_prob), outcome)
+
+    def accuracies(self, log_prob: np.ndarray, ties_count_as: float | np.ndarray) -> dict:
+        """Returns `statistics.accuracies` of the pairs."""
+        return statistics.accuracies(
+            self.outcomes(log_prob),
+            self.identical,
+            self.indices,
+            self._phenomena,
+            ties_count_as,
+            self.tie_credit(log_prob),
+        )
+
+    def compare(self, outcome: np.ndarray, other: np.ndarray) -> dict:
+        """Returns `statistics.compare` of two models by their outcomes, (n,) each."""
+        return statistics.compare(outcome, other, self.indices, self._phenomena)
+
+    def baseline(self, log_prob: np.ndarray, of_run: np.ndarray | None) -> dict:
+        """Returns the accuracies of a baseline, and how far a run with these credited outcomes is
+        above it."""
+        accuracies = self.accuracies(log_prob, self.tie_credit(log_prob))
+        above = None if of_run is None else self.compare(of_run, self.credited_outcomes(log_prob))
+        return accuracies | {"run_above": above}
+
+    def chance(self) -> float:
+        """Returns the expected accuracy of guessing in percent."""
+        by_pair = 1 / (1 + self._is_wrong.sum(axis=1))
+        return 100 * float(np.mean([by_pair[rows].mean() for rows in self.indices.values()]))
 
     def details(self, log_prob: np.ndarray) -> dict[int, dict]:
-        """Returns the further figures of each set in a report, by row."""
-        found = {}
-        for row in np.flatnonzero(self.wrong_count > 1).tolist():
-            wrong, log_probs = (
-                self._items[row].bad,
-                log_prob[self._wrong[row, : self.wrong_count[row]]],
-            )
-            found[row] = {
-                "sentence_bad": wrong[int(log_probs.argmax())],
-                "sentences_bad": list(wrong),
+        """Returns the further figures of each set in a report, by index."""
+        details = {}
+        for i in np.flatnonzero(self.is_set).tolist():
+            sentences = wrong_of(self._pairs[i])
+            log_probs = log_prob[self._wrong[i][self._is_wrong[i]]]
+            details[i] = {
+                "sentence_bad": sentences[int(log_probs.argmax())],
+                "sentences_bad": list(sentences),
                 "log_probs_bad": log_probs.tolist(),
             }
-        return found
+        return details
 
 
 def config_sha256(run: ScorableRun) -> str:
@@ -258,29 +250,50 @@ def config_sha256(run: ScorableRun) -> str:
     return hashlib.sha256((run.directory / "config.yaml").read_bytes()).hexdigest()
 
 
+def _guess(
+    run: ScorableRun, sequences: list[np.ndarray], baselines: Mapping[str, NgramModel]
+) -> dict[str, np.ndarray]:
+    """Returns log p of each sentence by each baseline, (sentences,)."""
+    unigram = run.unigram()
+    models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines)
+    length = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
+    return length | {
+        name: sum_log_probs(model.token_log_probs_of(sequences)) for name, model in models.items()
+    }
+
+
 def _verdict(
-    log_prob: np.ndarray,
-    outcome: np.ndarray,
-    identical: np.ndarray,
-    accuracies: dict,
-    length_only: bool,
+    judge: Judge, log_prob: np.ndarray, scored: np.ndarray, accuracies: dict
 ) -> tuple[str, list[str]]:
-    """Returns the status ("ok", "not defined" or "collapsed") and warnings."""
-    undefined = int(np.sum(np.isnan(log_prob) | np.isposinf(log_prob)))
-    if undefined:
-        where = sum(entry["undefined"] > 0 for entry in accuracies["paradigms"].values())
+    """Returns the status ("ok", "not defined" or "collapsed") and warnings.
+
+    `scored` is the number of scored tokens of each sentence.
+    """
+    if undefined := int(np.sum(np.isnan(log_prob) | np.isposinf(log_prob))):
+        affected = sum(entry["undefined"] > 0 for entry in accuracies["paradigms"].values())
         return "not defined", [
             f"{undefined} of {len(log_prob)} sentences have a log-probability that is not a number,"
-            f" in {where} of {len(accuracies['paradigms'])} paradigms: these, and all means over"
+            f" in {affected} of {len(accuracies['paradigms'])} paradigms: these, and all means over"
             " them, have no accuracy"
         ]
-    if not statistics.has_collapsed(outcome, identical):
-        alike = [
+    outcome = judge.outcomes(log_prob)
+    if statistics.has_collapsed(outcome, judge.identical):
+        ties = int(np.sum((outcome == 0.5) & ~judge.identical))
+        return "collapsed", [
+            f"{ties} of the {int(np.sum(~judge.identical))} pairs of different sentences have equal"
+            " log-probabilities: the model tells them apart by length alone or not at all, so there"
+            " is no accuracy"
+        ]
+    if statistics.sees_length_only(log_prob, scored):
+        return "collapsed", [
             "every token has the same log-probability: only length decides, so there is no accuracy"
         ]
-        return ("collapsed", alike) if length_only else ("ok", [])
-    ties, pairs = int(np.sum((outcome == 0.5) & ~identical)), int(np.sum(~identical))
-    return "collapsed", [
-        f"{ties} of the {pairs} pairs of different sentences have equal log-probabilities: the"
-        " model tells them apart by length alone or not at all, so there is no accuracy"
-    ]
+    return "ok", []
+
+
+def _clear_accuracies(accuracies: dict) -> None:
+    """Sets all accuracies and intervals to None."""
+    groups = accuracies["phenomena"], accuracies["paradigms"], {"": accuracies["overall"]}
+    for entry in itertools.chain(*(group.values() for group in groups)):
+        keys = [key for key in entry if key.startswith(("accuracy", "interval"))]
+        entry.update(dict.fromkeys(keys))

@@ -1,5 +1,4 @@
-"""Converts sentences to sequences of token ids, and log-probabilities of tokens to those of
-sentences."""
+"""Converts sentences to token ids, and log-probabilities of tokens to those of sentences."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from esnlm.base.console import Shown, counted
+from esnlm.base.console import ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.data.oddities import INVISIBLE, code_point
 from esnlm.evaluation import conventions
@@ -31,7 +30,7 @@ class ScorableRun(Protocol):
     def token_log_probs_of(
         self,
         sequences: list[np.ndarray],
-        progress: Shown = False,
+        progress: ShowProgress = False,
         *,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]: ...
@@ -42,8 +41,7 @@ GIVE_TEXT = "give a text (pandas keeps words such as 'NA' with dtype=str, keep_d
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:
-    """Returns a list of texts. Warns if one ends in a line end, as lines of a file do, or holds
-    invisible characters.
+    """Returns a list of texts. Warns of line ends, as in lines of a file, and invisible characters.
 
     Raises:
         InputError: the argument is a single text, or an element is not a text.
@@ -60,20 +58,18 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
             f"line ends after {counted(len(with_line_end), 'sentence')}, first after sentence"
             f" {with_line_end[0]}, are read as tokens; strip them"
         )
-    invisible = [(i, match[0]) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]
-    if invisible:
-        first, character = invisible[0]
+    matches = [(i, match) for i, text in enumerate(texts) if (match := INVISIBLE.search(text))]
+    if matches:
+        first, match = matches[0]
         warn_caller(
-            f"invisible characters in {counted(len(invisible), 'sentence')}, first"
-            f" {code_point(character)} in sentence {first}, are read as separate tokens; remove"
-            " them"
+            f"invisible characters in {counted(len(matches), 'sentence')}, first"
+            f" {code_point(match[0])} in sentence {first}, are read as separate tokens; remove them"
         )
     return texts
 
 
 def is_blank(text: str) -> bool:
-    """Returns whether a text is empty or all white space. It is no sentence, so its log-probability
-    is undefined."""
+    """Returns whether a text is empty or all white space, and so has no log-probability."""
     return not text.strip()
 
 
@@ -96,8 +92,7 @@ def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.nd
 
 
 def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | None:
-    """Returns a warning if a convention scores no token of some sentences; None if there are
-    none."""
+    """Returns a warning if a convention scores no token of some sentences, else None."""
     unscored = sum(len(ids) < 2 for ids in sequences)
     if not unscored:
         return None
@@ -124,9 +119,8 @@ def _sum(terms: np.ndarray) -> float:
         return math.fsum(terms) if np.isfinite(terms).all() else float(terms.sum())
 
 
-def require_defined(token_log_probs: Sequence[np.ndarray], run: Path, step: int) -> None:
-    """Raises InputError if a log-probability is not a number, which another program might take for
-    a result."""
+def check_defined(token_log_probs: Sequence[np.ndarray], run: Path, step: int) -> None:
+    """Raises InputError if a log-probability is not a number, before another program uses it."""
     undefined = sum(
         bool(np.isnan(each).any() or np.isposinf(each).any()) for each in token_log_probs
     )

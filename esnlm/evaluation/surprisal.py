@@ -1,4 +1,4 @@
-"""Surprisals of words and tokens: -log p of each, given the text before it.
+"""Surprisals of words and tokens: -log p of each, conditioned on the text before it.
 
 The steps of `surprisals`: sentences -> sequences of ids -> log-probabilities of tokens -> sums over
 words. docs/surprisal.md describes and explains the treatment of words, white space and documents.
@@ -8,11 +8,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.base.console import Shown, counted, say
+from esnlm.base.console import ShowProgress, counted, say
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
@@ -79,7 +81,7 @@ def surprisals(
     sentences: Sequence[JoinedSentence],
     documents: Sequence[Sequence[int]],
     options: Options,
-    progress: Shown = False,
+    progress: ShowProgress = False,
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 
@@ -87,92 +89,86 @@ def surprisals(
     sentences are left out.
     """
     options.check()
-    sequences = encode(list_texts(text for text, _ in sentences), run.tokenizer, options.scoring)
-    documents = [
+    convention, tokenizer = conventions.get(options.scoring), run.tokenizer
+    sequences = encode(list_texts(text for text, _ in sentences), tokenizer, options.scoring)
+    streams = [
         [number for number in document if not is_blank(sentences[number].text)]
         for document in documents
     ]
-    documents = [document for document in documents if document]
-    # A stream is the ids of a document: its sentences end to end, each with BOS and, if the
-    # convention has it, EOS.
-    streams = [np.concatenate([sequences[number] for number in document]) for document in documents]
-    log_probs = _over_windows(
-        streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, progress=progress)
-    )
-    log_ends = None
+    streams = [stream for stream in streams if stream]
+
+    def predict(**arguments: Any) -> dict[int, np.ndarray]:
+        compute = partial(run.token_log_probs_of, **arguments)
+        return _predict(streams, sequences, run.longest, compute)
+
+    log_probs = predict(progress=progress)
     if options.whitespace == "trailing":
-        group = word_ends(run.tokenizer)
-        log_ends = _over_windows(
-            streams, run.longest, lambda pieces: run.token_log_probs_of(pieces, group=group)
-        )
+        log_ends = predict(group=word_ends(tokenizer))
 
     rows: list[dict] = []
-    names, convention = options.columns(), conventions.get(options.scoring)
-    for stream, document in enumerate(documents):
-        first = 0
-        for number in document:
-            (text, words), sequence = sentences[number], sequences[number]
-            # the predictions of this sentence's tokens after BOS
-            here = slice(first, first + len(sequence) - 1)
-            first += len(sequence)
-            ids = sequence[1 : len(sequence) - convention.eos]
-            spans = alignment.token_spans(" " * convention.space + text, ids, run.tokenizer)
-            if convention.space:  # the added space is not part of the given sentence
-                spans = [(max(0, start - 1), end - 1) for start, end in spans]
-            nats = 0.0 - log_probs[stream][here]
-            if log_ends is not None:
-                nats = _move_white_space(nats, log_ends[stream][here], ids, run.tokenizer)
-            found = [
-                (text[start:end], (start, end), value)
-                for (start, end), value in _parts(text, words, spans, nats, options)
-            ]
-            if options.eos and convention.eos:
-                found.append((END, (len(text), len(text)), float(nats[-1])))
-            for position, (part, span, value) in enumerate(found):
-                row = (
-                    number,
-                    position,
-                    part,
-                    *span,
-                    None if value is None else value / UNITS[options.unit],
-                )
-                rows.append(dict(zip(names, row, strict=True)))
+    for number in chain(*streams):
+        (text, words), ids = sentences[number], sequences[number][1:]
+        ids = ids[: len(ids) - convention.eos]
+        spans = alignment.token_spans(" " * convention.space + text, ids, tokenizer)
+        if convention.space:  # the added space is not part of the text
+            spans = [(max(0, start - 1), end - 1) for start, end in spans]
+        nats = 0.0 - log_probs[number]
+        if options.whitespace == "trailing":
+            nats = _move_white_space(nats, log_ends[number], ids, tokenizer)
+        parts = _parts(text, words, spans, nats, options)
+        table = [(text[start:end], start, end, value) for (start, end), value in parts]
+        if options.eos and convention.eos:
+            table.append((END, len(text), len(text), float(nats[-1])))
+        for position, (part, start, end, value) in enumerate(table):
+            surprisal = None if value is None else value / UNITS[options.unit]
+            row = number, position, part, start, end, surprisal
+            rows.append(dict(zip(options.columns(), row, strict=True)))
     return rows
 
 
 def word_ends(tokenizer: Any) -> np.ndarray:
-    """Returns which tokens end the word before them, (V,) bool: tokens that begin with white space,
-    and EOS."""
-    found = [
-        alignment.begins_word(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)
-    ]
-    found[tokenizer.eos] = True
-    return np.array(found)
+    """Returns the tokens that end the word before them, (V,) bool: white space first, or EOS."""
+    tokens = (tokenizer.decode_bytes([i]) for i in range(tokenizer.vocab_size))
+    is_end = np.array([alignment.begins_word(token) for token in tokens])
+    is_end[tokenizer.eos] = True
+    return is_end
 
 
-def _over_windows(
-    streams: list[np.ndarray],
+def _predict(
+    streams: list[list[int]],
+    sequences: list[np.ndarray],
     longest: int | None,
     compute: Callable[[list[np.ndarray]], list[np.ndarray]],
-) -> list[np.ndarray]:
-    """Applies `compute` to each stream (T,), window by window. Returns values for all ids but the
-    first, (T - 1,)."""
-    windows = [_windows(len(stream), longest) for stream in streams]
-    pieces = [
-        stream[first:last]
-        for stream, its in zip(streams, windows, strict=True)
-        for first, last, _ in its
-    ]
-    found = iter(compute(pieces))
-    return [
-        np.concatenate([np.asarray(next(found), np.float64)[skip:] for *_, skip in its])
-        for its in windows
-    ]
+) -> dict[int, np.ndarray]:
+    """Returns the values of all ids of a sentence but the first, (T - 1,), by its number.
+
+    A stream is the ids of its sentences end to end, each with BOS and, if the convention has it,
+    EOS. `compute` takes windows of streams (T,) and returns values for all ids but the first.
+    """
+    ids = [np.concatenate([sequences[number] for number in stream]) for stream in streams]
+    windows = [_windows(len(stream), longest) for stream in ids]
+    values = iter(
+        compute(
+            [
+                stream[first:last]
+                for stream, spans in zip(ids, windows, strict=True)
+                for first, last, _ in spans
+            ]
+        )
+    )
+    predictions = {}
+    for stream, spans in zip(streams, windows, strict=True):
+        parts = [np.asarray(next(values), np.float64)[skip:] for *_, skip in spans]
+        ends = np.cumsum([len(sequences[number]) for number in stream])
+        by_sentence = np.split(np.concatenate(parts), ends[:-1])
+        for number, part in zip(stream, by_sentence, strict=True):
+            # without the prediction of the next sentence's BOS
+            predictions[number] = part[: len(sequences[number]) - 1]
+    return predictions
 
 
 def _windows(length: int, longest: int | None) -> list[tuple[int, int, int]]:
-    """Returns the windows of a sequence: (first id, end, number of predictions already made by the
-    window before)."""
+    """Returns the windows of a sequence: first id, end, predictions that an earlier window made."""
     if longest is None or length <= longest + 1:
         return [(0, length, 0)]
     # after the first window, every token is predicted from at least half a window
@@ -203,14 +199,11 @@ def _move_white_space(
 
 
 def separator_of(words: Sequence[str]) -> str:
-    """Returns the text between words: none if half or more of the words with letters are in a
+    """Returns the text between words: none if at least half of the words with letters are in a
     script without spaces."""
     lettered = [word for word in words if any(map(str.isalpha, word))]
-    return (
-        ""
-        if lettered and 2 * sum(map(bool, map(SPACELESS.search, lettered))) >= len(lettered)
-        else " "
-    )
+    spaceless = sum(SPACELESS.search(word) is not None for word in lettered)
+    return "" if lettered and 2 * spaceless >= len(lettered) else " "
 
 
 def join(words: Sequence[str], separators: Sequence[str]) -> JoinedSentence:
@@ -241,7 +234,7 @@ def join_sentences(
             " for each"
         )
     joined: list[JoinedSentence] = []
-    tight = 0  # sentences joined without spaces
+    spaceless = 0  # sentences joined without spaces
     attached: list[str] = []
     for i, sentence in enumerate(sentences):
         if isinstance(sentence, str):
@@ -251,27 +244,23 @@ def join_sentences(
         between = " " if separator is None else separator
         if separator is None and spaces is None:
             between = separator_of(words)
-            tight += not between
-            for j, word in enumerate(words):
-                if between and j > 0 and ATTACHED.fullmatch(word):
-                    attached.append(f"{word!r} (sentence {i}, word {j})")
+            spaceless += not between
+            attached += [
+                f"{word!r} (sentence {i}, word {j})"
+                for j, word in enumerate(words)
+                if between and j > 0 and ATTACHED.fullmatch(word)
+            ]
         has_space = [True] * len(words) if spaces is None else spaces[i]
         if len(has_space) != len(words):
             raise InputError(
                 f"sentence {i} has {counted(len(words), 'word')}, but {len(has_space)} values in"
                 " spaces"
             )
-        separators = [between if follows else "" for follows in has_space]
-        joined.append(join(words, separators))
-    if tight:
-        what = (
-            "in a script without spaces: its words"
-            if tight == 1
-            else "in scripts without spaces: their words"
-        )
+        joined.append(join(words, [between if follows else "" for follows in has_space]))
+    if spaceless:
         say(
-            f"{counted(tight, 'sentence')} {what} are joined without spaces; the separator ' ' adds"
-            " spaces"
+            f"the words of {counted(spaceless, 'sentence')} are joined without spaces, as their"
+            " script has none; the separator ' ' adds spaces"
         )
     if attached:
         others = f" and {counted(len(attached) - 1, 'other word')}" if len(attached) > 1 else ""
@@ -283,8 +272,7 @@ def join_sentences(
 
 
 def _list_words(sentence: Sequence[str], number: int) -> list[str]:
-    """Returns the words of a sentence without white space at their ends. Raises InputError if one
-    is no text or blank."""
+    """Returns the words of a sentence, stripped. Raises InputError if one is no text or blank."""
     if not isinstance(sentence, Iterable):
         raise InputError(f"sentence {number} is {sentence!r}: {GIVE_TEXT}")
     words = list(sentence)
@@ -299,8 +287,7 @@ def _list_words(sentence: Sequence[str], number: int) -> list[str]:
 def _parts(
     text: str, words: list[Span] | None, tokens: list[Span], nats: np.ndarray, options: Options
 ) -> list[tuple[Span, float | None]]:
-    """Returns the span and the surprisal in nats of each token or word of a sentence, without
-    EOS."""
+    """Returns the span and surprisal in nats of each token or word of a sentence, without EOS."""
     nats = nats[: len(tokens)]  # without EOS
     if options.by == "token" or not tokens:
         return list(zip(tokens, nats.tolist(), strict=True))

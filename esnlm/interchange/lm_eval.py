@@ -1,18 +1,14 @@
-"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`, and runs the
-harness's command line.
+"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`.
 
 Importing this module registers the model (docs/export.md).
 """
 
-import re
-import sys
-import warnings
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
@@ -21,7 +17,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation.generation import generate_each
-from esnlm.evaluation.sequences import require_defined, sum_log_probs
+from esnlm.evaluation.sequences import check_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 # Task settings that would change the chosen tokens, with their neutral values. The second group is
@@ -67,14 +63,10 @@ class EsnLM(TemplateLM):
             raise InputError("no run; name one with --model_args run=DIR")
         self.run = run if isinstance(run, Run) else load(str(run), step=step, untrained=untrained)
         model = self.run.config.model
-        self.max_length = (
-            max_length or model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
-        )
-        self.add_bos_token, self.max_gen_toks, self.seed = (
-            bool(add_bos_token),
-            int(max_gen_toks),
-            int(seed),
-        )
+        longest = model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
+        self.max_length = max_length or longest
+        self.add_bos_token, self.seed = bool(add_bos_token), int(seed)
+        self.max_gen_toks = int(max_gen_toks)
 
     @property
     def eot_token_id(self) -> int:
@@ -97,16 +89,14 @@ class EsnLM(TemplateLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Returns a chat as plain text, since runs have no template: each role and each message on
-        its own line."""
+        """Returns a chat as plain text, since runs have no template."""
         turns = [f"{turn['role'].capitalize()}:\n{turn['content']}" for turn in chat_history]
         return "\n\n".join([*turns, "Assistant:\n"] if add_generation_prompt else turns)
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
-        """Returns the ids of a text, with BOS if `add_special_tokens` (None: if
-        `add_bos_token`)."""
+        """Returns the ids of a text, with BOS if `add_special_tokens` (None: `add_bos_token`)."""
         bos = self.add_bos_token if add_special_tokens is None else add_special_tokens
         ids = self.run.tokenizer.encode(string)
         return [self.run.tokenizer.bos, *ids] if bos else ids
@@ -126,55 +116,49 @@ class EsnLM(TemplateLM):
             ids = (context or [self.prefix_token_id]) + continuation
             sequences.append(np.array(ids[-self.max_length - 1 :], np.int32))
         scored = self.run.token_log_probs_of(sequences, progress=True, with_likeliest=True)
-        require_defined([found[:, 0] for found in scored], self.run.directory, self.run.step)
-        tails = [
-            found[len(found) - len(request[2]) :]
-            for found, request in zip(scored, requests, strict=True)
-        ]
-        sums = sum_log_probs(tail[:, 0] for tail in tails)
-        return [
-            (float(total), bool(tail[:, 1].all())) for total, tail in zip(sums, tails, strict=True)
-        ]
+        check_defined([values[:, 0] for values in scored], self.run.directory, self.run.step)
+        results = []
+        for (_, _, continuation), values in zip(requests, scored, strict=True):
+            log_probs, is_likeliest = values[len(values) - len(continuation) :].T
+            results.append((float(sum_log_probs([log_probs])[0]), bool(is_likeliest.all())))
+        return results
 
     def loglikelihood_rolling(
         self, requests: Sequence[Instance], disable_tqdm: bool = True
     ) -> list[float]:
-        """Returns log p(text | BOS) of each request in nats. Splits long texts into windows; scores
-        each token once."""
-        windows = []  # (context, continuation), by request
+        """Returns log p(text | BOS) of each request in nats; long texts are split into windows."""
+        windows = []  # (context, continuation)
+        counts = []  # windows of each request
         for request in requests:
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
             rolling = get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1)
-            windows.append([make_disjoint_window(window) for window in rolling])
-        sequences = [
-            np.array(context + scored, np.int32) for its in windows for context, scored in its
-        ]
+            disjoint = [make_disjoint_window(window) for window in rolling]
+            windows += disjoint
+            counts.append(len(disjoint))
+        sequences = [np.array(context + scored, np.int32) for context, scored in windows]
         log_probs = self.run.token_log_probs_of(sequences, progress=True)
-        require_defined(log_probs, self.run.directory, self.run.step)
-        found = iter(log_probs)
-        parts = (
-            [np.empty(0), *(next(found)[-len(scored) :] for _, scored in its)] for its in windows
+        check_defined(log_probs, self.run.directory, self.run.step)
+        parts = iter(
+            values[-len(scored) :] for values, (_, scored) in zip(log_probs, windows, strict=True)
         )
-        return sum_log_probs(map(np.concatenate, parts)).tolist()
+        texts = (np.concatenate([np.empty(0), *islice(parts, count)]) for count in counts)
+        return sum_log_probs(texts).tolist()
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:
-        """Returns a continuation of each context, until EOS, one of the texts `until`, or
-        `max_gen_toks` tokens.
+        """Returns a continuation of each context, until EOS, a text of `until`, or `max_gen_toks`.
 
         If a task samples, the choices of a request depend on the seed and on the request's index.
         """
         return [self._continue(number, *request.args) for number, request in enumerate(requests)]
 
-    def generation_settings(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def generation_settings(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Returns a task's `generation_kwargs` with defaults. Raises InputError for unsupported
         settings."""
-        settings: dict[str, Any] = dict(
-            normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1))
-        )
+        most = min(self.max_gen_toks, self.max_length - 1)
+        settings: dict[str, Any] = dict(normalize_gen_kwargs(arguments, most))
         neutral = NEUTRAL | (NEUTRAL_IN_SAMPLING if settings.get("do_sample") else {})
-        if unknown := [
-            name for name, value in neutral.items() if settings.get(name) not in (None, value)
-        ]:
+        unknown = [name for name in neutral if settings.get(name) not in (None, neutral[name])]
+        if unknown:
             raise InputError(
                 f"a task generates with {', '.join(unknown)}, which esnlm does not support"
             )
@@ -189,15 +173,15 @@ class EsnLM(TemplateLM):
             )
         return settings
 
-    def _continue(self, number: int, context: str, asked: dict[str, Any]) -> str:
+    def _continue(self, number: int, context: str, arguments: dict[str, Any]) -> str:
         """Continues the context of a request."""
-        run, settings = self.run, self.generation_settings(asked)
+        run, settings = self.run, self.generation_settings(arguments)
         length, stops = settings["max_gen_toks"], [stop for stop in settings["until"] if stop]
         ids = self.tok_encode(context) or [run.tokenizer.bos]
         prompt = np.array(ids[length - self.max_length :], np.int32)
         [chosen] = generate_each(
             run._ready.reader(1, len(prompt) + length),
-            run._readout_here,
+            run._readout_of_one_device,
             [prompt],
             run.tokenizer.eos,
             length=length,
@@ -210,26 +194,3 @@ class EsnLM(TemplateLM):
         )
         text = run.tokenizer.decode(chosen)
         return text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
-
-
-def run_command_line(words: Sequence[str]) -> None:
-    """Runs the harness's own command line, `lm-eval WORDS`, with `esnlm` as its default model."""
-    words = list(words)
-    if words and words[0] not in ("run", "ls", "validate"):
-        words.insert(0, "run")
-    if words[:1] == ["run"] and not any(
-        re.match("(-M|--model|-C|--config)(=|$)", word) for word in words
-    ):
-        words += ["--model", "esnlm"]
-    before, sys.argv = sys.argv, ["lm-eval", *words]  # where the harness reads its arguments
-    try:
-        with warnings.catch_warnings():
-            # JAX warns when the harness calls git
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            cli_evaluate()
-    except InputError:
-        raise
-    except (ValueError, OSError) as error:  # for example an unknown task, or no network
-        raise InputError(f"lm-evaluation-harness: {error}") from error
-    finally:
-        sys.argv = before

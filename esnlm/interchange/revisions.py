@@ -1,9 +1,8 @@
-"""Names a run's kept checkpoints as BabyLM names the branches of a model (babylm-org/babylm-eval,
-strict/README.md).
+"""Names a run's checkpoints as BabyLM names the branches of a model.
 
-BabyLM names checkpoints after every million words up to ten, every ten million up to a hundred, and
-every hundred million up to a thousand, counted over all epochs. `training.checkpoint_words` saves
-such checkpoints.
+BabyLM (babylm-org/babylm-eval, strict/README.md) names checkpoints after every million words up to
+ten, every ten million up to a hundred, and every hundred million up to a thousand, counted over all
+epochs. `training.checkpoint_words` saves such checkpoints.
 """
 
 from collections.abc import Mapping
@@ -30,21 +29,25 @@ def revision_names(words: Mapping[int, int]) -> dict[int, str]:
     """
     names: dict[int, str] = {}
     for step in sorted(words):
-        millions = max((each for each in MILESTONES if each * MILLION <= words[step]), default=0)
-        name, is_near = f"chck_{millions}M", 0 < words[step] <= (1 + SURPLUS) * millions * MILLION
-        names[step] = name if is_near and name not in names.values() else f"step_{step}"
+        reached = [number for number in MILESTONES if number * MILLION <= words[step]]
+        name = f"step_{step}"
+        if reached and words[step] <= (1 + SURPLUS) * reached[-1] * MILLION:
+            milestone = f"chck_{reached[-1]}M"
+            name = name if milestone in names.values() else milestone
+        names[step] = name
     return names
 
 
-def words_of_checkpoints(directory: RunDirectory, kept: bool = False) -> dict[int, int]:
-    """Returns the number of words of training text read by each saved checkpoint of a run, by step.
+def words_of_checkpoints(directory: RunDirectory, permanent: bool = False) -> dict[int, int]:
+    """Returns the words of training text that each saved checkpoint of a run has read, by step.
 
-    Leaves out checkpoints without this number, such as those of imported models. With `kept`,
-    returns only the checkpoints kept for good by `training.checkpoint_words`.
+    Leaves out checkpoints without this number, such as those of imported models. With `permanent`,
+    returns only those that `training.checkpoint_words` keeps for good.
     """
-    found = {}
+    words = {}
     for step in checkpoint.all_steps(directory.checkpoints):
         metadata = checkpoint.metadata(directory.checkpoints / str(step))
-        if isinstance(metadata.get("words"), int) and (metadata.get("permanent") or not kept):
-            found[step] = metadata["words"]
-    return found
+        is_included = metadata.get("permanent") or not permanent
+        if isinstance(metadata.get("words"), int) and is_included:
+            words[step] = metadata["words"]
+    return words

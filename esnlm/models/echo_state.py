@@ -45,7 +45,7 @@ class Reservoirs:
         """W_rec of each layer, and W_in above the first layer, which is as sparse."""
         size, copies = self.config.state_size, self.number * (2 * self.config.layers - 1)
         nonzeros = round(self.config.recurrent_gamma * size * size)
-        return (SparseMatrix(size, nonzeros, self.config.longest_row, copies),)
+        return (SparseMatrix(size, nonzeros, copies),)
 
     def counts(self, vocab_size: int) -> tuple[float, int]:
         sizes = self._sizes(vocab_size)
@@ -180,7 +180,7 @@ class EchoStateConfig(ModelConfig):
         """Returns a reservoir with these arrays and a random readout."""
         reservoir = cell.from_arrays(frozen, vocab_size, **self.reservoir.dynamics)
         if self.train_input:
-            reservoir = reservoir.with_trained_input()
+            reservoir = cell.with_input(reservoir, cell.TrainedInput)
         return EchoState(
             self, reservoir, linear.initialize(self.readout, self.feature_size, vocab_size, seed)
         )

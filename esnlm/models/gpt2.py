@@ -229,7 +229,7 @@ class GPT2(LanguageModel):
         return state.features
 
     def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> PackedStream:
-        model = self if placement is None else placement.everywhere(self)
+        model = self if placement is None else placement.replicate(self)
         return PackedStream(partial(_evaluate, model), compute.batch_slots, placement)
 
     def readout_arrays(self, params: dict) -> dict:

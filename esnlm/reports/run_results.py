@@ -3,13 +3,12 @@
 from typing import Any
 
 from esnlm import loaded_run
-from esnlm.base.console import clock, working
+from esnlm.base.console import clock, info
 from esnlm.base.screen import Screen
 from esnlm.data.corpus import Corpus
-from esnlm.data.sources import DataSource
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.evaluation.likelihood import of_ngrams, perplexity
+from esnlm.evaluation.likelihood import perplexity
 from esnlm.models.ngrams import NgramModel
 from esnlm.reports import blimp_report, blimp_text
 from esnlm.reports.loss_plot import plot_losses
@@ -21,7 +20,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     pairs.
 
     Args:
-        summary: from training/summary.py, with `references` (see below).
+        summary: from training/summary.py.
     """
     screen = Screen()
     screen.table(
@@ -51,26 +50,13 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
                 f"this report is {report.name}: blimp-paper.json is on other pairs, and stays"
             )
     drawn = plot_losses([directory.path], directory.plots / "loss.png", ended=summary)
+    if summary.get("best_step") is not None:
+        info(
+            f"{summary['ended_because']}; best validation: {summary['best_val_nll']:.4f} nats per"
+            f" token at update {summary['best_step']} (load it with --step best)"
+        )
     screen.line()
     print(f"run directory: {directory.path}    {drawn}")  # without line breaks, to be copied
-
-
-@working("counting the training text for the reference models")
-def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
-    """Returns reference values of the validation NLL in nats per token, by name; empty without a
-    validation text.
-
-    They come from a unigram and a bigram model of the training text, and from the data source.
-    """
-    store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
-    if store is None:
-        return {}
-    bigram = NgramModel.fit(corpus.train, vocab_size, order=2)
-    return {
-        "unigram model": of_ngrams(bigram.lower(1), store).nll,
-        "bigram model": of_ngrams(bigram, store).nll,
-        **source.reference_nlls(store, corpus.tokenizer),
-    }
 
 
 def _losses(summary: dict[str, Any]) -> list[list[str]]:

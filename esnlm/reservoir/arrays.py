@@ -31,8 +31,7 @@ class FrozenMatrix(Frozen):
 
 
 def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) -> dict:
-    """Returns the arrays of a module's variables as nested dicts whose keys are the names of its
-    attributes.
+    """Returns the arrays of a module's variables as nested dicts by attribute.
 
     The key of a list's item is its index as a string. A sparse FrozenMatrix becomes {"values",
     "indices"}, with indices (nonzeros, 2), and a dense one {"values"}. Only variables of `kind` are
@@ -40,23 +39,21 @@ def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) 
     """
     flat: dict[tuple[str, ...], object] = {}
     for path, variable in nnx.to_flat_state(nnx.state(module, kind)):
-        value = variable.get_value()
-        if isinstance(variable, FrozenMatrix):
-            is_sparse = isinstance(value, sparse.BCOO)
-            value = (
-                {"values": value.data, "indices": value.indices} if is_sparse else {"values": value}
-            )
-        flat[tuple(map(str, path))] = value
+        name, value = tuple(map(str, path)), variable.get_value()
+        if not isinstance(variable, FrozenMatrix):
+            flat[name] = value
+        elif isinstance(value, sparse.BCOO):
+            flat[*name, "values"], flat[*name, "indices"] = value.data, value.indices
+        else:
+            flat[*name, "values"] = value
     return traverse_util.unflatten_dict(flat)
 
 
 def matrix_from_arrays(arrays: dict, shape: tuple[int, int]) -> Matrix:
     """Returns a matrix from its arrays in `arrays_by_name`."""
-    return (
-        bcoo(arrays["values"], arrays["indices"], shape)
-        if "indices" in arrays
-        else arrays["values"]
-    )
+    if "indices" not in arrays:
+        return arrays["values"]
+    return bcoo(arrays["values"], arrays["indices"], shape)
 
 
 def bcoo(
@@ -65,6 +62,13 @@ def bcoo(
     """Returns a matrix whose indices are sorted by row and unique."""
     parts = jax.device_put((values, indices))  # jnp.asarray may compile a program for each size
     return sparse.BCOO(parts, shape=shape, indices_sorted=True, unique_indices=True)
+
+
+def scale(matrix: Matrix, factor: float) -> sparse.BCOO | np.ndarray:
+    """Returns the matrix times a factor, in float32."""
+    if isinstance(matrix, sparse.BCOO):
+        return bcoo(np.asarray(matrix.data) * np.float32(factor), matrix.indices, matrix.shape)
+    return np.asarray(matrix) * np.float32(factor)
 
 
 def as_bcoo(matrix: Matrix) -> sparse.BCOO:
@@ -86,7 +90,7 @@ def as_scipy(matrix: Matrix) -> scipy.sparse.csr_array | np.ndarray:
     )
 
 
-def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.sparse.coo_array:
+def checked_matrix(name: str, matrix: Any, shape: tuple[int, int]) -> scipy.sparse.coo_array:
     """Returns a user's matrix, of NumPy or SciPy, in float32, sorted by row and then by column,
     without zeros.
 
@@ -94,19 +98,17 @@ def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.spars
     numbers.
     """
     try:
-        found = scipy.sparse.coo_array(given if scipy.sparse.issparse(given) else np.asarray(given))
-        usable = (
-            found.shape == shape
-            and found.dtype.kind in "fiub"
-            and bool(np.isfinite(found.data).all())
-        )
+        matrix = matrix if scipy.sparse.issparse(matrix) else np.asarray(matrix)
+        matrix = scipy.sparse.coo_array(matrix)
+        is_real = matrix.dtype.kind in "fiub"
+        is_usable = matrix.shape == shape and is_real and np.isfinite(matrix.data).all()
     except (TypeError, ValueError):
-        usable = False
-    if not usable:
+        is_usable = False
+    if not is_usable:
         raise InputError(
             f"{name}: give a matrix of NumPy or SciPy of the shape {shape}, of finite real numbers"
         )
-    found = scipy.sparse.csr_array(found.astype(np.float32))
-    found.sum_duplicates()  # it sorts, too
-    found.eliminate_zeros()
-    return found.tocoo()
+    matrix = scipy.sparse.csr_array(matrix.astype(np.float32))
+    matrix.sum_duplicates()  # it sorts, too
+    matrix.eliminate_zeros()
+    return matrix.tocoo()

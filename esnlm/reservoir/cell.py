@@ -1,11 +1,11 @@
 """The recurrent network with frozen weights: one layer (`Reservoir`), or several layers (`Stack`).
 
-Both are cells of features/recurrence.py. A reservoir is built, saved and shown with BCOO matrices,
-or dense ones from a connectivity of 1/4. To run it over a corpus, call `for_device`: it returns the
-same module with the operands of kernels that are fast on the device, and computes the same numbers,
-up to rounding.
+Both are cells of features/recurrence.py. A reservoir is built and saved with BCOO matrices, or
+dense ones from a connectivity of 1/4. To run it over a corpus, call `for_device`, which returns the
+same module with the operands of fast kernels; results agree up to rounding.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,38 +27,26 @@ from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
 
 class TrainedInput(nnx.Module):
-    """The trained W_in (N, V) of an ESN+i, stored column by column, one per token, as the
-    recurrence reads it.
+    """The trained W_in (N, V) of an ESN+i, one column per token, as in `sparse.Columns`.
 
-    For a sparse W_in `values` (V, K) are the entries of the columns, padded to the fullest one, and
-    `rows` (V, K) the units that they reach, N for padding. For a dense W_in `values` (V, N) is its
-    transpose, and `connected` (V, N) is a mask of the connections. Padding and entries without a
-    connection have no gradient and stay 0.
+    For a sparse W_in `values` (V, K) are the entries of the columns, and `rows` (V, K) the units
+    that they drive, N for padding. For a dense W_in `values` (V, N) is its transpose, and
+    `connected` (V, N) a mask of the connections. Padding and entries without a connection have no
+    gradient and stay 0.
     """
 
-    rows: Frozen | None
-    connected: Any  # a Frozen, or None
-
     def __init__(self, w_in: Matrix) -> None:
+        value, index = sparse.prepare_columns(w_in)
         self.units = w_in.shape[0]
-        columns = sparse.prepare_columns(w_in)
-        self.values = nnx.Param(columns.value if isinstance(columns, sparse.Columns) else columns)
-        self.rows = Frozen(columns.index) if isinstance(columns, sparse.Columns) else None
-        self.connected = None if isinstance(columns, sparse.Columns) else Frozen(columns != 0)
-
-    @property
-    def nonzeros(self) -> int:
-        """Number of connections in W_in. It reads only the frozen arrays, since the trained ones
-        may be donated."""
-        found = self.rows[...] < self.units if self.rows is not None else self.connected.get_value()
-        return int(np.count_nonzero(found))
+        self.nonzeros = w_in.nse if isinstance(w_in, BCOO) else _count_entries(w_in)
+        self.values = nnx.Param(value)
+        self.rows = None if index is None else Frozen(index)
+        self.connected: Any = Frozen(value != 0) if index is None else None
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns `total` (N, B) + W_in u for tokens (B,)."""
-        if self.rows is not None:
-            return sparse.add_columns(
-                total, sparse.Columns(self.values[...], self.rows[...]), tokens
-            )
+        if self.connected is None:
+            return sparse.add_columns(total, self._columns(), tokens)
         # Only the columns of these tokens are masked: masking all of W_in would write all of it,
         # and of its gradient.
         connected = self.connected.get_value()[tokens]  # (B, N)
@@ -66,18 +54,16 @@ class TrainedInput(nnx.Module):
 
     def matrix(self) -> Matrix:
         """Returns W_in (N, V), BCOO or dense."""
-        if self.rows is not None:
-            return sparse.matrix_of_columns(
-                sparse.Columns(self.values[...], self.rows[...]), self.units
-            )
-        return self.values[...].T
+        return sparse.matrix_of_columns(self._columns(), self.units)
+
+    def _columns(self) -> sparse.Columns:
+        return sparse.Columns(self.values[...], None if self.rows is None else self.rows[...])
 
 
 class TokenInput(nnx.Module):
-    """A frozen W_in that reads tokens on a device: a padded table of its columns, or a dense
-    transpose (V, N)."""
+    """A frozen W_in that reads tokens on a device."""
 
-    def __init__(self, columns: sparse.Columns | jax.Array) -> None:
+    def __init__(self, columns: sparse.Columns) -> None:
         self.columns = Frozen(columns)
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -86,23 +72,21 @@ class TokenInput(nnx.Module):
 
 
 class VectorInput(nnx.Module):
-    """A frozen W_in that reads vectors on a device: the layer below, or tokens behind an embedding
-    (V, D)."""
+    """A frozen W_in that reads vectors on a device: the outputs of the layer below, or tokens
+    behind an embedding (V, D)."""
 
     def __init__(self, operand: Any, embedding: jax.Array | None) -> None:
-        self.operand, self.embedding = (
-            Frozen(operand),
-            None if embedding is None else Frozen(embedding),
-        )
+        self.operand = Frozen(operand)
+        self.embedding = None if embedding is None else Frozen(embedding)
 
     def add(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns `total` (N, B) + W_in e for the embeddings e of tokens (B,)."""
         assert self.embedding is not None
-        return total + self.of(self.embedding[...][tokens].T)
+        return total + self.product(self.embedding[...][tokens].T)
 
-    def of(self, below: jax.Array) -> jax.Array:
+    def product(self, vectors: jax.Array) -> jax.Array:
         """Returns W_in r, (N, B), for vectors r (D, B)."""
-        return sparse.matmul(self.operand.get_value(), below)
+        return sparse.matmul(self.operand.get_value(), vectors)
 
 
 class Reservoir(nnx.Module):
@@ -138,8 +122,8 @@ class Reservoir(nnx.Module):
         self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
         self.output_size = self.mask_size = self.state_size
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
-        # Functions are stored with their names, so that no compiled program serves another function
-        # of that name.
+        # Static attributes are part of the key of a compiled program, the functions included: a
+        # name may be registered again with another function.
         self.activation, self.f = activation, ACTIVATIONS[activation]
         self.update_rule, self.rule = update_rule, UPDATE_RULES[update_rule]
         self.decay = decay
@@ -174,32 +158,22 @@ class Reservoir(nnx.Module):
     @property
     def stored_w_in(self) -> Matrix:
         """W_in as stored, BCOO or dense."""
-        return (
-            self.input.matrix() if isinstance(self.input, TrainedInput) else self.input.get_value()
-        )
+        if isinstance(self.input, TrainedInput):
+            return self.input.matrix()
+        return self.input.get_value()
 
     @property
     def nonzeros(self) -> tuple[int, int]:
         """Numbers of nonzeros in W_rec and W_in."""
-        of_input = (
-            self.input.nonzeros
-            if isinstance(self.input, TrainedInput)
-            else _nonzeros(self.input.get_value())
-        )
-        return _nonzeros(self.recurrent.get_value()), of_input
+        # The arrays of a trained input may be donated, so it has its own count.
+        is_trained = isinstance(self.input, TrainedInput)
+        w_in = self.input.nonzeros if is_trained else _count_entries(self.input.get_value())
+        return _count_entries(self.stored_w_rec), w_in
 
     def arrays(self) -> dict:
         """Returns the arrays to save: {"recurrent": {"values", "indices"}, "input": {...}, "leak"},
         and "embedding"."""
         return arrays_by_name(self)
-
-    @classmethod
-    def from_arrays(cls, arrays: dict, vocab_size: int, **settings: Any) -> "Reservoir":
-        state_size, embedding = len(arrays["leak"]), arrays.get("embedding")
-        w_rec = matrix_from_arrays(arrays["recurrent"], (state_size, state_size))
-        input_size = vocab_size if embedding is None else len(embedding)
-        w_in = matrix_from_arrays(arrays["input"], (state_size, input_size))
-        return cls(w_rec, w_in, arrays["leak"], embedding, **settings)
 
     # ---- the recurrence ----
 
@@ -256,38 +230,30 @@ class Reservoir(nnx.Module):
             reads_tokens: False above the first layer.
         """
         make = sparse.prepare_differentiable if differentiable else sparse.prepare
-        chosen = _choose_kernel(self.stored_w_rec, state_precision) if kernel == "auto" else kernel
-        ready = nnx.merge(*nnx.split(self))
-        ready.state_precision = state_precision
-        operand = make(self.stored_w_rec, chosen)
+        w_rec = self.stored_w_rec
+        if kernel == "auto":
+            entries = w_rec.nse if isinstance(w_rec, BCOO) else w_rec.size
+            backend = jax.default_backend()
+            kernel = sparse.choose_kernel(self.state_size, entries, backend, state_precision)
+        operand = make(w_rec, kernel)
         if state_precision == "bf16" and isinstance(operand, jax.Array) and not differentiable:
             operand = operand.astype(jnp.bfloat16)  # once, instead of at each time step
+        ready = nnx.merge(*nnx.split(self))
+        ready.state_precision = state_precision
         ready.recurrent = Frozen(operand)
-        if not isinstance(self.input, TrainedInput):
-            if reads_tokens and self.embedding is None:
-                ready.input = TokenInput(sparse.prepare_columns(self.stored_w_in))
-            else:
-                embedding = None if self.embedding is None else self.embedding[...].T
-                ready.input = VectorInput(make(self.stored_w_in, chosen), embedding)
-            ready.embedding = None
+        if isinstance(self.input, TrainedInput):
+            return ready
+        ready.embedding = None
+        if reads_tokens and self.embedding is None:
+            ready.input = TokenInput(sparse.prepare_columns(self.stored_w_in))
+        else:
+            embedding = None if self.embedding is None else self.embedding[...].T
+            ready.input = VectorInput(make(self.stored_w_in, kernel), embedding)
         return ready
-
-    def with_trained_input(self) -> "Reservoir":
-        """Returns the same reservoir with a trained W_in."""
-        return self._with_input(TrainedInput(self.stored_w_in))
-
-    def with_frozen_input(self) -> "Reservoir":
-        """Returns the same reservoir with W_in frozen at its current values."""
-        return self._with_input(FrozenMatrix(self.stored_w_in))
-
-    def _with_input(self, w_in: Any) -> "Reservoir":
-        changed = nnx.merge(*nnx.split(self))
-        changed.input = w_in
-        return changed
 
     def read_below(self, below: jax.Array) -> jax.Array:
         """Returns W_in r, (N, B), of the output r of the layer below."""
-        return self.input.of(below)
+        return self.input.product(below)
 
     def _feed_back(self, state: jax.Array) -> jax.Array:
         """Returns W_rec h or W_rec r, (N, B)."""
@@ -308,12 +274,10 @@ class Stack(nnx.Module):
     """
 
     def __init__(self, layers: list[Reservoir]) -> None:
-        self.layers, first = nnx.List(layers), layers[0]
-        self.vocab_size, self.activation, self.mask_size = (
-            first.vocab_size,
-            first.activation,
-            first.mask_size,
-        )
+        self.layers = nnx.List(layers)
+        self.vocab_size = layers[0].vocab_size
+        self.activation = layers[0].activation
+        self.mask_size = layers[0].mask_size
         self.output_size = sum(layer.output_size for layer in layers)
 
     def arrays(self) -> dict:
@@ -327,10 +291,10 @@ class Stack(nnx.Module):
         return self.layers[0].embed(tokens, keep)
 
     def advance(self, states: tuple[jax.Array, ...], x: jax.Array) -> tuple[jax.Array, ...]:
-        return self._climb(self.layers[0].advance(states[0], x), states)
+        return self._advance_above(self.layers[0].advance(states[0], x), states)
 
     def step(self, states: tuple[jax.Array, ...], tokens: jax.Array) -> tuple[jax.Array, ...]:
-        return self._climb(self.layers[0].step(states[0], tokens), states)
+        return self._advance_above(self.layers[0].step(states[0], tokens), states)
 
     def output(self, states: tuple[jax.Array, ...]) -> jax.Array:
         """Returns the outputs of all layers, the first on top, (L N, B)."""
@@ -341,13 +305,12 @@ class Stack(nnx.Module):
     def activations(self, states: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
         """Returns the activations f(.) of all layers, (L N, B)."""
         new = self.advance(states, x)
-        below = [layer.output(state) for layer, state in zip(self.layers, new, strict=True)]
-        inputs = [
-            x,
-            *(layer.read_below(r) for layer, r in zip(self.layers[1:], below[:-1], strict=True)),
+        inputs = [x, *(self._read_below(i, new[i - 1]) for i in range(1, len(new)))]
+        activations = [
+            layer.activations(state, drive)
+            for layer, state, drive in zip(self.layers, states, inputs, strict=True)
         ]
-        given = zip(self.layers, states, inputs, strict=True)
-        return jnp.concatenate([layer.activations(state, x) for layer, state, x in given])
+        return jnp.concatenate(activations)
 
     def for_device(self, kernel: str = "auto", **options: Any) -> "Stack":
         """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
@@ -357,43 +320,48 @@ class Stack(nnx.Module):
         ]
         return Stack(layers)
 
-    def with_trained_input(self) -> "Stack":
-        """Returns the same stack with a trained W_in in the first layer."""
-        return Stack([self.layers[0].with_trained_input(), *self.layers[1:]])
-
-    def with_frozen_input(self) -> "Stack":
-        """Returns the same stack with W_in of the first layer frozen at its current values."""
-        return Stack([self.layers[0].with_frozen_input(), *self.layers[1:]])
-
-    def _climb(self, first: jax.Array, states: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Returns the new states of all layers, given the first layer's."""
+    def _advance_above(
+        self, first: jax.Array, states: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+        """Returns the new states of all layers from the first layer's."""
         new = [first]
-        for i, layer in enumerate(self.layers[1:], start=1):
-            new.append(
-                layer.advance(states[i], layer.read_below(self.layers[i - 1].output(new[i - 1])))
-            )
+        for i in range(1, len(states)):
+            new.append(self.layers[i].advance(states[i], self._read_below(i, new[i - 1])))
         return tuple(new)
+
+    def _read_below(self, layer: int, below: jax.Array) -> jax.Array:
+        """Returns W_in r of a layer for the state of the layer below."""
+        return self.layers[layer].read_below(self.layers[layer - 1].output(below))
 
 
 def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:
     """Returns a reservoir or a stack from its saved arrays; the settings are keyword arguments of
     Reservoir."""
-    if "layers" not in arrays:
-        return Reservoir.from_arrays(arrays, vocab_size, **settings)
-    first, *above = (arrays["layers"][str(i)] for i in range(len(arrays["layers"])))
-    layers = [Reservoir.from_arrays(first, vocab_size, **settings)]
-    return Stack(
-        layers + [Reservoir.from_arrays(layer, len(layer["leak"]), **settings) for layer in above]
-    )
+    members = arrays.get("layers", {"0": arrays})
+    layers, columns = [], vocab_size
+    for i in range(len(members)):
+        layer = members[str(i)]
+        size, embedding = len(layer["leak"]), layer.get("embedding")
+        w_rec = matrix_from_arrays(layer["recurrent"], (size, size))
+        width = columns if embedding is None else len(embedding)
+        w_in = matrix_from_arrays(layer["input"], (size, width))
+        layers.append(Reservoir(w_rec, w_in, layer["leak"], embedding, **settings))
+        columns = size
+    return Stack(layers) if "layers" in arrays else layers[0]
 
 
-def _nonzeros(matrix: Matrix) -> int:
+def with_input(
+    reservoir: Reservoir | Stack, make: Callable[[Matrix], TrainedInput | FrozenMatrix]
+) -> Reservoir | Stack:
+    """Returns the same reservoir with the first layer's W_in trained or frozen.
+
+    `make` is TrainedInput or FrozenMatrix.
+    """
+    first, *above = reservoir.layers
+    changed = nnx.merge(*nnx.split(first))
+    changed.input = make(first.stored_w_in)
+    return Stack([changed, *above]) if above else changed
+
+
+def _count_entries(matrix: Matrix) -> int:
     return int(np.count_nonzero(matrix.data if isinstance(matrix, BCOO) else matrix))
-
-
-def _choose_kernel(w_rec: Matrix, precision: str) -> str:
-    """Returns the kernel for a matrix on the device at hand."""
-    rows, entries, longest = w_rec.shape[0], w_rec.size, w_rec.shape[1]
-    if isinstance(w_rec, BCOO):
-        entries, longest = w_rec.nse, np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0)
-    return sparse.choose_kernel(rows, entries, jax.default_backend(), longest, precision)

@@ -1,12 +1,13 @@
-"""A frozen W_in from co-occurrence counts: tokens with the same neighbours drive the reservoir
-alike.
+"""A frozen W_in from co-occurrence counts: tokens with the same neighbours drive the same units.
 
     #(w, c)   number of times that token c is at most WINDOW tokens from token w, within a sentence
-    PPMI      max(0, log P(w, c) / (P(w) P_s(c))), P_s(c) ~ #(c)^SMOOTHING  (Levy, Goldberg and
-    Dagan 2015, 2.2, 3.1) G         a random W_in, drawn as for `input_weights: random`: a random
-    column for each token y(w)      the sum over all tokens c of PPMI(w, c) times column c of G
-    (random indexing, Sahlgren 2005) W_in      column w is y(w) with only its k largest absolute
-    values, scaled to a mean square of input_scale^2  [ours]
+    PPMI      max(0, log P(w, c) / (P(w) P_s(c))), P_s(c) ~ #(c)^SMOOTHING
+              (Levy, Goldberg and Dagan 2015, 2.2, 3.1)
+    G         a random W_in, drawn as for `input_weights: random`: a random column for each token
+    y(w)      the sum over all tokens c of PPMI(w, c) times column c of G
+              (random indexing, Sahlgren 2005)
+    W_in      column w is y(w) with only its k largest absolute values, scaled to a mean square of
+              input_scale^2  [ours]
 
 G projects the rows of PPMI at random to the N units, which nearly preserves their angles. W_in is
 dense by default, with k = N, since few entries do not preserve the angles: on 1.6 million tokens
@@ -56,8 +57,7 @@ def cooccurrences(text: TokenStore, vocab_size: int) -> scipy.sparse.csr_array:
 
 
 def ppmi(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Returns the positive pointwise mutual information of tokens and contexts, (V, V) float64,
-    without its zeros."""
+    """Returns the positive pointwise mutual information, (V, V) float64, without its zeros."""
     of_token = np.asarray(counts.sum(axis=1), np.float64)
     of_context = np.asarray(counts.sum(axis=0), np.float64) ** SMOOTHING
     of_context /= max(of_context.sum(), 1)
@@ -65,19 +65,17 @@ def ppmi(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     row, column = entries.coords
     # P(w, c) / (P(w) P_s(c)) = #(w, c) / (#(w) P_s(c)), since the total cancels.
     information = np.log(entries.data / (of_token[row] * of_context[column]))
-    positive = information > 0
-    return scipy.sparse.csr_array(
-        (information[positive], (row[positive], column[positive])), shape=counts.shape
-    )
+    positive = scipy.sparse.csr_array((np.maximum(information, 0), (row, column)), counts.shape)
+    positive.eliminate_zeros()
+    return positive
 
 
 def counted_columns(
     text: TokenStore, projection: scipy.sparse.csr_array | np.ndarray, reached: int, scale: float
 ) -> BCOO | np.ndarray:
-    """Returns W_in (N, V), float32, dense if the projection is dense, else sparse, sorted by row
-    and then by column.
+    """Returns W_in (N, V), float32, dense or sparse like the projection.
 
-    It computes in float64, a dense W_in some columns at a time, to avoid another copy of it.
+    It computes in float64, some columns at a time.
 
     Args:
         text: the text to count.
@@ -93,46 +91,39 @@ def counted_columns(
     blocks = []
     step = max(1, ENTRIES // units)
     for first in range(0, vocab_size, step):
-        some = slice(first, min(vocab_size, first + step))
-        found = _summed(weights[some], random)  # (tokens, N) y
-        unknown = ~found.any(axis=1)
-        found[unknown] = (
-            random[some][unknown]
-            if isinstance(random, np.ndarray)
-            else random[some][unknown].toarray()
-        )
+        tokens = slice(first, min(vocab_size, first + step))
+        columns = _sum_columns(weights[tokens], random)  # (tokens, N) y
+        is_unknown = ~columns.any(axis=1)
+        own = random[tokens][is_unknown]
+        columns[is_unknown] = own if isinstance(own, np.ndarray) else own.toarray()
         if reached < units:
-            weakest = np.argpartition(np.abs(found), units - reached - 1, axis=1)[
-                :, : units - reached
-            ]
-            known = np.flatnonzero(~unknown)  # Random columns keep their sparsity.
-            found[known[:, None], weakest[known]] = 0
-        size = np.sqrt(np.square(found).sum(axis=1) / np.maximum((found != 0).sum(axis=1), 1))
-        size[unknown] = scale  # a random column needs no scaling
-        found /= size[:, None]
-        found *= scale
+            order = np.argpartition(np.abs(columns), units - reached - 1, axis=1)
+            known = np.flatnonzero(~is_unknown)  # Random columns keep their sparsity.
+            columns[known[:, None], order[known, : units - reached]] = 0
+        size = np.sqrt(np.square(columns).sum(axis=1) / np.maximum((columns != 0).sum(axis=1), 1))
+        size[is_unknown] = scale  # a random column needs no scaling
+        columns /= size[:, None]
+        columns *= scale
         if w_in is None:
-            blocks.append(scipy.sparse.csr_array(found.T.astype(np.float32)))
+            blocks.append(scipy.sparse.csr_array(columns.T.astype(np.float32)))
         else:
-            w_in[:, some] = found.T
+            w_in[:, tokens] = columns.T
     if w_in is not None:
         return w_in
     entries = scipy.sparse.hstack(blocks, format="csr").tocoo()
     return bcoo(entries.data, np.stack(entries.coords, axis=1), entries.shape)
 
 
-def _summed(
+def _sum_columns(
     weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray
 ) -> np.ndarray:
-    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens,
-    V)."""
+    """Returns y (tokens, N), float64: rows of `random` (V, N), summed with weights (tokens, V)."""
     if not isinstance(random, np.ndarray):
         return (weights @ random).toarray()
     vocab_size, units = random.shape
-    found = np.empty((weights.shape[0], units))
+    sums = np.empty((weights.shape[0], units))
     step = max(1, ENTRIES // vocab_size)
     for first in range(0, units, step):
-        # of the units, since SciPy copies a dense factor to float64
-        some = slice(first, first + step)
-        found[:, some] = weights @ np.ascontiguousarray(random[:, some], np.float64)
-    return found
+        block = slice(first, first + step)  # of units, since SciPy copies a dense factor to float64
+        sums[:, block] = weights @ np.ascontiguousarray(random[:, block], np.float64)
+    return sums

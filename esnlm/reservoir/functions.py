@@ -1,11 +1,13 @@
-"""The functions of a time step by name: activations f, and update rules. Programs can register
-more.
+"""The functions of a time step by name: activations f, and update rules.
 
-    leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a,
-    eq. 1, at alpha 1 leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)
-    Fujimaki 2026, eq. 1 and 2, at alpha 1 euler_state     h' = h + a * f((W_rec - gamma I) h + W_in
-    u)               Gallicchio 2024 residual_shift  h' = (1 - alpha a) * O h + a * f(W_rec h + W_in
-    u)         Ceni and Gallicchio 2024, O the cyclic shift
+    leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)
+                    Ueda et al. 2025a, eq. 1, at alpha = 1
+    leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)
+                    Fujimaki 2026, eq. 1 and 2, at alpha = 1
+    euler_state     h' = h + a * f((W_rec - gamma I) h + W_in u)
+                    Gallicchio 2024
+    residual_shift  h' = (1 - alpha a) * O h + a * f(W_rec h + W_in u), O the cyclic shift
+                    Ceni and Gallicchio 2024
 
 In an Euler state network W_rec is antisymmetric (topology `antisymmetric`), and a is the step
 epsilon: one number in the paper, one per unit here [ours]. Only the diffusion gamma makes the state
@@ -13,9 +15,9 @@ decay. A residual echo state network weighs O h with alpha and f(.) with beta, e
 beta is the unit's leak a, and their alpha is 1 - alpha a, as in leaky_output [ours]. (O h)_i = h_(i
 - 1), and unit 0 gets the value of the last unit.
 
-A configuration names its functions, so every program that uses a run must register the same
-function under the same name. An unregistered function gets a name in angle brackets, which is valid
-in this process only.
+Programs can register more functions. A configuration names its functions, so every program that
+uses a run must register the same function under the same name. An unregistered function gets a name
+in angle brackets, which is valid in this process only.
 """
 
 import itertools
@@ -43,6 +45,7 @@ class UpdateRule:
     step: Callable[..., jax.Array]
     # (state, f) -> r (N, B), which feeds back and which the readout reads
     output: Callable[..., jax.Array] = lambda state, f: state
+    registered: Callable | None = None  # a user's function, which `step` calls
 
 
 def _shift(state: jax.Array) -> jax.Array:
@@ -66,9 +69,7 @@ UPDATE_RULES: dict[str, UpdateRule] = {
         lambda state, drive, leak, f, decay: (1 - decay * leak) * _shift(state) + leak * f(drive)
     ),
 }
-
 _BUILT_IN = frozenset([*ACTIVATIONS, *UPDATE_RULES])
-_given: dict[tuple[str, str], Callable] = {}  # registered functions by kind and name
 
 
 def activation(function: Function) -> Function:
@@ -106,35 +107,38 @@ def update_rule(function: Function) -> Function:
     return _register("update_rule", function)
 
 
-def name_of(kind: str, given: str | Callable) -> str:
-    """Returns the name of an activation or an update rule, given as a name or a function.
+def name_of(kind: str, function: str | Callable) -> str:
+    """Returns the name of an activation or update rule (`kind`) from its name or function.
 
-    An unregistered function gets a name in angle brackets, valid in this process only. `kind` is
-    "activation" or "update_rule". Raises InputError if the name is unknown.
+    An unregistered function gets a name in angle brackets, valid in this process only. Raises
+    InputError if a name is unknown.
     """
-    if not callable(given):
-        require_registered(kind, given)
-        return given
+    if not callable(function):
+        check_registered(kind, function)
+        return function
+    registry = _registry(kind)
     names = [
         name
-        for name, function in _known(kind).items()
-        if given in (function, _given.get((kind, name)))
+        for name, known in registry.items()
+        if function in (known, getattr(known, "registered", None))
     ]
     if names:
         return min(names, key=is_anonymous)  # A function may be registered after its first use.
-    plain = getattr(given, "__name__", type(given).__name__).strip("<>")
-    name = f"<{plain} {len(_given) + 1}>"
-    _add(kind, name, given)
+    plain = getattr(function, "__name__", type(function).__name__).strip("<>")
+    name = f"<{plain} {len(ACTIVATIONS) + len(UPDATE_RULES)}>"
+    _add(kind, name, function)
     return name
 
 
-def require_registered(kind: str, name: str) -> None:
+def check_registered(kind: str, name: str) -> None:
     """Raises InputError if this process has no activation or update rule (`kind`) of this name."""
-    known = _known(kind)
-    if name not in known:
-        names = ", ".join(each for each in known if not is_anonymous(each))
-        own = f"register a function of your own first, in Python, with @esnlm.{kind} above its def"
-        raise InputError(f"{kind} is {name!r}: choose from {names}; {own}")
+    registry = _registry(kind)
+    if name not in registry:
+        names = ", ".join(known for known in registry if not is_anonymous(known))
+        raise InputError(
+            f"{kind} is {name!r}: choose from {names}; register a function of your own first, in"
+            f" Python, with @esnlm.{kind} above its def"
+        )
 
 
 def is_built_in(name: str) -> bool:
@@ -158,62 +162,63 @@ def check_own_functions(activation: str, update_rule: str, units: int) -> None:
     f, rule = ACTIVATIONS[activation], UPDATE_RULES[update_rule]
     first, last, sequence = np.zeros((3, units, SEQUENCES), bool)
     first[0, 1] = last[-1, 1] = sequence[:, 1] = True
-    if not is_built_in(activation):  # both ends, since a cumulative sum leaves one alone
-        _check(
-            f"activation {activation}",
-            "one entry with another",
-            lambda x, leak: f(x),
-            [first, last],
-        )
+    if not is_built_in(activation):  # both ends: a cumulative sum changes only later entries
+        what = f"activation {activation}"
+        _check_mixing(what, "one entry with another", lambda x, leak: f(x), [first, last])
     if not is_built_in(update_rule):
-        called, mixes = f"update_rule {update_rule}", "one sequence with another"
-        _check(called, mixes, lambda x, leak: rule.step(x, x[::-1], leak, f, 1.0), [sequence])
+        what = f"update_rule {update_rule}"
+
+        def step(x: jax.Array, leak: jax.Array) -> jax.Array:
+            return rule.step(x, x[::-1], leak, f, 1.0)
+
+        _check_mixing(what, "one sequence with another", step, [sequence])
 
 
-def _check(
-    called: str, mixes: str, function: Callable[[jax.Array, jax.Array], jax.Array], parts: list
+def _check_mixing(
+    what: str,
+    mixes: str,
+    function: Callable[[jax.Array, jax.Array], jax.Array],
+    masks: list[np.ndarray],
 ) -> None:
-    """Raises InputError if changing the input in one of `parts` (N, sequences) changes the output
-    outside that part."""
-    shape, leak = parts[0].shape, np.full((len(parts[0]), 1), 0.5, np.float32)
+    """Raises InputError if changing the entries of one mask (N, sequences) changes others."""
+    shape = masks[0].shape
+    leak = np.full((shape[0], 1), 0.5, np.float32)
+    x = np.linspace(-1, 1, masks[0].size, dtype=np.float32).reshape(shape)
     run = jax.jit(function)
-    x = np.linspace(-1, 1, parts[0].size, dtype=np.float32).reshape(shape)
     advice = "write it with functions of jax.numpy; an activation is elementwise"
     try:
         before = np.asarray(run(x, leak))
     except Exception as error:  # A registered function may raise anything.
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{called} fails on an array of shape {shape} ({reason}): {advice}"
+            f"{what} fails on an array of shape {shape} ({reason}): {advice}"
         ) from error
     if before.shape != shape:
         raise InputError(
-            f"{called} returns shape {before.shape} for an array of shape {shape}: {advice}"
+            f"{what} returns shape {before.shape} for an array of shape {shape}: {advice}"
         )
     # An increase shows in a maximum, a decrease in a minimum.
-    for changed, value in itertools.product(parts, (2.0, -2.0)):
-        after = np.asarray(run(np.where(changed, np.float32(value), x), leak))
-        if not np.array_equal(before[~changed], after[~changed], equal_nan=True):
-            raise InputError(f"{called} mixes {mixes}: {advice}")
+    for mask, value in itertools.product(masks, (2.0, -2.0)):
+        after = np.asarray(run(np.where(mask, np.float32(value), x), leak))
+        if not np.array_equal(before[~mask], after[~mask], equal_nan=True):
+            raise InputError(f"{what} mixes {mixes}: {advice}")
 
 
-def _known(kind: str) -> dict[str, Any]:
+def _registry(kind: str) -> dict[str, Any]:
     return ACTIVATIONS if kind == "activation" else UPDATE_RULES
 
 
 def _add(kind: str, name: str, function: Callable) -> None:
-    _given[kind, name] = function
     if kind == "activation":
         ACTIVATIONS[name] = function
-    else:
-        UPDATE_RULES[name] = UpdateRule(
-            lambda state, drive, leak, f, decay: function(state, drive, leak, f)
-        )
+        return
+    UPDATE_RULES[name] = UpdateRule(
+        lambda state, drive, leak, f, decay: function(state, drive, leak, f), registered=function
+    )
 
 
 def _register(kind: str, function: Function) -> Function:
-    """Registers a function under its own name. A name can be reused, since a notebook's cell may
-    run twice."""
+    """Registers a function under its own name, also again: a notebook's cell may run twice."""
     name = function.__name__
     if is_built_in(name) or not name.isidentifier():
         raise InputError(f"{kind} {name}: write it with def, under a name that esnlm does not use")

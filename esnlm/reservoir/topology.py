@@ -1,8 +1,11 @@
-"""The base class of topologies, and their registry."""
+"""Topologies: which units of a reservoir are connected. A subclass registers itself by its `kind`.
+
+The base class comes first, then the drawn topologies, and last those of users: a function
+(`esnlm.topology`), or a matrix from Python.
+"""
 
 import dataclasses
 import inspect
-import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -19,19 +22,16 @@ from esnlm.reservoir.arrays import checked_matrix
 from esnlm.reservoir.random_matrix import (
     bernoulli_positions,
     dense_bernoulli_gaussian,
-    from_flat,
-    largest_poisson_count,
-    undirected_positions,
+    positions_from_flat,
 )
 
 TOPOLOGIES: dict[str, type["Topology"]] = {}  # by the kind that a configuration names
 
 
 class Connections(NamedTuple):
-    """The nonzeros of W_rec before scaling, sorted by row, then by column, without duplicates.
+    """The nonzeros of W_rec before scaling: entry (row, column) feeds unit `row` from `column`.
 
-    Row i holds the units that feed unit i. Callers rely on the order, which is that of
-    np.lexsort((column, row)).
+    Sorted as by np.lexsort((column, row)), without duplicates.
     """
 
     row: np.ndarray  # (nonzeros,) int32
@@ -39,31 +39,29 @@ class Connections(NamedTuple):
     value: np.ndarray | None = None  # (nonzeros,) float32; None: drawn from N(0, 1)
 
     def values(self, rng: np.random.Generator) -> np.ndarray:
-        """Returns the values, (nonzeros,) float32, drawing them if the topology gives none."""
-        return (
-            rng.standard_normal(len(self.row), dtype=np.float32)
-            if self.value is None
-            else self.value
-        )
+        """Returns the values, (nonzeros,) float32, drawing them if the topology sets none."""
+        if self.value is not None:
+            return self.value
+        return rng.standard_normal(len(self.row), dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Topology(ABC):
     """Decides which units of a reservoir are connected.
 
-    A subclass is decorated with `settings` (esnlm/base/settings.py). Its fields are the settings in the
-    section model.reservoir.topology of a configuration; the first one, `kind`, is its name there.
+    Decorate a subclass with `settings` (esnlm/base/settings.py). Its fields are the settings of
+    model.reservoir.topology; the first one, `kind`, is its name there. docs/extending.md has an
+    example.
 
     In all methods `state_size` is the number of units N, and `density` is the share of nonzeros
-    from the reservoir's settings (`connectivity`, or mean_degree / N). Only a topology whose
-    `has_own_density` is False uses it. docs/extending.md has an example.
+    from the reservoir's settings (`connectivity`, or mean_degree / N), which only a topology with
+    `has_own_density` False uses.
     """
 
     kind: str
 
     has_own_density: ClassVar[bool] = True
-    # of W_rec before scaling, if it is known exactly
-    spectral_radius: ClassVar[float | None] = None
+    spectral_radius: ClassVar[float | None] = None  # of W_rec before scaling, if known exactly
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -78,34 +76,21 @@ class Topology(ABC):
     def entries(self, state_size: int, density: float) -> float:
         """Returns the expected number of nonzeros of W_rec."""
 
-    def longest_row(self, state_size: int, density: float) -> float:
-        """Estimates the nonzeros of the fullest row, as if all were independent. The choice of a
-        kernel uses it."""
-        return largest_poisson_count(self.entries(state_size, density) / state_size, state_size)
-
     def check(self, state_size: int) -> None:  # noqa: B027 (not every topology has a check)
-        """Raises ValueError for settings that do not fit this size. The message begins with the
-        name of a setting."""
+        """Raises ValueError, beginning with a setting's name, for settings unfit for this size."""
 
     def dense(self, state_size: int, density: float, rng: np.random.Generator) -> np.ndarray:
-        """Draws W_rec before scaling as a dense matrix, (N, N) float32, for densities that are
-        stored dense."""
+        """Draws W_rec before scaling as a dense matrix, (N, N) float32."""
         connections = self.connect(state_size, density, rng)
         w_rec = np.zeros((state_size, state_size), np.float32)
         w_rec[connections.row, connections.column] = connections.values(rng)
         return w_rec
 
 
-# The Erdos-Renyi graph: the reservoir of Ueda et al. 2025a.
-
-
 @settings
 class ErdosRenyi(Topology):
     """Each connection exists with the same probability, independently of the others (Ueda et al.
-    2025a, section 2.1).
-
-    The probability is the connectivity of the reservoir.
-    """
+    2025a, section 2.1): the connectivity of the reservoir."""
 
     kind: str = "erdos_renyi"
 
@@ -122,9 +107,6 @@ class ErdosRenyi(Topology):
         return density * state_size**2
 
 
-# A random graph in which all units receive input from the same number of units.
-
-
 @settings
 class FixedInDegree(Topology):
     """Every unit receives input from exactly `degree` units, a set drawn uniformly at random."""
@@ -139,13 +121,10 @@ class FixedInDegree(Topology):
             )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        """Draws missing columns with replacement and drops repetitions until every row is complete.
-
-        Every step treats all columns alike, so every set of columns is equally likely.
-        """
+        # Draws missing columns with replacement and drops repetitions until every row is complete.
+        # Every step treats all columns alike, so every set of columns is equally likely. If
+        # `degree` is above half of the units, the columns to leave out are drawn instead.
         size = state_size
-        # Draw the columns of a row or, if they are more than half of all, the columns that it
-        # leaves out.
         drawn = min(self.degree, size - self.degree)
         flat, lacking = np.empty(0, np.int64), np.full(size, drawn)
         while lacking.any():
@@ -157,130 +136,10 @@ class FixedInDegree(Topology):
             left_out = np.zeros(size * size, bool)  # no larger than the result
             left_out[flat] = True
             flat = np.flatnonzero(~left_out)
-        return Connections(*from_flat(flat, size))
+        return Connections(*positions_from_flat(flat, size))
 
     def entries(self, state_size: int, density: float) -> float:
         return self.degree * state_size
-
-
-# The ring: one cycle through all units.
-
-
-@settings
-class Ring(Topology):
-    """Unit i feeds unit i + 1 and the last unit the first, all with one weight (Rodan and Tino
-    2011, simple cycle)."""
-
-    kind: str = "ring"
-
-    spectral_radius: ClassVar[float | None] = 1.0
-
-    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        row = np.arange(state_size, dtype=np.int32)
-        return Connections(row, (row - 1) % state_size, np.ones(state_size, np.float32))
-
-    def entries(self, state_size: int, density: float) -> float:
-        return state_size
-
-    def longest_row(self, state_size: int, density: float) -> float:
-        return 1
-
-
-# Sparse orthogonal matrices.
-
-
-@settings
-class Orthogonal(Topology):
-    """A sparse matrix with W W^T = I; degree 1 is a permutation with random signs."""
-
-    kind: str = "orthogonal"
-    degree: Count = 32  # nonzeros per row, a power of 2
-
-    spectral_radius: ClassVar[float | None] = 1.0
-
-    def check(self, state_size: int) -> None:
-        if self.degree > state_size or self.degree.bit_count() != 1:
-            raise ValueError(
-                f"degree is {self.degree}: it must be a power of 2 and at most the state size,"
-                f" {state_size}"
-            )
-
-    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        """Draws W = G_L ... G_2 G_1 P with L = log2(degree), for which W W^T = I to float32.
-
-        P is a permutation with random signs. Each G pairs all rows at random (an odd one stays out)
-        and rotates each pair by an angle ~ U(0, 2 pi), a Givens rotation. Each G doubles the
-        nonzeros of a row, so rows have `degree` of them, except a share below degree^2 / (2 N), in
-        which paths meet.
-        """
-        rows = np.arange(state_size)
-        shape = state_size, state_size
-        signs = rng.choice([-1.0, 1.0], state_size)
-        w = scipy.sparse.csr_array((signs, (rows, rng.permutation(state_size))), shape=shape)
-        for _ in range(self.degree.bit_length() - 1):
-            order = rng.permutation(state_size)
-            pairs = state_size // 2
-            a, b, alone = order[:pairs], order[pairs : 2 * pairs], order[2 * pairs :]
-            angle = rng.uniform(0, 2 * np.pi, pairs)
-            cosine, sine = np.cos(angle), np.sin(angle)
-            values = np.concatenate([cosine, -sine, sine, cosine, np.ones(len(alone))])
-            positions = np.concatenate([a, a, b, b, alone]), np.concatenate([a, b, a, b, alone])
-            w = scipy.sparse.csr_array((values, positions), shape=shape) @ w
-        w.sort_indices()
-        row = np.repeat(rows, np.diff(w.indptr))
-        return Connections(
-            row.astype(np.int32), w.indices.astype(np.int32), w.data.astype(np.float32)
-        )
-
-    def entries(self, state_size: int, density: float) -> float:
-        row = 1.0  # entries; two rotated rows share row (row - 1) / (N - 1) columns
-        for _ in range(self.degree.bit_length() - 1):
-            paired = state_size // 2 * 2 / state_size
-            row += paired * (row - row * (row - 1) / (state_size - 1))
-        return row * state_size
-
-
-# Antisymmetric matrices: the reservoir of an Euler state network.
-
-
-@settings
-class Antisymmetric(Topology):
-    """W = V - V^T, whose eigenvalues are imaginary (Gallicchio 2024), on the edges of an undirected
-    Erdos-Renyi graph."""
-
-    kind: str = "antisymmetric"
-    mean_degree: Positive = 32.0  # mean nonzeros per row and column
-
-    def check(self, state_size: int) -> None:
-        if self.mean_degree > state_size - 1:
-            raise ValueError(
-                f"mean_degree is {self.mean_degree}: it must be below the state size, {state_size}"
-            )
-
-    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        """Draws the connected pairs of units, and a weight v ~ N(0, 1) for one direction; the other
-        has -v.
-
-        The paper's V is dense and uniform; here it is sparse and normal, like W_rec in other
-        topologies [ours].
-        """
-        first, second = bernoulli_positions(
-            state_size, state_size, self.mean_degree / (state_size - 1), rng
-        )
-        above = first < second  # one position of each pair
-        first, second = first[above].astype(np.int64), second[above].astype(np.int64)
-        value = rng.standard_normal(len(first), dtype=np.float32)
-        flat = np.concatenate([first * state_size + second, second * state_size + first])
-        order = np.argsort(flat)
-        return Connections(
-            *from_flat(flat[order], state_size), np.concatenate([value, -value])[order]
-        )
-
-    def entries(self, state_size: int, density: float) -> float:
-        return self.mean_degree * state_size
-
-
-# Groups of units without connections between groups.
 
 
 @settings
@@ -310,13 +169,9 @@ class BlockDiagonal(Topology):
         return self.mean_degree * state_size
 
 
-# The small world of Watts and Strogatz (1998).
-
-
 @settings
 class SmallWorld(Topology):
-    """A ring lattice with some of its edges rewired (Watts and Strogatz 1998). Edges go both
-    ways."""
+    """A ring lattice with some edges rewired, both ways each (Watts and Strogatz 1998)."""
 
     kind: str = "small_world"
     degree: Count = 32  # neighbours of each unit on the lattice, an even number [k]
@@ -329,13 +184,9 @@ class SmallWorld(Topology):
             )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        """Links every unit with its degree / 2 nearest on either side of a ring, then rewires
-        edges.
-
-        Edge by edge, nearest neighbours first, the far end moves with probability `rewiring` to a
-        unit drawn uniformly from those without an edge to the near end. This is the graph of
-        networkx.watts_strogatz_graph.
-        """
+        # Links every unit with its degree / 2 nearest on either side of a ring. Then, edge by edge,
+        # nearest neighbours first, the far end moves with probability `rewiring` to a unit drawn
+        # uniformly from those without an edge to the near end: networkx.watts_strogatz_graph.
         size = state_size
         unit = np.arange(size)
         near = np.tile(unit, self.degree // 2)
@@ -345,32 +196,29 @@ class SmallWorld(Topology):
         edges = set((np.minimum(near, far) * size + np.maximum(near, far)).tolist())
         degrees = [self.degree] * size
         # ten times as fast as NumPy for one number at a time
-        coin = random.Random(int(rng.integers(2**63)))
+        uniform = random.Random(int(rng.integers(2**63))).random
         for edge in np.flatnonzero(rng.random(len(near)) < self.rewiring).tolist():
             u, v = int(near[edge]), int(far[edge])
             if degrees[u] == size - 1:  # no unit is left to move to
                 continue
             w = u
             while w == u or min(u, w) * size + max(u, w) in edges:
-                w = int(coin.random() * size)
+                w = int(uniform() * size)
             edges.remove(min(u, v) * size + max(u, v))
             edges.add(min(u, w) * size + max(u, w))
             degrees[v] -= 1
             degrees[w] += 1
             far[edge] = w
-        return Connections(*undirected_positions(near, far, size))
+        return _undirected(near, far, size)
 
     def entries(self, state_size: int, density: float) -> float:
         return self.degree * state_size
 
 
-# The scale-free graph of Barabasi and Albert (1999).
-
-
 @settings
 class ScaleFree(Topology):
-    """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). Edges go
-    both ways."""
+    """Units join one by one and prefer those with many edges, both ways each (Barabasi and Albert
+    1999)."""
 
     kind: str = "scale_free"
     # edges added with each joining unit; the mean degree is about twice this number [m]
@@ -383,62 +231,169 @@ class ScaleFree(Topology):
             )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.
-
-        A unit draws units by degree until `edges` of them differ, as in
-        networkx.barabasi_albert_graph.
-        """
-        coin = random.Random(int(rng.integers(2**63)))
+        # Starts from a star of `edges` + 1 units. Each new unit draws units by degree until `edges`
+        # of them differ, and links to these: networkx.barabasi_albert_graph.
+        uniform = random.Random(int(rng.integers(2**63))).random
         # The ends of all edges: each unit occurs as often as its degree.
         ends = [0] * self.edges + list(range(1, self.edges + 1))
         for unit in range(self.edges + 1, state_size):
             chosen: set[int] = set()
             while len(chosen) < self.edges:
-                chosen.add(ends[int(coin.random() * len(ends))])
-            ends.extend(chosen)
-            ends.extend([unit] * self.edges)
+                chosen.add(ends[int(uniform() * len(ends))])
+            ends += [*chosen, *[unit] * self.edges]
         old, new = np.array(ends).reshape(-1, 2, self.edges).swapaxes(0, 1).reshape(2, -1)
-        return Connections(*undirected_positions(old, new, state_size))
+        return _undirected(old, new, state_size)
 
     def entries(self, state_size: int, density: float) -> float:
         return 2 * self.edges * (state_size - self.edges)
 
-    def longest_row(self, state_size: int, density: float) -> float:
-        # The star's centre has k edges. Nearly every unit links to it up to k = 2 m at t = 2 m,
-        # then dk/dt = k / 2t.
-        return min(state_size - 1, 2 * math.sqrt(self.edges * state_size))
+
+def _undirected(first: np.ndarray, second: np.ndarray, size: int) -> Connections:
+    """Connects the units `first` and `second` (edges,) both ways."""
+    flat = np.concatenate([first * size + second, second * size + first])
+    return Connections(*positions_from_flat(np.sort(flat), size))
 
 
-# A topology made from a function that returns W_rec for a number of units.
+@settings
+class Ring(Topology):
+    """Unit i feeds unit i + 1 and the last unit the first, all with one weight (Rodan and Tino
+    2011, simple cycle)."""
+
+    kind: str = "ring"
+
+    spectral_radius: ClassVar[float | None] = 1.0
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        row = np.arange(state_size, dtype=np.int32)
+        return Connections(row, (row - 1) % state_size, np.ones(state_size, np.float32))
+
+    def entries(self, state_size: int, density: float) -> float:
+        return state_size
+
+
+@settings
+class Orthogonal(Topology):
+    """A sparse matrix with W W^T = I [ours]; degree 1 is a permutation with random signs."""
+
+    kind: str = "orthogonal"
+    degree: Count = 32  # nonzeros per row, a power of 2
+
+    spectral_radius: ClassVar[float | None] = 1.0
+
+    def check(self, state_size: int) -> None:
+        if self.degree > state_size or self.degree.bit_count() != 1:
+            raise ValueError(
+                f"degree is {self.degree}: it must be a power of 2 and at most the state size,"
+                f" {state_size}"
+            )
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        # W = G_L ... G_2 G_1 P with L = log2(degree). P is a permutation with random signs. Each G
+        # pairs all rows at random (an odd one stays out) and rotates each pair by an angle
+        # ~ U(0, 2 pi), a Givens rotation. Each G doubles the nonzeros of a row, so rows have
+        # `degree` of them, except a share below degree^2 / (2 N), in which paths meet.
+        shape = state_size, state_size
+        signs = rng.choice([-1.0, 1.0], state_size)
+        positions = np.arange(state_size), rng.permutation(state_size)
+        w = scipy.sparse.csr_array((signs, positions), shape=shape)
+        for _ in range(self.degree.bit_length() - 1):
+            order = rng.permutation(state_size)
+            pairs = state_size // 2
+            a, b, unpaired = order[:pairs], order[pairs : 2 * pairs], order[2 * pairs :]
+            angle = rng.uniform(0, 2 * np.pi, pairs)
+            cosine, sine = np.cos(angle), np.sin(angle)
+            values = np.concatenate([cosine, -sine, sine, cosine, np.ones(len(unpaired))])
+            positions = (
+                np.concatenate([a, a, b, b, unpaired]),
+                np.concatenate([a, b, a, b, unpaired]),
+            )
+            w = scipy.sparse.csr_array((values, positions), shape=shape) @ w
+        w.sort_indices()
+        return _from_scipy(w.tocoo())
+
+    def entries(self, state_size: int, density: float) -> float:
+        row = 1.0  # entries; two rotated rows share row (row - 1) / (N - 1) columns
+        for _ in range(self.degree.bit_length() - 1):
+            paired = state_size // 2 * 2 / state_size
+            row += paired * (row - row * (row - 1) / (state_size - 1))
+        return row * state_size
+
+
+@settings
+class Antisymmetric(Topology):
+    """W = V - V^T, whose eigenvalues are imaginary (Gallicchio 2024), on the edges of an undirected
+    Erdos-Renyi graph. The paper's V is dense and uniform; here it is sparse and normal [ours]."""
+
+    kind: str = "antisymmetric"
+    mean_degree: Positive = 32.0  # mean nonzeros per row and column
+
+    def check(self, state_size: int) -> None:
+        if self.mean_degree > state_size - 1:
+            raise ValueError(
+                f"mean_degree is {self.mean_degree}: it must be below the state size, {state_size}"
+            )
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        row, column = bernoulli_positions(
+            state_size, state_size, self.mean_degree / (state_size - 1), rng
+        )
+        upper = row < column  # one position of each pair
+        row, column = row[upper].astype(np.int64), column[upper].astype(np.int64)
+        value = rng.standard_normal(len(row), dtype=np.float32)  # the other position has -value
+        flat = np.concatenate([row * state_size + column, column * state_size + row])
+        order = np.argsort(flat)
+        return Connections(
+            *positions_from_flat(flat[order], state_size), np.concatenate([value, -value])[order]
+        )
+
+    def entries(self, state_size: int, density: float) -> float:
+        return self.mean_degree * state_size
+
+
+@settings
+class FromMatrix(Topology):
+    """W_rec is a matrix from Python (docs/library.md). The run stores it in `frozen/`; no seed
+    redraws it."""
+
+    kind: str = "from_matrix"
+    nonzeros: Natural = 0  # number of nonzeros of W_rec
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        raise InputError(
+            "model.reservoir.topology.kind is from_matrix: no seed draws this W_rec, a matrix from"
+            " Python; choose another kind, or restore the run with its folder frozen/"
+        )
+
+    def entries(self, state_size: int, density: float) -> float:
+        return self.nonzeros
+
 
 Function = TypeVar("Function", bound=Callable)
 
 
 class FunctionTopology(Topology):
-    """The topology of a registered function. The fields of a subclass are the function's further
-    arguments."""
+    """The topology of a registered function, whose further arguments are the fields of a
+    subclass."""
 
     kind = ""
     function: ClassVar[Callable]
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The further arguments of the function."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]}
+
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]}
-        matrix = type(self).function(state_size, rng, **given)
-        found = checked_matrix(
-            f"the matrix of topology {self.kind}", matrix, (state_size, state_size)
-        )
-        row, column = found.coords
-        return Connections(row.astype(np.int32), column.astype(np.int32), found.data)
+        matrix = type(self).function(state_size, rng, **self.arguments)
+        name = f"the matrix of topology {self.kind}"
+        return _from_scipy(checked_matrix(name, matrix, (state_size, state_size)))
 
     def entries(self, state_size: int, density: float) -> float:
-        return _entries(self, state_size)
+        return _count_entries(self, state_size)
 
     # The class is in no module, so a pickle names the function like a configuration.
     def __reduce__(self) -> tuple:
-        return _find, (
-            self.kind,
-            {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]},
-        )
+        return _find, (self.kind, self.arguments)
 
 
 def topology(function: Function) -> Function:
@@ -456,8 +411,7 @@ def topology(function: Function) -> Function:
 
     Example:
         @esnlm.topology
-        def chain(state_size, rng, weight: float = 1.0):     # unit i feeds unit i + 1, and the last
-        one the first
+        def chain(state_size, rng, weight: float = 1.0):     # a ring: unit i feeds unit i + 1
             return weight * np.roll(np.eye(state_size), 1, axis=0)
     """
     register(function.__name__, function)
@@ -469,59 +423,41 @@ def register(name: str, function: Callable) -> type[Topology]:
     known = TOPOLOGIES.get(name)
     if known is not None and not issubclass(known, FunctionTopology):
         raise InputError(f"topology {name}: esnlm has one of this name; choose another name")
-    namespace: dict[str, Any] = {"kind": name, "function": staticmethod(function)}
+    defaults: dict[str, Any] = {}
     types: dict[str, Any] = {"kind": str}
     for argument in list(inspect.signature(function).parameters.values())[2:]:
-        default, annotated = argument.default, argument.annotation
+        default, annotation = argument.default, argument.annotation
         if default is argument.empty or not isinstance(default, Hashable):
             raise InputError(
                 f"topology {name}: give argument {argument.name} a default, such as a number or a"
                 " tuple"
             )
-        namespace[argument.name] = default
-        types[argument.name] = (
-            type(default)
-            if annotated is argument.empty or isinstance(annotated, str)
-            else annotated
-        )
+        if annotation is argument.empty or isinstance(annotation, str):
+            annotation = type(default)
+        defaults[argument.name], types[argument.name] = default, annotation
+    members = {"kind": name, "function": staticmethod(function), "__annotations__": types}
     TOPOLOGIES.pop(name, None)
-    return settings(
-        type(f"topology_{name}", (FunctionTopology,), namespace | {"__annotations__": types})
-    )
+    return settings(type(f"topology_{name}", (FunctionTopology,), members | defaults))
 
 
-def _find(name: str, settings: dict[str, Any]) -> Topology:
+def _find(name: str, arguments: dict[str, Any]) -> Topology:
     """Returns the registered topology of a name."""
     if name not in TOPOLOGIES:
         raise InputError(
             f"topology {name} is not registered here: write @esnlm.topology above its def first"
         )
-    found: Any = TOPOLOGIES[name]
-    return found(**settings)
+    return TOPOLOGIES[name](**arguments)
 
 
 @lru_cache(maxsize=64)
-def _entries(topology: FunctionTopology, state_size: int) -> float:
-    """Returns the nonzeros of one draw, since the function does not tell them."""
+def _count_entries(topology: FunctionTopology, state_size: int) -> float:
+    """Returns the nonzeros of one draw, as a function does not declare their number."""
     return len(topology.connect(state_size, 0.0, np.random.default_rng(0)).row)
 
 
-# The topology that a run records if its W_rec was given as a matrix and not drawn.
-
-
-@settings
-class Given(Topology):
-    """W_rec was given as a matrix in Python (docs/library.md). The run stores it in `frozen/`; no
-    seed redraws it."""
-
-    kind: str = "given"
-    nonzeros: Natural = 0  # number of nonzeros of W_rec
-
-    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
-        raise InputError(
-            "model.reservoir.topology.kind is given: W_rec was given in Python and cannot be drawn"
-            " from a seed; choose another kind, or restore the run with its folder frozen/"
-        )
-
-    def entries(self, state_size: int, density: float) -> float:
-        return self.nonzeros
+def _from_scipy(matrix: scipy.sparse.coo_array) -> Connections:
+    """Returns the connections of a matrix (N, N) sorted by row, then by column."""
+    row, column = matrix.coords
+    return Connections(
+        row.astype(np.int32), column.astype(np.int32), matrix.data.astype(np.float32)
+    )

@@ -1,8 +1,6 @@
-"""Random initialization of a reservoir: W_rec, W_in and the leaks, as in the papers.
+"""The settings of a reservoir, and its random initialization as in the papers."""
 
-The arrays are held by reservoir/arrays.py.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -14,10 +12,10 @@ from esnlm.base.errors import InputError, warn_caller
 from esnlm.base.rng import Stream, generator, seed_sequence
 from esnlm.base.settings import Choice, Count, Fraction, Positive, settings
 from esnlm.data.store import TokenStore
-from esnlm.reservoir.arrays import as_scipy, bcoo
+from esnlm.reservoir.arrays import as_scipy, bcoo, scale
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import check_own_functions, require_registered
+from esnlm.reservoir.functions import check_own_functions, check_registered
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, ErdosRenyi, Topology
@@ -91,9 +89,9 @@ class ReservoirConfig:
     @property
     def gamma(self) -> float:
         """Share of nonzeros from `connectivity` or `mean_degree`."""
-        return (
-            self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
-        )
+        if self.connectivity is not None:
+            return self.connectivity
+        return self.mean_degree / self.state_size
 
     @property
     def recurrent_gamma(self) -> float:
@@ -103,26 +101,19 @@ class ReservoirConfig:
         return self.topology.entries(self.state_size, self.gamma) / self.state_size**2
 
     @property
-    def longest_row(self) -> float:
-        """Estimated entries of the fullest row of W_rec."""
-        return self.topology.longest_row(self.state_size, self.gamma)
-
-    @property
     def input_gamma(self) -> float:
-        """Share of nonzeros of W_in. A counted W_in is dense, or has an integer number of nonzeros
-        per token."""
+        """Share of nonzeros of W_in; a counted W_in has the same number of them in each column."""
         if self.input_weights == "random":
             return self.gamma if self.input_connectivity is None else self.input_connectivity
         share = 1.0 if self.input_connectivity is None else self.input_connectivity
         return max(1, round(share * self.state_size)) / self.state_size
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
-        """Returns rows, columns and expected share of nonzeros of W_rec, W_in and the embedding,
-        and of the layers above."""
+        """Returns rows, columns and expected share of nonzeros of all matrices."""
         recurrent = (self.state_size, self.state_size, self.recurrent_gamma)
         w_in = (self.state_size, self.embedding or vocab_size, self.input_gamma)
         embedding = [] if self.embedding is None else [(self.embedding, vocab_size, 1.0)]
-        # above, W_in is as sparse as W_rec
+        # Above the first layer W_in is as sparse as W_rec.
         return [recurrent, w_in, *embedding] + (self.layers - 1) * 2 * [recurrent]
 
     @property
@@ -146,64 +137,66 @@ class ReservoirConfig:
         return {"activation": self.activation, "decay": self.decay, "update_rule": self.update_rule}
 
     def __post_init__(self) -> None:
-        self._check_density()
-        self._check_time()
-        if self.spectral_radius == 0 and self.topology.kind != "given":
-            raise ValueError("spectral_radius is 0: it must be above 0")
-        if self.input_weights == "counted" and self.embedding is not None:
-            raise ValueError(
-                "input_weights is counted: with an embedding W_in reads no tokens; leave"
-                " embedding out"
-            )
-        require_registered("activation", self.activation)
-        require_registered("update_rule", self.update_rule)
-
-    def _check_density(self) -> None:
-        has_own, kind = self.topology.has_own_density, self.topology.kind
-        if has_own and self.connectivity is not None:
-            raise ValueError(
-                f"connectivity is {self.connectivity}: topology {kind} has its own; leave it out"
-            )
-        reads_degree = not has_own or (
-            self.input_connectivity is None and self.input_weights == "random"
-        )
-        if self.connectivity is None and reads_degree and self.mean_degree > self.state_size:
-            raise ValueError(
-                f"mean_degree is {self.mean_degree}: it must be at most state_size ="
-                f" {self.state_size}"
-            )
+        for is_broken, message in self._rules():
+            if is_broken:
+                raise ValueError(message)
         try:
             self.topology.check(self.state_size)
         except ValueError as error:
             raise ValueError(f"topology.{error}") from None
+        check_registered("activation", self.activation)
+        check_registered("update_rule", self.update_rule)
 
-    def _check_time(self) -> None:
-        """Raises ValueError for leaks, continuous time and an update rule that do not go
-        together."""
-        if self.leak_min > self.leak_max:
-            raise ValueError(
-                f"leak_min is {self.leak_min}: it must be at most leak_max = {self.leak_max}"
-            )
-        if self.leak_spacing == "log" and self.leak_min == 0:
-            raise ValueError("leak_min is 0: it must be above 0 if leak_spacing is log")
-        if self.continuous is not None and (self.leak_min, self.leak_max, self.leak_spacing) != (
-            0,
-            1,
-            "uniform",
-        ):
-            raise ValueError(
-                "continuous: step / time_constant is every leak; leave the settings of leaks out"
-            )
-        if self.continuous is not None and self.update_rule == "euler_state":
-            raise ValueError(
+    def _rules(self) -> list[tuple[bool, str]]:
+        """Returns the rules between settings: whether each is broken, and its message."""
+        has_density, kind = self.topology.has_own_density, self.topology.kind
+        is_counted, is_euler = self.input_weights == "counted", self.update_rule == "euler_state"
+        reads_degree = self.connectivity is None and (
+            not has_density or (self.input_connectivity is None and not is_counted)
+        )
+        leaks = (self.leak_min, self.leak_max, self.leak_spacing)
+        return [
+            (
+                has_density and self.connectivity is not None,
+                f"connectivity is {self.connectivity}: topology {kind} has its own; leave it out",
+            ),
+            (
+                reads_degree and self.mean_degree > self.state_size,
+                f"mean_degree is {self.mean_degree}: it must be at most state_size ="
+                f" {self.state_size}",
+            ),
+            (
+                self.leak_min > self.leak_max,
+                f"leak_min is {self.leak_min}: it must be at most leak_max = {self.leak_max}",
+            ),
+            (
+                self.leak_spacing == "log" and self.leak_min == 0,
+                "leak_min is 0: it must be above 0 if leak_spacing is log",
+            ),
+            (
+                self.continuous is not None and leaks != (0, 1, "uniform"),
+                "continuous: step / time_constant is every leak; leave the settings of leaks out",
+            ),
+            (
+                self.continuous is not None and is_euler,
                 "update_rule is euler_state, a step in continuous time by itself; leave"
-                " continuous out"
-            )
-        if self.update_rule != "euler_state" and self.diffusion != ReservoirConfig.diffusion:
-            raise ValueError(
+                " continuous out",
+            ),
+            (
+                not is_euler and self.diffusion != ReservoirConfig.diffusion,
                 f"diffusion is {self.diffusion}: only update_rule euler_state reads it; leave"
-                " it out"
-            )
+                " it out",
+            ),
+            (
+                self.spectral_radius == 0 and kind != "from_matrix",
+                "spectral_radius is 0: it must be above 0",
+            ),
+            (
+                is_counted and self.embedding is not None,
+                "input_weights is counted: with an embedding W_in reads no tokens; leave"
+                " embedding out",
+            ),
+        ]
 
 
 @dataclass(frozen=True)
@@ -218,8 +211,7 @@ class InitializedReservoir:
 def initialize_reservoir(
     config: ReservoirConfig, vocab_size: int, seed: int, text: TokenStore | None = None
 ) -> InitializedReservoir:
-    """Initializes W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives
-    the same arrays.
+    """Initializes W_rec, W_in and the leaks of each layer, and the embedding, from a seed.
 
     W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki
     2026) is N(0, 1). Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0,
@@ -229,90 +221,104 @@ def initialize_reservoir(
     `text` is the training text for `input_weights: counted`. Raises InputError if every draw of a
     W_rec had radius 0, a counted W_in has no text, or JAX cannot trace a registered function.
     """
-    size, width = config.state_size, config.embedding
-    check_own_functions(config.activation, config.update_rule, size)
-    counted = config.input_weights == "counted"
-    if text is None and counted:
+    check_own_functions(config.activation, config.update_rule, config.state_size)
+    if config.input_weights == "counted" and text is None:
         raise InputError(
             "model.reservoir.input_weights is counted, and there is no training text to count;"
             " choose random"
         )
     embedding = None
-    if width is not None:
-        embedding = generator(seed, Stream.EMBEDDING).standard_normal(
-            (width, vocab_size), dtype=np.float32
-        )
-    degree = config.recurrent_gamma * size  # d
-    inputs = [(width or vocab_size, config.input_gamma, config.input_scale)]
-    inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (
-        config.layers - 1
-    )
+    if config.embedding is not None:
+        rng = generator(seed, Stream.EMBEDDING)
+        embedding = rng.standard_normal((config.embedding, vocab_size), dtype=np.float32)
     layers, radii, redraws = [], [], 0
-    for layer, (columns, connectivity, scale) in enumerate(inputs):
-        w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
-        w_in = _initialize_w_in(
-            size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer)
-        )
-        if text is not None and counted and not layer:
-            projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
-            w_in = counted_columns(text, projection, round(connectivity * size), scale)
+    for layer in range(config.layers):
+        w_rec, radius, discarded = _initialize_w_rec(config, seed, layer)
+        w_in = _initialize_w_in(config, vocab_size, seed, layer, text)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
-        layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
+        reads = embedding if layer == 0 else None
+        layers.append(Reservoir(w_rec, w_in, leak, reads, **config.dynamics))
         radii.append(radius)
-        redraws += thrown_away
-    return InitializedReservoir(
-        layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws
-    )
+        redraws += discarded
+    reservoir = layers[0] if config.layers == 1 else Stack(layers)
+    return InitializedReservoir(reservoir, tuple(radii), redraws)
 
 
 def _initialize_w_rec(
     config: ReservoirConfig, seed: int, layer: int
 ) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Initializes W, scales it to the spectral radius, W_rec = rho_rec / rho(W) * W, and counts
-    discarded draws."""
-    # A W with radius 0 cannot be scaled (at a mean degree of 1 about one draw in 20 is nilpotent)
-    # and is drawn again.
-    size = config.state_size
+    """Returns W_rec = rho_rec / rho(W) * W, the radius of W, and the number of discarded draws.
+
+    A W with radius 0 cannot be scaled (at a mean degree of 1 about one draw in 20 is nilpotent) and
+    is drawn again.
+    """
     for redraws in range(MOST_REDRAWS):
-        rng = generator(seed, Stream.RECURRENT, redraws, layer=layer)
-        w: BCOO | np.ndarray
-        if config.recurrent_gamma >= DENSE_FROM:
-            w = config.topology.dense(size, config.gamma, rng)
-        else:
-            connections = config.topology.connect(size, config.gamma, rng)
-            indices = np.stack([connections.row, connections.column], axis=1)
-            w = bcoo(connections.values(rng), indices, (size, size))
-        if config.topology.spectral_radius is None:
-            # avoids a second float64 copy of a dense W
-            real = w if isinstance(w, np.ndarray) else as_scipy(w)
-            radius = spectral_radius(
-                real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer)
-            )
-        else:
-            radius = SpectralRadius(config.topology.spectral_radius, "topology", size)
+        w = _draw_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
+        radius = _radius_of(w, config, seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
         if radius.disagreement > 0.01:
-            differ = f"its two estimates differ by {100 * radius.disagreement:.1f} %"
-            warn_caller(f"spectral radius {radius.radius:.4g} of W_rec: {differ}")
+            warn_caller(
+                f"spectral radius {radius.radius:.4g} of W_rec: its two estimates differ by"
+                f" {100 * radius.disagreement:.1f} %"
+            )
         if radius.radius > 0:
-            break
+            return scale(w, config.spectral_radius / radius.radius), radius, redraws
         if redraws < MOST_REDRAWS - 1:
             warn_caller(
                 "W_rec has spectral radius 0 (nilpotent); initializing it again (attempt"
                 f" {redraws + 2})"
             )
-    else:
-        raise InputError(
-            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every"
-            " draw, so it cannot be scaled; add a cycle to the graph, or give the matrix itself to"
-            " esnlm.Reservoir.from_matrices"
-        )
-    scale = np.float32(config.spectral_radius / radius.radius)
-    scaled = (
-        w * scale
-        if isinstance(w, np.ndarray)
-        else bcoo(np.asarray(w.data) * scale, w.indices, w.shape)
+    raise InputError(
+        f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every"
+        " draw, so it cannot be scaled; add a cycle to the graph, or give the matrix itself to"
+        " esnlm.Reservoir.from_matrices"
     )
-    return scaled, radius, redraws
+
+
+def _draw_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO | np.ndarray:
+    """Draws W_rec before scaling, dense or BCOO."""
+    size = config.state_size
+    if config.recurrent_gamma >= DENSE_FROM:
+        return config.topology.dense(size, config.gamma, rng)
+    connections = config.topology.connect(size, config.gamma, rng)
+    indices = np.stack([connections.row, connections.column], axis=1)
+    return bcoo(connections.values(rng), indices, (size, size))
+
+
+def _radius_of(
+    w: BCOO | np.ndarray, config: ReservoirConfig, seed: Sequence[int]
+) -> SpectralRadius:
+    if config.topology.spectral_radius is not None:
+        return SpectralRadius(config.topology.spectral_radius, "topology", config.state_size)
+    # as_scipy would copy a dense W in float64, and spectral_radius does so itself.
+    return spectral_radius(w if isinstance(w, np.ndarray) else as_scipy(w), seed=seed)
+
+
+def _initialize_w_in(
+    config: ReservoirConfig, vocab_size: int, seed: int, layer: int, text: TokenStore | None
+) -> BCOO | np.ndarray:
+    """Returns W_in of a layer, random or counted."""
+    rng, size = generator(seed, Stream.INPUT, layer=layer), config.state_size
+    if layer > 0:
+        degree = config.recurrent_gamma * size  # d
+        deviation = config.input_scale / np.sqrt(degree)
+        return _bernoulli_gaussian(size, size, config.recurrent_gamma, deviation, rng)
+    columns, share = config.embedding or vocab_size, config.input_gamma
+    w_in = _bernoulli_gaussian(size, columns, share, config.input_scale, rng)
+    if config.input_weights == "random" or text is None:
+        return w_in
+    projection = w_in if isinstance(w_in, np.ndarray) else as_scipy(w_in)
+    return counted_columns(text, projection, round(share * size), config.input_scale)
+
+
+def _bernoulli_gaussian(
+    rows: int, columns: int, density: float, deviation: float, rng: np.random.Generator
+) -> BCOO | np.ndarray:
+    """Returns M * V with M ~ Bernoulli(density) and V ~ N(0, deviation^2), float32."""
+    if density >= DENSE_FROM:
+        return dense_bernoulli_gaussian(rows, columns, density, rng, deviation)
+    row, column = bernoulli_positions(rows, columns, density, rng)
+    values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(deviation)
+    return bcoo(values, np.stack([row, column], axis=1), (rows, columns))
 
 
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:
@@ -321,14 +327,3 @@ def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.n
     if config.leak_spacing == "uniform":
         return rng.uniform(low, high, config.state_size).astype(np.float32)
     return (low * (high / low) ** rng.uniform(size=config.state_size)).astype(np.float32)
-
-
-def _initialize_w_in(
-    rows: int, columns: int, connectivity: float, scale: float, rng: np.random.Generator
-) -> BCOO | np.ndarray:
-    """Returns M * V with M ~ Bernoulli(connectivity) and V ~ N(0, scale**2), float32."""
-    if connectivity >= DENSE_FROM:
-        return dense_bernoulli_gaussian(rows, columns, connectivity, rng, scale)
-    row, column = bernoulli_positions(rows, columns, connectivity, rng)
-    values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
-    return bcoo(values, np.stack([row, column], axis=1), (rows, columns))

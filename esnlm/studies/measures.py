@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esnlm.base.errors import InputError
+from esnlm.models.devices import find_machine
 from esnlm.reports import blimp_report, run_table
 from esnlm.reports.run_groups import machine
 from esnlm.reports.run_table import FIGURES
@@ -105,7 +106,8 @@ def require_same(run: Run) -> None:
     directory, advice = RunDirectory(run.directory), "give the same, or another folder with --out"
     if directory.config.exists():
         free = [key for key in settings.MAY_CHANGE if "precision" not in key]
-        settings.require_same(run.experiment, directory, free, advice)
+        machine = find_machine(run.experiment.model, run.experiment.compute)
+        settings.check_same(run.experiment, machine, directory, free, advice)
         known = (directory.read_summary() or {}).get("data_sha256") or {}
         for part, sha256 in (run.experiment.data.text_sha256() or {}).items():
             if known.get(part, sha256) != sha256:

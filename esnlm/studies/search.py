@@ -16,6 +16,7 @@ from esnlm.base.console import tell
 from esnlm.base.errors import InputError
 from esnlm.base.files import write_file
 from esnlm.evaluation import minimal_pairs
+from esnlm.models.devices import find_machine
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.measures import Run, read_run
@@ -150,8 +151,9 @@ class _Search:
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        updates = plan.count_updates(self.experiment, *self.experiment.data.size()[:2])
-        median = optuna.pruners.MedianPruner(n_warmup_steps=updates // SLOWEST_START)
+        machine = find_machine(self.experiment.model, self.experiment.compute)
+        needs = plan.trainer_of(self.experiment, self.experiment.data.size()).plan(machine)
+        median = optuna.pruners.MedianPruner(n_warmup_steps=needs.updates // SLOWEST_START)
         self.optuna_study = optuna.create_study(
             storage=optuna.storages.JournalStorage(JournalFileBackend(str(self.out / STORAGE))),
             study_name=self.file.stem,

@@ -1,13 +1,12 @@
 """Reads a configuration from a YAML file and the command line, and writes it."""
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, warn_caller
 from esnlm.base.files import write_file
 from esnlm.base.settings import CommandLine, build
 from esnlm.base.yaml_file import read_tree
@@ -18,6 +17,15 @@ from esnlm.training.config import Experiment, as_dict
 # Settings of the section `compute` that a run does not inherit from its parent.
 OF_DEVICE = ("kernel", "batch_slots", "window_tokens", "mesh")
 
+# Former names of settings, {"section.former": "current"}, and of their values. Files may still have
+# them; a run directory keeps those of the version that began it.
+FORMER_SETTINGS: dict[str, str] = {}
+FORMER_VALUES = {
+    ("data.kind", "given"): "in_memory",
+    ("model.reservoir.topology.kind", "given"): "from_matrix",
+    ("compute.kernel", "ell"): "auto",
+}
+
 
 def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """Reads an experiment from a YAML file. `overrides` (`--section.key value`) take precedence.
@@ -26,13 +34,13 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
         InputError: the file is missing, a setting is unknown or has the wrong type or range, or a
             tracker is not installed.
     """
-    return _with_trackers(read_begun(file, overrides))
+    return _with_trackers(_build(_read_tree(file), overrides, str(file)))
 
 
-def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Reads the config.yaml of a run, as `read` does, but does not require the run's trackers to be
-    installed."""
-    return _build(_read_tree(file), overrides, str(file))
+def read_begun(file: str | Path) -> Experiment:
+    """Reads the config.yaml of a run, without requiring its trackers to be installed."""
+    tree = without_moved_cells(_rename(_read_tree(file), "", []))
+    return build(Experiment, tree, where=str(file))
 
 
 def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
@@ -52,14 +60,14 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in
-    `read`."""
+    """Builds an experiment from nested dicts, {"run": "runs/small", ...}. Errors as in `read`."""
     return _with_trackers(_build(tree, (), ""))
 
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as a YAML file for `read`."""
-    write_file(file, dump(experiment))
+    text = dump(experiment)
+    write_file(file, text)
 
 
 def dump(experiment: Experiment) -> str:
@@ -81,7 +89,8 @@ def _read_tree(file: str | Path) -> dict[str, Any]:
 
 
 def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experiment:
-    merged = copy.deepcopy(tree)
+    warnings: list[str] = []
+    merged = _rename(tree, "", warnings)
     for path, text in _overrides(overrides).items():
         section = merged
         for key in path[:-1]:
@@ -89,23 +98,43 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
             if not isinstance(section, dict):
                 raise InputError(f"command line: --{'.'.join(path)}: {key} is not a section")
         section[path[-1]] = text
+    merged = _rename(merged, "", warnings)
+    for warning in warnings:
+        warn_caller(f"{where}: {warning}" if where else warning)
     return build(Experiment, without_moved_cells(merged), where=where)
+
+
+def _rename(value: Any, path: str, warnings: list[str]) -> Any:
+    """Returns a tree of settings with current names, and appends a warning for each former one."""
+    if not isinstance(value, dict):
+        current = FORMER_VALUES.get((path, str(value)), value)
+        if current is not value:
+            warnings.append(f"{path} {value} is now {current}")
+        return current
+    tree = {}
+    for key, inner in value.items():
+        setting = f"{path}.{key}" if path else key
+        name = FORMER_SETTINGS.get(setting, key)
+        if name != key:
+            warnings.append(f"{setting} is now {name}")
+        tree[name] = _rename(inner, setting, warnings)
+    return tree
 
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
     """Parses `--section.key value` and `--section.key=value` into {("section", "key"): value}."""
-    found: dict[tuple[str, ...], CommandLine] = {}
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
+    overrides: dict[tuple[str, ...], CommandLine] = {}
+    remaining = iter(words)
+    for word in remaining:
         flag, equals, value = word.partition("=")
         if not flag.startswith("--"):
             raise InputError(
                 f"command line: {word}: no option before it; give settings as --section.key value"
             )
         if not equals:
-            if not waiting:
-                raise InputError(f"command line: {flag} has no value")
-            value = waiting.pop(0)
-        found[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
-    return found
+            try:
+                value = next(remaining)
+            except StopIteration:
+                raise InputError(f"command line: {flag} has no value") from None
+        overrides[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
+    return overrides

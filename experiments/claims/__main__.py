@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 from esnlm.base.errors import InputError
-from esnlm.commands.base import Parser
+from esnlm.commands.arguments import Parser
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.machine.process import exit_with
 from esnlm.reports.tables import markdown_table

@@ -124,7 +124,7 @@ def test_parts_are_replaced_and_the_settings_say_so(series):
     expected = oracle.driven_states(dense(other.w_rec), np.linspace(0, 1, 60), U @ np.eye(60, 3).T)
     np.testing.assert_allclose(other.states(U), expected, atol=1e-7)  # leaks are float32
     settings = other.settings
-    assert (settings.topology.kind, settings.topology.nonzeros) == ("given", 360)
+    assert (settings.topology.kind, settings.topology.nonzeros) == ("from_matrix", 360)
     assert (settings.leak_min, settings.leak_max, settings.input_scale) == (0, 1, 1)
     assert settings.input_connectivity == pytest.approx(3 / 180)
     # the first one is as it was

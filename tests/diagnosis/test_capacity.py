@@ -6,7 +6,7 @@ import scipy.linalg
 
 from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity
-from esnlm.readout.solvers import predict_ridge
+from esnlm.readout.least_squares import predict_ridge
 from esnlm.reservoir.cell import Reservoir, Stack
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text

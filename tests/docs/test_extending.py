@@ -15,10 +15,10 @@ from esnlm.data import grammar
 from esnlm.data.sources import SOURCES
 from esnlm.evaluation.conventions import CONVENTIONS
 from esnlm.models.base import MODELS
-from esnlm.readout.fitters import FITTERS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import initialize_reservoir
 from esnlm.training import config_io
+from esnlm.training.config import FITTERS
 from tests import oracle
 from tests.training.small import DATA, TRAINING, summary_of, train
 

@@ -103,7 +103,7 @@ def test_words_in_scripts_without_spaces_are_joined_without(run, capsys, languag
     np.testing.assert_allclose(sums(rows, 2), expected, rtol=1e-12)
     assert column(rows, "word")[: len(words)] == words
     told = (
-        "1 sentence in a script without spaces: its words are joined without spaces; the separator"
+        "the words of 1 sentence are joined without spaces, as their script has none; the separator"
         " ' ' adds spaces"
     )
     assert told in capsys.readouterr().err

@@ -41,7 +41,7 @@ def test_each_set_says_what_is_chosen_and_what_of_it_is_scored(data):
     assert first.sentences == ["the dogs run . dogs run .", "the dogs run . cats run ."], (
         "both after the first context"
     )
-    assert first.shown == first.completions == [" dogs run .", " cats run ."]
+    assert first.names == first.completions == [" dogs run .", " cats run ."]
     assert [item.uid for item in items["entity_tracking"][:3]] == [
         "ambiref_0_ops",
         "ambiref_0_ops",
@@ -59,7 +59,7 @@ def test_each_set_says_what_is_chosen_and_what_of_it_is_scored(data):
         "wugs_dist_before",
         "wugs_dist_in_between",
     }
-    assert items["comps"][0].shown == ["a dog sees the cats .", "a box sees the cats ."]
+    assert items["comps"][0].names == ["a dog sees the cats .", "a box sees the cats ."]
     assert items["comps"][0].completions == ["sees the cats .", "sees the cats ."]
 
 

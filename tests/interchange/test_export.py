@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import esnlm
 from esnlm import commands
-from esnlm.api.train_run import train_run
 from esnlm.base.errors import InputError
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.interchange.huggingface import tensors
@@ -22,6 +21,7 @@ from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.trunk import TrunkConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 from tests.interchange.small_runs import ESN, SENTENCES, bpe, words, write_run
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")

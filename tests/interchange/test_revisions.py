@@ -34,4 +34,4 @@ def test_words_are_read_from_the_saved_checkpoints(tmp_path):
     for step, metadata in ((3, {"words": 40, "permanent": True}), (7, {"words": 90}), (8, {})):
         checkpoint.save(directory.checkpoints / str(step), {"a": np.zeros(1)}, metadata)
     assert words_of_checkpoints(directory) == {3: 40, 7: 90}
-    assert words_of_checkpoints(directory, kept=True) == {3: 40}
+    assert words_of_checkpoints(directory, permanent=True) == {3: 40}

@@ -21,11 +21,11 @@ import jax
 import numpy as np
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
 from esnlm.training import config_io
 from esnlm.training.config import flatten
+from esnlm.training.run import train_run
 from esnlm.training.update import Updates
 
 SENTENCES = 8  # of an update

@@ -30,9 +30,9 @@ def test_accelerators_have_as_many_slots_as_the_longest_window_fills(backend):
 
 def test_what_is_set_stays():
     chosen = choose_compute(
-        ComputeConfig(kernel="ell", batch_slots=3, window_tokens=77), experiment(4096).model, "cpu"
+        ComputeConfig(kernel="bcoo", batch_slots=3, window_tokens=77), experiment(4096).model, "cpu"
     )
-    assert (chosen.kernel, chosen.batch_slots, chosen.window_tokens) == ("ell", 3, 77)
+    assert (chosen.kernel, chosen.batch_slots, chosen.window_tokens) == ("bcoo", 3, 77)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "tpu"])

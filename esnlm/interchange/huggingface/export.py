@@ -49,7 +49,7 @@ def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False
     with _new_folder(Path(out), overwrite) as folder:
         run = run_copy(run, every_step=True)
         newest = _load(run, None)
-        words = words_of_checkpoints(RunDirectory(newest.directory), kept=True)
+        words = words_of_checkpoints(RunDirectory(newest.directory), permanent=True)
         if not words:
             raise InputError(
                 f"{newest.directory}: no kept checkpoints; only training.checkpoint_words keeps"

@@ -172,12 +172,10 @@ def _token_input(layer: Reservoir, prefix: str) -> Tensors:
 
 def _columns(w_in: Matrix, prefix: str) -> Tensors:
     columns = sparse.prepare_columns(w_in)
-    if isinstance(columns, sparse.Columns):
-        return {
-            f"{prefix}weight": np.asarray(columns.value),
-            f"{prefix}units": np.asarray(columns.index),
-        }
-    return {f"{prefix}weight": np.ascontiguousarray(columns)}
+    tensors = {f"{prefix}weight": np.ascontiguousarray(columns.value)}
+    if columns.index is not None:
+        tensors[f"{prefix}units"] = np.asarray(columns.index)
+    return tensors
 
 
 def _matrix(matrix: Matrix, prefix: str) -> Tensors:

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from esnlm.api.train_run import train_run
-from esnlm.commands.evaluate_run import evaluate_run
+from esnlm.commands import run_command
 from esnlm.diagnosis.diagnose import diagnose
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 
 ATTACK = "<img src=x onerror=hacked=1>"  # a name of a folder cannot hold a slash
 WORSE = (
@@ -48,8 +48,8 @@ def full_run(tmp_path_factory):
     (folder / "small.yaml").write_text(SMALL)
     run = folder / f"run {ATTACK}"
     assert train_run(config_io.read(folder / "small.yaml", ["--run", str(run)])) == 0
-    evaluate_run(
-        run, [write_pairs(folder / "pairs.jsonl")], overwrite=True, command=f"esnlm blimp {WORSE}"
-    )
+    pairs = write_pairs(folder / "pairs.jsonl")
+    words = ["--run", str(run), "--data", str(pairs), "--overwrite"]
+    assert run_command("blimp", words, f"esnlm blimp {WORSE}") == 0
     diagnose(run, command=f"esnlm diagnose {ATTACK}")
     return run

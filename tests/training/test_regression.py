@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.base.console import Progress
 from esnlm.base.errors import InputError
 from esnlm.data.store import open_store
 from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.models.ngrams import NgramModel
-from esnlm.readout.ridge import Ridge
-from esnlm.training import readout_regression
+from esnlm.training import regression
+from esnlm.training.run import train_run
 from tests import oracle
 from tests.training.small import metrics, read, same_run
 
@@ -63,13 +62,13 @@ def test_a_run_is_an_ordinary_one(finished, name):
 
 def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
     """From text to readout in NumPy: states by the oracle, one solve, and the rule of
-    regression/calibration.py."""
+    readout/calibration.py."""
     run = esnlm.load(finished["ridge"])
     record = json.loads((finished["ridge"] / "summary.json").read_text())["regression"]
     frozen, vocab_size = run.model.reservoir, run.tokenizer.vocab_size
     store = open_store(finished["ridge"] / "stores" / "train")
     weights = oracle.matrices(frozen)
-    learned, held_out = readout_regression.split_held_out(
+    learned, held_out = regression.split_held_out(
         store, run.config.seed, run.config.training.held_out_tokens
     )
     assert set(learned) | set(held_out) == set(range(len(store))) and not set(learned) & set(
@@ -174,11 +173,6 @@ def test_states_that_are_not_finite_are_refused_before_any_sum_is_made(tmp_path,
         match=f"^training.kind is {name}: the states of some sentences are not finite; lower",
     ):
         train_run(given)
-
-
-def test_the_memory_of_the_sums_is_planned():
-    """At N 65,536 and GPT-2's vocabulary: G and Q take 34.4 GB each, C 26.3."""
-    assert 95e9 < readout_regression.memory(Ridge(), 65_536, 50_257, None) < 99e9
 
 
 def test_one_sentence_cannot_be_learnt_from_and_held_out(tmp_path):

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from esnlm.api import train_run as train
 from esnlm.base.errors import InputError
 from esnlm.training import config_io
+from esnlm.training import run as train
 
 MODELS = {
     "lstm": "{family: lstm, width: 4}",
@@ -42,7 +42,7 @@ from pathlib import Path
 
 from esnlm.training import config_io
 from esnlm.machine.process import exit_with
-from esnlm.api import train_run as train
+from esnlm.training import run as train
 
 file, report = sys.argv[1:]
 assert exit_with(lambda: train.train_run(config_io.read(file))) == 0

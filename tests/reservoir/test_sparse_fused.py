@@ -11,8 +11,9 @@ import pytest
 import scipy.linalg
 
 from esnlm.features.stream import FeatureStream
-from esnlm.reservoir import fused, sparse
+from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import bcoo
+from esnlm.reservoir.cell import TrainedInput, with_input
 from esnlm.reservoir.topology import TOPOLOGIES, BlockDiagonal, FixedInDegree, ScaleFree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
@@ -65,7 +66,7 @@ def states_and_bound(frozen, text, of_state=0.0, of_matrix=0.0):
 
 
 # which is drawn by nobody
-DRAWN = {kind: topology for kind, topology in TOPOLOGIES.items() if kind != "given"}
+DRAWN = {kind: topology for kind, topology in TOPOLOGIES.items() if kind != "from_matrix"}
 SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
     "block_diagonal": BlockDiagonal(blocks=6, mean_degree=5.0),
     "fixed_in_degree": FixedInDegree(degree=6),
@@ -87,15 +88,15 @@ def test_rows_of_every_topology_are_summed():
     h = np.random.default_rng(0).normal(size=(len(w), 21)).astype(np.float32)
     indices = np.stack([row, column], axis=1).astype(np.int32)
     matrix = sparse.prepare(bcoo(w[row, column].astype(np.float32), indices, w.shape), "fused")
-    assert isinstance(matrix.of_row, fused.Rows), (
+    assert isinstance(matrix.of_row, sparse.FusedRows), (
         "the pieces of the fullest row are too many to be added at once"
     )
     found = np.asarray(jax.jit(sparse.matmul)(matrix, jnp.asarray(h)), np.float64)
     terms = np.count_nonzero(w, axis=1)[:, None]
     assert (np.abs(found - np.float64(w) @ h) <= terms * EPSILON * (np.abs(w) @ np.abs(h))).all()
     assert not found[17:40:5].any()
-    nothing = fused.prepare(5, *np.zeros((2, 0), np.int32), np.zeros(0))
-    assert not fused.product(nothing, jnp.ones((3, 2))).any()
+    nothing = sparse.prepare_fused(5, *np.zeros((2, 0), np.int32), np.zeros(0))
+    assert not sparse.matmul(nothing, jnp.ones((3, 2))).any()
 
 
 @pytest.mark.parametrize(
@@ -116,10 +117,8 @@ def test_products_are_as_precise_as_asked_for(kernel, precision):
 
 
 def test_gradients_take_the_transpose_and_no_rounding():
-    ready = (
-        reservoir()
-        .with_trained_input()
-        .for_device("fused", state_precision="bf16", differentiable=True)
+    ready = with_input(reservoir(), TrainedInput).for_device(
+        "fused", state_precision="bf16", differentiable=True
     )
     h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
     found = jax.jit(lambda h: jax.vjp(ready._feed_back, h)[1](h)[0])(h)

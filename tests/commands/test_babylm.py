@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import commands
 from esnlm.evaluation import minimal_pairs
-from esnlm.interchange.babylm import evaluate_babylm
 from esnlm.runs import checkpoint
+from tests.golden.small import esnlm as call
 from tests.interchange.babylm_files import write_data
 from tests.interchange.small_runs import small_run
 
@@ -34,6 +33,11 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def score(*words):
+    """Runs the command on the run and returns its exit status."""
+    return call("babylm", "--run", "run", "--data", "full_eval", *words)
+
+
 def save_at(run, step, words):
     """Saves the newest checkpoint once more, as if it had been saved at another step after so many
     words."""
@@ -44,18 +48,7 @@ def save_at(run, step, words):
 
 
 def test_all_sets_of_the_final_model(here):
-    words = [
-        "babylm",
-        "--run",
-        "run",
-        "--data",
-        "full_eval",
-        "--out",
-        "results",
-        "--model-name",
-        "esn",
-    ]
-    assert commands.main(words) == 0
+    assert score("--out", "results", "--model-name", "esn") == 0
     causal = here / "results" / "esn" / "main" / "zero_shot" / "causal"
     written = sorted(
         file.relative_to(causal).as_posix() for file in causal.rglob("predictions.json")
@@ -80,59 +73,49 @@ def test_every_checkpoint_at_a_number_of_words(here):
     save_at(here / "run", 1000, 1_000_100)
     save_at(here / "run", 2000, 2_000_100)
     save_at(here / "run", 2500, 2_500_000)
-    found = evaluate_babylm("run", "full_eval", sets=["blimp_filtered"], checkpoints=True)
+    assert score("--sets", "blimp_filtered", "--checkpoints") == 0
     model = here / "run" / "evaluation" / "babylm" / "run"
     assert sorted(path.name for path in model.iterdir()) == ["chck_1M", "chck_2M"]
-    assert [(its["revision"], its["step"]) for its in found] == [
+    scores = [json.loads(file.read_text()) for file in sorted(model.rglob("scores.json"))]
+    assert [(each["revision"], each["step"]) for each in scores] == [
         ("chck_1M", 1000),
         ("chck_2M", 2000),
     ]
 
 
 def test_with_bos_the_first_token_counts(here):
-    for bos in (False, True):
-        evaluate_babylm(
-            "run", "full_eval", out=f"results-{bos}", sets=["wug_adj_nominalization"], bos=bos
-        )
+    words = ["--sets", "wug_adj_nominalization"]
+    assert score(*words, "--out", "results-without", "--without-bos") == 0
+    assert score(*words, "--out", "results") == 0
     without, with_bos = (
-        file.read_text() for file in sorted(here.glob("results-*/run/main/**/predictions.json"))
+        next(here.glob(f"{out}/run/main/**/predictions.json")).read_text()
+        for out in ("results-without", "results")
     )
     assert without != with_bos
 
 
 def test_the_answers_are_those_of_the_scoring_convention(here):
     """As BabyLM's pipeline gives them with an exported run."""
-    [found] = evaluate_babylm("run", "full_eval", sets=["blimp_filtered"])
+    assert score("--sets", "blimp_filtered", "--out", "results") == 0
+    (file,) = here.glob("results/run/main/**/scores.json")
+    scores = json.loads(file.read_text())["scores"]
     pairs, run = minimal_pairs.load("full_eval/blimp_filtered"), esnlm.load("run")
     good, bad = (
         run.log_probs([getattr(pair, side) for pair in pairs], "babylm") for side in ("good", "bad")
     )
     by_subset = [
-        np.mean((good >= bad)[rows]) for rows in minimal_pairs.rows_by_paradigm(pairs).values()
+        np.mean((good >= bad)[rows]) for rows in minimal_pairs.indices_by_paradigm(pairs).values()
     ]
-    assert found["scores"]["accuracy"] == pytest.approx(100 * np.mean(by_subset))
+    assert scores["accuracy"] == pytest.approx(100 * np.mean(by_subset))
 
 
 def test_nothing_is_written_if_a_file_is_damaged_or_predictions_are_there(here, capsys):
-    ask = [
-        "babylm",
-        "--run",
-        "run",
-        "--data",
-        "full_eval",
-        "--out",
-        "results",
-        "--sets",
-        "blimp_filtered",
-        "comps",
-    ]
+    words = ["--out", "results", "--sets", "blimp_filtered"]
     with open("full_eval/comps/comps_wugs.jsonl", "a") as file:
         file.write("{}\n")
-    assert commands.main(ask) == 2 and "comps_wugs.jsonl" in capsys.readouterr().err
+    assert score(*words, "comps") == 2 and "comps_wugs.jsonl" in capsys.readouterr().err
     assert not (here / "results").exists()
-    assert commands.main(ask[:-1]) == 0
-    assert (
-        commands.main(ask[:-1]) == 2
-        and "blimp_filtered/predictions.json" in capsys.readouterr().err
-    )
-    assert commands.main([*ask[:-1], "--overwrite"]) == 0
+    assert score(*words) == 0
+    assert score(*words) == 2
+    assert "blimp_filtered/predictions.json" in capsys.readouterr().err
+    assert score(*words, "--overwrite") == 0

@@ -8,6 +8,7 @@ import pytest
 
 import esnlm
 from esnlm.data.store import open_store
+from esnlm.reports.run_results import show_results
 from esnlm.training.summary import has_diverged
 from tests import oracle
 from tests.training.small import metrics, summary_of, train
@@ -30,7 +31,8 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("run"), "small", *SETTINGS)
+    folder = tmp_path_factory.mktemp("run")
+    return train(folder, "small", *SETTINGS, show_results=show_results)
 
 
 def test_a_run_leaves_what_it_promises(finished):

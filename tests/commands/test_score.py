@@ -8,7 +8,8 @@ import math
 import pytest
 
 from esnlm import commands, loaded_run
-from esnlm.commands import score_table
+from esnlm.commands import score_input
+from esnlm.commands.score import table_text
 from esnlm.evaluation.surprisal import join
 from tests.evaluation import small_run
 
@@ -204,9 +205,9 @@ def test_a_column_says_where_no_space_follows(here, capsys, small, monkeypatch, 
     words = ["The", "cat", "'s", "run", "."]
     rows = [f"1\t{word}\t{cell}\n" for word, cell in zip(words, after, strict=True)]
     (here / "words.tsv").write_text("item\tword\tmisc\n" + "".join(rows))
-    monkeypatch.setattr(score_table, "load_punkt", lambda language: language)
+    monkeypatch.setattr(score_input, "load_punkt", lambda language: language)
     monkeypatch.setattr(
-        score_table,
+        score_input,
         "punkt_splitter",
         lambda language: {"The cat'srun.": ["The cat'srun."]}.__getitem__,
     )
@@ -288,9 +289,9 @@ def test_reader_and_item_together_name_a_document(here, capsys, small):
 
 def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeypatch):
     (here / "words.csv").write_text(WORDS)
-    monkeypatch.setattr(score_table, "load_punkt", lambda language: language)
+    monkeypatch.setattr(score_input, "load_punkt", lambda language: language)
     split = {"The cats sleep. The cat": ["The cats sleep.", "The cat"], "that run": ["that run"]}
-    monkeypatch.setattr(score_table, "punkt_splitter", lambda language: split.__getitem__)
+    monkeypatch.setattr(score_input, "punkt_splitter", lambda language: split.__getitem__)
     rows = score(capsys, "--input", "words.csv", "--word", "word", "--document", "item")
     assert [float(row["surprisal_bits"]) for row in rows] == surprisals(
         small.surprisal(SENTENCES, eos=False)
@@ -310,7 +311,7 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
 )
 def test_a_word_is_in_the_sentence_of_its_first_character(words, sentences, numbers):
     joined = join(words, [" "] * len(words))
-    assert score_table.sentence_numbers(joined, lambda text: sentences) == numbers
+    assert score_input.sentence_numbers(joined, lambda text: sentences) == numbers
 
 
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
@@ -353,12 +354,10 @@ def test_rows_are_written_with_six_decimals_and_read_back():
         {"sentence": 1, "word": "c,\td\n", "surprisal_bits": -1e-9},
     ]
     for kind, mark in (("tsv", "\t"), ("csv", ",")):
-        names, *found = csv.reader(
-            io.StringIO(score_table.table_text(rows, kind), newline=""), delimiter=mark
-        )
+        names, *found = csv.reader(io.StringIO(table_text(rows, kind), newline=""), delimiter=mark)
         assert names == list(rows[0])
         assert found == [["0", 'a "b"', "0.333333"], ["1", "c,\td\n", "0.000000"]]
-    text = score_table.table_text([*rows, {"word": "日本", "surprisal_bits": math.inf}], "jsonl")
+    text = table_text([*rows, {"word": "日本", "surprisal_bits": math.inf}], "jsonl")
     assert [json.loads(line) for line in text.splitlines()] == [
         rows[0] | {"surprisal_bits": 0.333333},
         rows[1] | {"surprisal_bits": 0.0},

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import commands
-from esnlm.api.train_run import train_run
 from esnlm.base.files import write_json
-from esnlm.commands import learning_curve
-from esnlm.commands.learning_curve import measure_curve
+from esnlm.commands import curve as command
 from esnlm.data.store import open_store
 from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.models.ngrams import NgramModel
 from esnlm.reports.learning_curve import first_ahead
 from esnlm.training import batches, config_io
+from esnlm.training.run import train_run
+from tests.golden import small
 
 SMALL = """
 data: {kind: grammar, sentences: 300, validation_sentences: 60, pairs: 4}
@@ -33,9 +32,14 @@ def run(tmp_path_factory):
     return folder / "small"
 
 
+def draw(run, *words):
+    """Runs the command on the run's validation text and returns its exit status."""
+    return small.esnlm("curve", "--run", run, "--store", run / "stores" / "validation", *words)
+
+
 @pytest.fixture(scope="module")
 def curve(run):
-    measure_curve(run, run / "stores" / "validation", [run / "minimal_pairs"], order=3)
+    assert draw(run, "--data", run / "minimal_pairs", "--order", 3) == 0
     return json.loads((run / "evaluation" / "curve" / "curve.json").read_text())
 
 
@@ -93,44 +97,31 @@ def test_from_where_all_later_points_are_ahead():
 
 
 def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypatch):
-    arguments = {
-        "store": run / "stores" / "validation",
-        "data": [run / "minimal_pairs"],
-        "order": 3,
-    }
-    steps, measure = [], learning_curve._measure
+    words = ["--data", run / "minimal_pairs", "--order", 3, "--out", tmp_path / "curve.json"]
+    steps, measure = [], command._measure
 
-    def breaks_off(newest, step, *others):
+    def breaks_off(loaded, *others):
         if len(steps) == 2:
             raise KeyboardInterrupt
-        steps.append(step)
-        return measure(newest, step, *others)
+        steps.append(loaded.step)
+        return measure(loaded, *others)
 
-    monkeypatch.setattr(learning_curve, "_measure", breaks_off)
-    with pytest.raises(KeyboardInterrupt):
-        measure_curve(run, out=tmp_path / "curve.json", **arguments)
-    monkeypatch.setattr(
-        learning_curve, "_measure", lambda newest, step, *others: measure(newest, step, *others)
-    )
-    again = measure_curve(run, out=tmp_path / "curve.json", **arguments)
-    assert [point["step"] for point in again["points"]] == [
-        point["step"] for point in curve["points"]
-    ]
+    def goes_on(loaded, *others):
+        steps.append(loaded.step)
+        return measure(loaded, *others)
+
+    monkeypatch.setattr(command, "_measure", breaks_off)
+    assert draw(run, *words) == 130
+    monkeypatch.setattr(command, "_measure", goes_on)
+    assert draw(run, *words) == 0
+    assert steps == [point["step"] for point in curve["points"]]
     assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
 
 
 def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys, rendered):
     out = tmp_path / "curve.json"
-    words = [
-        "curve",
-        "--run",
-        str(run),
-        "--store",
-        str(run / "stores" / "validation"),
-        "--out",
-        str(out),
-    ]
-    assert commands.main([*words, "--order", "2"]) == 0
+    words = ["--order", 2, "--out", out]
+    assert draw(run, *words) == 0
     assert (
         "bigram" in capsys.readouterr().out
         and "minimal pairs" not in (tmp_path / "curve.md").read_text()
@@ -140,12 +131,8 @@ def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys, rendered):
     diverged = json.loads(out.read_text())
     diverged["points"][0]["nll"]["model"] = math.inf
     write_json(out, diverged)
-    again = measure_curve(run, run / "stores" / "validation", order=2, out=out)
-    assert (
-        again["points"][0]["nll"]["model"] == math.inf
-        and "| inf |" in out.with_suffix(".md").read_text()
-    )
+    assert draw(run, *words) == 0 and "| inf |" in out.with_suffix(".md").read_text()
     # Figures of something else are not replaced unasked.
     out.write_text("{}")
-    assert commands.main(words) == 2 and str(out) in capsys.readouterr().err
+    assert draw(run, *words) == 2 and str(out) in capsys.readouterr().err
     assert out.read_text() == "{}"
