@@ -1,5 +1,4 @@
-"""The family deep_readout of esnlm in PyTorch: reservoirs, stored as buffers, below a trained
-feed-forward network.
+"""The family deep_readout in PyTorch: reservoirs below a trained feed-forward network.
 
 `esnlm export` copies this file and modeling_esnlm.py next to the weights of such a model. h is the
 concatenation of the reservoirs' outputs, and e(w) an embedding of token w, or sqrt(r) times a row
