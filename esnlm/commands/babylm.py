@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from esnlm.base.console import info
 from esnlm.base.errors import InputError
-from esnlm.base.files import json_text, write_files, writing
+from esnlm.base.files import writing
 from esnlm.base.remote import run_copy
-from esnlm.base.versions import provenance
 from esnlm.commands.arguments import (
     OVERWRITE,
     RUN,
@@ -88,6 +87,7 @@ def run(args: argparse.Namespace) -> None:
     from esnlm.evaluation.evaluate import config_sha256
     from esnlm.interchange import babylm
     from esnlm.loaded_run import load
+    from esnlm.reports.report import Report
     from esnlm.runs.directory import RunDirectory
 
     if args.checkpoints or args.step is not None:
@@ -126,7 +126,6 @@ def run(args: argparse.Namespace) -> None:
                 "run": newest.name,
                 "config_sha256": config_sha256(newest),
                 "scoring": f"{SCORING[args.bos]}; {TIES}",
-                "provenance": provenance(args.command),
                 "revision": revision,
                 "step": step,
                 "set": name,
@@ -135,9 +134,8 @@ def run(args: argparse.Namespace) -> None:
             }
             results.append(result)
             file = babylm.predictions_file(model, revision, name)
-            write_files(
-                {file.with_name("scores.json"): json_text(result), file: json.dumps(predictions)}
-            )
+            report = Report(file.with_name("scores.json"), args.command)
+            report.write(result, others={file: json.dumps(predictions)})
     print(f"{newest.name}: BabyLM's sets, scoring {SCORING[args.bos]}; {TIES}")
     _print_table(results)
     print(f"written: {len(results)} sets below {model}")

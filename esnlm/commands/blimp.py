@@ -9,7 +9,6 @@ import argparse
 from esnlm.base import processes
 from esnlm.base.errors import InputError
 from esnlm.base.remote import run_copy
-from esnlm.base.versions import provenance
 from esnlm.commands.arguments import (
     PAIRS,
     PROCESSES,
@@ -89,7 +88,8 @@ def run(args: argparse.Namespace) -> None:
     join_processes(args, stops_together=False)
     from esnlm.evaluation import minimal_pairs
     from esnlm.evaluation.evaluate import evaluate
-    from esnlm.reports import blimp_report, blimp_text
+    from esnlm.reports import blimp_report
+    from esnlm.reports.report import Report
     from esnlm.runs.directory import RunDirectory
 
     if (args.good or args.bad or args.group or args.phenomenon or args.label) and not args.data:
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
         name += "-untrained"
     elif args.step is not None:
         name += f"-step-{loaded.step}"
-    path = args.out or directory.evaluation / f"{name}.json"
+    report = Report(args.out or directory.evaluation / f"{name}.json", args.command)
     other, compare_with = None, None
     if args.compare:
         compare_with = blimp_report.read_to_compare(
@@ -134,8 +134,8 @@ def run(args: argparse.Namespace) -> None:
             len(pairs),
         )
         other = compare_with[0]
-    blimp_report.require_place(
-        path, loaded, args.scoring, pairs, args.normalize, other, args.overwrite
+    blimp_report.check_place(
+        report, loaded, args.scoring, pairs, args.normalize, other, args.overwrite
     )
 
     evaluation = evaluate(
@@ -148,7 +148,6 @@ def run(args: argparse.Namespace) -> None:
         normalize=args.normalize,
     )
     if processes.is_rank0():
-        evaluation.result["provenance"] = provenance(args.command)
-        blimp_report.write(evaluation, path)
-        blimp_text.show(evaluation.result)
-        print(f"written: {path} (and .pairs.jsonl, .md beside it)")
+        written = blimp_report.write(evaluation, report)
+        blimp_report.show(evaluation.result)
+        print(written)

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 
 from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
-from esnlm.base.files import require_writable, write_file, write_json, writing
-from esnlm.base.versions import provenance
 from esnlm.commands.arguments import PAIRS, RUN, SCORING, Argument, load_run, local_path
 
 if TYPE_CHECKING:
@@ -72,7 +70,8 @@ def run(args: argparse.Namespace) -> None:
     from esnlm.data.store import open_store
     from esnlm.evaluation import minimal_pairs
     from esnlm.evaluation.evaluate import config_sha256
-    from esnlm.reports import learning_curve
+    from esnlm.reports import learning_curve, plots
+    from esnlm.reports.report import Report
     from esnlm.runs.directory import RunDirectory
 
     if args.order < 2:
@@ -85,9 +84,7 @@ def run(args: argparse.Namespace) -> None:
     text = newest.training_store()
     assert text is not None  # `_words_by_step` rejects runs without one
     pairs = minimal_pairs.load(args.data) if args.data else []
-    path = args.out or directory.evaluation / "curve" / "curve.json"
-    if path.suffix != ".json":
-        raise InputError(f"{path}: the name must end in .json")
+    report = Report(args.out or directory.evaluation / "curve" / "curve.json", args.command)
     header = {
         **FORMAT,
         "run": newest.name,
@@ -108,10 +105,8 @@ def run(args: argparse.Namespace) -> None:
     if pairs:
         digest = minimal_pairs.digest(pairs)
         header["pairs"] = {"scoring": args.scoring, "pairs": len(pairs), "sha256": digest}
-    points = [] if args.overwrite else _read_points(path, header)
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    require_writable(path)
+    points = [] if args.overwrite else _read_points(report.file, header)
+    report.check()
     result = header | {"points": points}
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
@@ -125,18 +120,12 @@ def run(args: argparse.Namespace) -> None:
         figures = _measure(checkpoint, validation, ngrams, pairs, args.scoring)
         points.append({"step": step, "words": count, **figures})
         points.sort(key=lambda point: point["words"])
-        result["provenance"] = provenance(args.command)
-        write_json(path, result)
+        report.write(result)
     page = learning_curve.markdown(result)
-    write_file(path.with_suffix(".md"), page)
-    picture, note = learning_curve.plot(result)
-    if picture is not None:
-        write_file(path.with_suffix(".png"), picture)
+    picture, note = plots.render(lambda: learning_curve.draw(result))
+    written = report.write(result, page, picture)
     print(page)
-    print(
-        f"written: {path} (and .md{'' if note else ', .png'} beside"
-        f" it){f'; {note}' if note else ''}"
-    )
+    print("; ".join(filter(None, [written, note])))
 
 
 def _words_by_step(run: "Run") -> dict[int, int]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
-from esnlm.base.files import write_json
 from esnlm.base.remote import full_name
 from esnlm.commands.arguments import (
     OVERWRITE,
@@ -26,7 +25,6 @@ from esnlm.commands.arguments import (
     UNTRAINED,
     Argument,
     OneOf,
-    check_output,
     load_run,
     local_path,
 )
@@ -37,16 +35,8 @@ if TYPE_CHECKING:
 
 FORMAT = {"format": "esnlm likelihood", "format_version": 1}
 COUNTS = ("sentences", "tokens", "words", "bytes")
-# Each figure of a model, with its title in the printed table; None: only in the file.
-FIGURES = {
-    "nll": "NLL",
-    "nll_without_eos": "without EOS",
-    "bits_per_byte": "bits/byte",
-    "nats_per_word": "nats/word",
-    "perplexity": "perplexity",
-    "nats": None,
-    "eos_nats": None,
-}
+COLUMNS = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word", "perplexity")
+FIGURES = (*COLUMNS, "nats", "eos_nats")  # of a model, in the file
 
 
 ARGUMENTS = [
@@ -85,11 +75,13 @@ def run(args: argparse.Namespace) -> None:
     from esnlm.data.encode import encode_file
     from esnlm.data.store import open_store
     from esnlm.evaluation.evaluate import config_sha256
-    from esnlm.training.summary import describe_device, versions
+    from esnlm.reports.report import Report
 
     if not args.stores and not args.texts:
         raise InputError("nothing to measure: give token stores (--store), texts (--text) or both")
-    check_output(args.out, args.overwrite)
+    report = None if args.out is None else Report(args.out, args.command)
+    if report is not None:
+        report.check(args.overwrite)
     loaded = load_run(args)
     texts = [(full_name(store), open_store(store)) for store in args.stores]
     texts += [(str(text), encode_file(text, loaded.tokenizer)) for text in args.texts]
@@ -106,15 +98,10 @@ def run(args: argparse.Namespace) -> None:
         },
         "texts": [_measure(loaded, baselines, path, text) for path, text in texts],
         "notes": notes,
-        "provenance": {
-            "command": args.command,
-            "versions": versions(),
-            "device": describe_device(),
-        },
     }
     _print_table(result)  # first, so that the figures are not lost if the file cannot be written
-    if args.out is not None:
-        write_json(args.out, result)
+    if report is not None:
+        report.write(result)
 
 
 def _baselines(run: "Run") -> tuple[dict[str, Any], list[str]]:
@@ -151,21 +138,20 @@ def _measure(run: "Run", baselines: dict[str, Any], path: str, text: "TokenStore
 def _print_table(result: dict) -> None:
     """Prints one row per text and model, then the size of each text and the notes."""
     from esnlm.base.screen import Screen
+    from esnlm.reports.figures import spell, titles
 
     screen = Screen()
     screen.line(
         f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS except"
-        " in 'without EOS'"
+        " in 'NLL without EOS'"
     )
-    titles = {figure: title for figure, title in FIGURES.items() if title is not None}
     rows = []
     for text in result["texts"]:
-        for name, figures in text["models"].items():
-            is_model = name == "model"
-            labels = [text["path"] if is_model else "", result["run"] if is_model else name]
-            cells = [f"{figures[figure]:.4f}" for figure in titles if figure != "perplexity"]
-            rows.append([*labels, *cells, f"{figures['perplexity']:,.2f}"])
-    screen.table(["text", "model", *titles.values()], rows, align="llr")
+        for model, figures in text["models"].items():
+            is_run = model == "model"
+            labels = [text["path"] if is_run else "", result["run"] if is_run else model]
+            rows.append([*labels, *(spell(name, figures[name]) for name in COLUMNS)])
+    screen.table(["text", "model", *titles(COLUMNS)], rows, align="llr")
     for text in result["texts"]:
         counts = f"{text['sentences']:,} sentences, {text['tokens']:,} predicted tokens"
         screen.line(f"{text['path']}: {counts}, {text['words']:,} words, {text['bytes']:,} bytes")

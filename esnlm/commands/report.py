@@ -58,8 +58,7 @@ ARGUMENTS = [
 def run(args: argparse.Namespace) -> None:
     from esnlm.reports import plots
     from esnlm.reports.loss_plot import plot_losses
-    from esnlm.reports.run_groups import distinct_runs
-    from esnlm.reports.run_table import SUFFIXES, report
+    from esnlm.reports.run_table import SUFFIXES, distinct_runs, report
     from esnlm.runs.directory import RunDirectory
 
     if args.html is not None and (args.out or args.plot or args.by != "run"):
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     check_output(args.out, args.overwrite, SUFFIXES)
     check_output(args.plot, args.overwrite, plots.SUFFIXES)
     if args.html is not None:
-        from esnlm.reports.html.page import write_page
+        from esnlm.reports.page import write_page
 
         folders = [run_copy(run) for run in args.runs]
         print(write_page(folders, args.html, args.seeds, args.scoring, args.command))

@@ -276,7 +276,7 @@ def _check_unquoted(text: "InputText", file: Path, kind: str) -> None:
 
 def table_text(rows: Sequence[dict], kind: str, quotes: bool = True) -> str:
     """Formats one or more rows with the same keys as TSV, CSV or JSON lines, with six decimals."""
-    from esnlm.reports.tables import csv_table
+    from esnlm.reports.report import csv_table
 
     # + 0.0: no -0.000000
     rounded = [

@@ -32,7 +32,7 @@ from esnlm.base.errors import InputError
 from esnlm.commands.arguments import Parser
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.machine.process import exit_with
-from esnlm.reports.tables import markdown_table
+from esnlm.reports.report import markdown_table
 from esnlm.studies.table import MADE_FROM
 from experiments.claims.verdicts import NOT_TESTED, Finding, combine, digits_of, examine, spell
 

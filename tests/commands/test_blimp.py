@@ -68,7 +68,7 @@ def test_a_run_is_scored_on_its_own_pairs(run, capsys):
     assert "bigram" in json.loads(files["blimp-paper.json"])["baselines"]
     provenance = json.loads(files["blimp-paper.json"])["provenance"]
     assert (
-        provenance["versions"].keys() == {"python", "esnlm", "jax", "numpy"}
+        provenance["versions"].keys() >= {"python", "esnlm", "jax", "numpy"}
         and "cores" in provenance["machine"]
     )
     assert call("--run", run) == 0, "the same again is no conflict"

@@ -84,6 +84,7 @@ def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys
         "text",
         "model",
         "NLL",
+        "NLL",
         "without",
         "EOS",
         "bits/byte",
@@ -97,7 +98,7 @@ def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys
     (text,) = written["texts"]
     figures = text["models"]["model"]
     keys = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word")
-    shown = [f"{figures[key]:.4f}" for key in keys] + [f"{figures['perplexity']:,.2f}"]
+    shown = [f"{figures[key]:.3f}" for key in keys] + [f"{figures['perplexity']:,.2f}"]
     assert model.split() == [str(dev), "esn", *shown]
     assert unigram.split()[0] == "unigram" and bigram.split()[0] == "bigram"
     assert size.startswith(f"{dev}: 40 sentences, {text['tokens']:,} predicted tokens, ")

@@ -48,7 +48,7 @@ def asked(monkeypatch):
             assert train_run(experiment, show_results=show_results, ends_process=False) == 0
             if score:
                 assert small.esnlm(*score[0]) == 0
-        self.asked = self.asked or ending == "stopped"
+        self.stopping = self.stopping or ending == "stopped"
         self.failed |= {name: 2} if ending == "failed" else {}
         return "given up" if is_hopeless() else ending
 

@@ -1,11 +1,9 @@
 """What the sections of a run tell, and what they say if something is not there."""
 
-import numpy as np
 import pytest
 
 import esnlm
-from esnlm.reports.html.blocks import Series, loss_chart
-from esnlm.reports.html.sections import (
+from esnlm.reports.page_run import (
     SAMPLES,
     SECTIONS,
     RunFiles,
@@ -70,14 +68,3 @@ def test_the_most_wrong_pairs():
         ("one", 3.0),
         ("two", 2.5),
     ]
-
-
-def test_points_of_a_chart_stand_where_their_values_are():
-    points = np.array([[10, 4.0], [100, 3.0], [1000, 2.0]])
-    [shown] = loss_chart([Series("NLL", points)], "losses")
-    [(colour, path)] = shown["lines"]
-    # of 1000
-    places = np.array([[float(u) for u in place.split(",")] for place in path[1:].split("L")])
-    # The range of y is that of the values and 4 % more at each end: 1.92 to 4.08.
-    expected = np.array([[0, 1000 * 0.08 / 2.16], [500, 500], [1000, 1000 * 2.08 / 2.16]])
-    assert places == pytest.approx(expected, abs=0.06) and colour == 0
