@@ -154,7 +154,6 @@ def _checkpoints(run: str | Path, step: Step, every: bool) -> tuple[Run, dict[st
 
 
 def _print_table(results: list[dict]) -> None:
-    """Prints a table of the scores."""
     rows = []
     for result in results:
         for metric, value in result["scores"].items():
@@ -208,7 +207,6 @@ def read(name: str, folder: Path) -> list[Item]:
 
 
 def _item(task: str, record: dict, stem: str) -> Item:
-    """Returns the item of a line of `stem`.jsonl."""
     match task:
         case "blimp":
             pair = [record["sentence_good"], record["sentence_bad"]]
