@@ -272,7 +272,6 @@ def _grouped_by_label(file: Path, records: Records, columns: Columns) -> Records
 
 
 def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
-    """Returns the pair of a record."""
     uid = _uid(record, where, file, columns)
     good = _text(_value(record, columns.good), columns.good, where)
     bad: list[str] = []
@@ -297,7 +296,6 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
 
 
 def _uid(record: dict, where: str, file: Path, columns: Columns) -> str:
-    """Returns the paradigm of a record."""
     # `uid` in other capitals is often the id of a row.
     defaults = ("UID", _spelled("paradigm", record), _spelled("UID", record))
     names = [columns.group] if columns.group else [name for name in defaults if name in record]
@@ -308,7 +306,6 @@ def _uid(record: dict, where: str, file: Path, columns: Columns) -> str:
 
 
 def _phenomenon(record: dict, columns: Columns) -> str:
-    """Returns the phenomenon of a record."""
     names = [columns.phenomenon] if columns.phenomenon else ["linguistics_term", "phenomenon"]
     values = [str(_value(record, name) or "").strip() for name in names]
     phenomenon = next(filter(None, values), UNKNOWN)
