@@ -16,7 +16,7 @@ from esnlm.base.console import Progress, ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller, whole_number
 from esnlm.base.remote import is_url, run_copy
 from esnlm.base.rng import check_seed
-from esnlm.data.corpus import require_training_store
+from esnlm.data.corpus import check_begun_with
 from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
@@ -158,7 +158,7 @@ class Run:
         if not isinstance(store, TokenStore):
             sentences = [sentence for sentence in list_texts(store) if not is_blank(sentence)]
             store = encode_sentences(sentences, self.tokenizer)
-        self.require_store(store)
+        self.check_store(store)
         bar = Progress(int(store.offsets[-1]) - len(store))
 
         def on_progress(nats: float, tokens: int) -> None:
@@ -175,9 +175,9 @@ class Run:
         self._warn_of_undefined([-likelihood.nats], of="the text")
         return likelihood
 
-    def require_store(self, store: TokenStore) -> None:
+    def check_store(self, store: TokenStore) -> None:
         """Raises InputError if `likelihood` cannot measure a store."""
-        store.require_tokenizer(self.tokenizer)
+        store.check_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
         self._check_length(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
@@ -344,7 +344,7 @@ class Run:
             return None
         store = open_store(folder)
         directory.verify(directory.data)
-        require_training_store(store, directory)
+        check_begun_with(directory, {"train": store.tokens_sha256})
         return store
 
     @property
@@ -471,13 +471,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         if newest is None:
             raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
         step, arrays, _ = newest
-    elif step in checkpoint.all_steps(directory.checkpoints):
-        arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
-        steps = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
-        raise InputError(
-            f"{directory.checkpoints}: no checkpoint of step {step}; available: {steps}"
-        )
+        checkpoint.check_step(directory.checkpoints, step)
+        arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     params = arrays["average" if averaged and "average" in arrays else "params"]
     return _make_run(directory.path, experiment, step, tokenizer, frozen, params)
 

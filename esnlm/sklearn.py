@@ -213,9 +213,9 @@ class _ReservoirEstimator(BaseEstimator):
             for i, u in enumerate(sequences):
                 state = starts[i]
                 for first in range(0, len(u), most):
-                    piece = u[first : first + most]
-                    x, state = self.reservoir_.run(_with_bias(piece), state)
-                    yield i, first, np.hstack([piece, x]), state
+                    chunk = u[first : first + most]
+                    x, state = self.reservoir_.run(_with_bias(chunk), state)
+                    yield i, first, np.hstack([chunk, x]), state
             return
         # short sequences are read side by side
         for group in group_by_tokens(map(len, sequences), most):

@@ -199,7 +199,7 @@ def measure(options: argparse.Namespace) -> None:
         made_from = [store.tokens_sha256, result["config_sha256"]]
         if name in known and known[name]["of"] == made_from:
             continue
-        store.require_tokenizer(run.tokenizer)
+        store.check_tokenizer(run.tokenizer)
         nats, shares = surprisals(run, texts)
         if not np.isfinite(nats).all():
             print(f"{name}: left out, as it diverged or a sentence is too long for it", flush=True)

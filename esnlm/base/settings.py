@@ -171,11 +171,11 @@ def _value(hint: Any, value: Any, name: str, where: str) -> Any:
         begin = _begin("command line" if isinstance(kind, CommandLine) else where)
         section = find_class(kind, choice.classes, f"{begin}{name}.{choice.key}")
         bases = tuple(each for each in _alternatives(hint) if isinstance(each, type))
-        if not (dataclasses.is_dataclass(section) and issubclass(section, bases)):
-            expected = " or ".join(each.__name__ for each in bases)
+        is_kind = isinstance(section, type) and issubclass(section, bases)
+        if not is_kind or not dataclasses.is_dataclass(section):
             raise InputError(
-                f"{begin}{name}.{choice.key} is {spell(kind)}: it must be a {expected} with the"
-                " decorator `settings`"
+                f"{begin}{name}.{choice.key} is {spell(kind)}: it must be a"
+                f" {' or '.join(each.__name__ for each in bases)} with the decorator `settings`"
             )
     return build(section, value, f"{name}.", where)
 

@@ -35,12 +35,11 @@ READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # the arrays with o
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of parameters: trained ones, all nonzero ones (Ueda et al. 2025a), and all entries,
-    zeros included (Ueda et al. 2025b)."""
+    """Numbers of parameters."""
 
     trainable: int
-    total: int
-    entries: int
+    total: int  # all nonzero ones, as Ueda et al. 2025a count
+    entries: int  # with zeros, as Ueda et al. 2025b count
 
 
 class ModelConfig(ABC):
@@ -102,10 +101,10 @@ class ModelConfig(ABC):
 
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with one row per token, which are sharded over a mesh of devices; None
-        if the model needs one device.
+        """The trained arrays with one row per token; None if the model needs one device.
 
-        A family with trained features adds the tables that it looks up by token to READOUT_ARRAYS.
+        They are sharded over a mesh of devices. A family with trained features adds the tables that
+        it looks up by token to READOUT_ARRAYS.
         """
         return READOUT_ARRAYS if self.features_are_frozen else None
 
@@ -209,8 +208,7 @@ class LanguageModel(nnx.Module):
         return params["readout"] | self.frozen_readout_arrays
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
-        """Returns a function from each slot's next token, (B,), to features (B, F), for `length`
-        calls."""
+        """Returns a function from tokens (B,) to features (B, F), for up to `length` calls."""
         state = self.initial_state(slots, length)
 
         def read(tokens: np.ndarray) -> jax.Array:
@@ -275,8 +273,7 @@ class RecurrentModel(LanguageModel):
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
-        """From the trained arrays and the cell's outputs (C, N) to the features (C, F); None: the
-        identity.
+        """From trained arrays and outputs (C, N) of the cell to features (C, F); None: no trunk.
 
         The function must not hold trained arrays, whose buffers are donated at every update.
         """
@@ -291,7 +288,10 @@ class RecurrentModel(LanguageModel):
     def frozen_stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> FeatureStream:
-        """Returns a stream of the cell's outputs."""
+        """Returns the stream of the cell's outputs.
+
+        If `precomputed_width` is above 0, it needs no trained array.
+        """
         return FeatureStream(
             self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement
         )

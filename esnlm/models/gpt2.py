@@ -271,8 +271,8 @@ def _evaluate(model: GPT2, batch: PackedSteps) -> jax.Array:
     return model(batch)
 
 
-# The backward pass recomputes the attention weights (B, heads, T, T), since those of all layers would
-# take most of the memory. scan keeps the two passes apart without a barrier against CSE.
+# The backward pass recomputes the attention weights (B, heads, T, T): kept for all layers, they
+# would take most of the memory. scan keeps the two passes apart without a barrier against CSE.
 @partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)
 def _attention(
     query: jax.Array,

@@ -179,8 +179,11 @@ def _forward(
 
 def _forward_of_vjp(z: Any, *others: Any) -> tuple[jax.Array, Gradient]:
     """Calls `_forward` with JAX's custom_vjp_primals; frozen features z are not perturbed."""
-    values: list[Any] = [getattr(each, "value", each) for each in others]  # None has none
-    return _forward(z.value, *values[:-1], held_out=values[-1], with_dz=z.perturbed)
+    values = (getattr(each, "value", each) for each in others)  # `precision` and None have none
+    w, bias, targets, weights, rows, precision, prior, held_out = values
+    return _forward(
+        z.value, w, bias, targets, weights, rows, precision, prior, held_out, z.perturbed
+    )
 
 
 def _backward(

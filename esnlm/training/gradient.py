@@ -87,7 +87,7 @@ class GradientTrainer(Trainer):
         saved = restore_newest(directory.checkpoints)
         if saved is None:
             size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
-            checkpoint.require_free_space(directory.path, size * self.training.checkpoints_at_once)
+            checkpoint.check_free_space(directory.path, size * self.training.checkpoints_at_once)
             if session.settings.parent.keep_optimizer:
                 initial, _ = checkpoint.restore(directory.initial)
                 moments = initial.get("optimizer", {})  # An imported model has no moments.

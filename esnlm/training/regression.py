@@ -77,7 +77,7 @@ class RegressionTrainer(Trainer):
         if saved is None:
             accumulators = self.fitter.start(self.model.feature_size, self.size.vocab_size)
             size = sum(array.nbytes for array in jax.tree.leaves((accumulators, params)))
-            checkpoint.require_free_space(directory.path, 2 * size)
+            checkpoint.check_free_space(directory.path, 2 * size)
             return TrainState(params=params, accumulators=accumulators)
         arrays, counters = saved
         if "sums" not in arrays:

@@ -118,7 +118,7 @@ def copy_parent(
     if settings.run is None or directory.manifest_file.exists():
         return
     parent = open_parent(settings.run)
-    corpus.train.require_tokenizer(load_tokenizer(parent.tokenizer))
+    corpus.train.check_tokenizer(load_tokenizer(parent.tokenizer))
     has_frozen = model.frozen_bytes(corpus.tokenizer.vocab_size) > 0
     if has_frozen and checkpoint.verify(directory.frozen) is not None:
         checkpoint.save(directory.frozen, *checkpoint.restore(parent.frozen))

@@ -13,7 +13,7 @@ from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import Machine
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
+from esnlm.runs.trackers import Metrics
 from esnlm.training.config import ResolvedExperiment
 from esnlm.training.interruption import Interruption, Profile
 from esnlm.training.state import TrainState
