@@ -11,6 +11,7 @@ from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
+from esnlm.machine.compute import in_float32
 from esnlm.models.devices import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.arrays import as_scipy
@@ -31,6 +32,7 @@ class Text(NamedTuple):
     other: np.ndarray  # history of the other state, (H, B)
 
 
+@in_float32
 def measure(
     name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
 ) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
