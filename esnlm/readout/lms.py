@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from esnlm.base.settings import Count, Positive, settings
+from esnlm.features.batching import padded_size
 from esnlm.machine.matmul import matmul
 from esnlm.readout.base import Accumulators, Fitter, Window, add_by_target, row_blocks
 from esnlm.readout.calibration import Fitted, HeldOut, calibrate, linear_scores
@@ -90,14 +91,14 @@ class LeastMeanSquares(Fitter):
         """
         waiting = accumulators["waiting"]
         # padded to few sizes, as each one is compiled
-        room = _power_of_two(max(1, len(waiting)))
+        room = padded_size(max(1, len(waiting)))
         padded = np.pad(waiting, ((0, room - len(waiting)), (0, 0)))
         row = np.concatenate([np.arange(len(waiting)), room + row])
         places = np.concatenate([accumulators["waiting_for"], places])
         now = places[:, 0] < steps
         if steps > 0:
             step, slot, target = places[now].T
-            rows = np.full((_power_of_two(steps), self.batch_size), -1, np.int32)
+            rows = np.full((padded_size(steps), self.batch_size), -1, np.int32)
             targets = np.zeros_like(rows)
             rows[step, slot], targets[step, slot] = row[now], target
             rate = np.float32(self.learning_rate / self.batch_size)
@@ -141,11 +142,6 @@ def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.n
         free[slot] += length
     steps = [begin + np.arange(length) for begin, length in zip(begins, lengths, strict=True)]
     return np.concatenate(steps), np.repeat(slot_of, lengths)
-
-
-def _power_of_two(n: int) -> int:
-    """Returns the least power of 2 that is at least n."""
-    return 1 << (n - 1).bit_length()
 
 
 @partial(jax.jit, static_argnames="precision", donate_argnames=("w", "bias"))
