@@ -118,8 +118,8 @@ class Readout:
         on all rows, up to rounding, and is computed when it is next used.
 
         Example:
-            for part in parts:
-                readout.partial_fit(reservoir.states(part), part)
+            x, state = reservoir.run(u, start=state)  # the next inputs of a series
+            readout.partial_fit(x, y)
         """
         h, y, lengths = _rows(states, targets)
         if self._are_ids(h, y):
