@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from esnlm import loaded_run
-from esnlm.base.console import stage
+from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.base.screen import Screen
 from esnlm.data.text_files import read_lines
@@ -90,7 +90,7 @@ def diagnose(
         subjects.append((loaded.name, loaded.config, loaded.step, model.reservoir))
     if experiment and config is not None:
         name, settings = Path(config).name, _echo_state_config(experiment, config).reservoir
-        with stage(f"{name}: initializing the reservoir"):
+        with spinner(f"{name}: initializing the reservoir", announce=True):
             new = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
         subjects.append((name, experiment, 0, new.reservoir))
     report = Report((out or directory.diagnostics) / "diagnostics.json", command)

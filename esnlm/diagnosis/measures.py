@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from esnlm.base.console import stage
+from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
@@ -40,20 +40,21 @@ def measure(
     bound, is replaced by the reason.
     """
     settings = config.reservoir
-    with stage(f"{name}: singular value and spectral radii of W_rec"):
+    with spinner(f"{name}: singular value and spectral radii of W_rec", announce=True):
         decided = theory.decide(reservoir, settings.activation, settings.decay)
     kernel = choose_kernel(config.recurrence, jax.default_backend())
     ready = reservoir.for_device(kernel)
-    with stage(
+    with spinner(
         f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]}"
-        " stretches of text"
+        " stretches of text",
+        announce=True,
     ):
         contracting = contraction.state_contraction(ready, text.tokens)
         forgetting = _or_reason(
             lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens)
         )
         exponents = contraction.largest_exponent(reservoir.for_device("bcoo"), text.tokens, WASHOUT)
-    with stage(f"{name}: states and memory capacity"):
+    with spinner(f"{name}: states and memory capacity", announce=True):
         states, saturated = map(np.asarray, capacity.sample_states(ready, text.tokens, WASHOUT))
         rank = _or_reason(lambda: capacity.effective_rank(states))
         memory = _or_reason(lambda: _measure_memory(ready))
