@@ -48,8 +48,7 @@ HostMatrix: TypeAlias = scipy.sparse.csr_array | np.ndarray  # dense from a conn
 
 @dataclass(frozen=True, eq=False)
 class Reservoir:
-    """W_rec, W_in and the leaks, with the functions that run them. `draw`, `from_matrices` and `of`
-    make reservoirs.
+    """W_rec, W_in and the leaks, made by `draw`, `from_matrices` or `of`, and how to run them.
 
     Unusable settings, matrices or sequences raise an InputError that names them.
     """
@@ -75,8 +74,7 @@ class Reservoir:
         seed: int = 0,
         **settings: Any,
     ) -> "Reservoir":
-        """Draws a reservoir. The same arguments give the same reservoir, also in training with
-        these settings.
+        """Draws a reservoir, the same one for the same arguments, as training does.
 
         Args:
             state_size: N, units per layer.
@@ -169,8 +167,7 @@ class Reservoir:
 
     @classmethod
     def of(cls, run: Run) -> "Reservoir":
-        """Returns the reservoir of a run from `esnlm.load`. An ESN+i keeps its trained W_in, frozen
-        here.
+        """Returns the reservoir of a run from `esnlm.load`. A trained W_in (ESN+i) is frozen in it.
 
         Example:
             reservoir = esnlm.Reservoir.of(esnlm.load("runs/quickstart"))
@@ -333,8 +330,7 @@ class Reservoir:
         return outputs[:, 0], [np.array(state) for state in end]  # writable arrays
 
     def lyapunov_exponent(self, inputs: np.ndarray, *, washout: int = 100) -> float:
-        """Computes the largest Lyapunov exponent for an input (T,) of ids or (T, D) of numbers, in
-        nats per time step.
+        """Computes the largest Lyapunov exponent for ids (T,) or numbers (T, D), in nats per step.
 
         Below 0, the reservoir forgets its states; above 0, it is chaotic. Leaves out the first
         `washout` time steps.
@@ -349,8 +345,7 @@ class Reservoir:
             return float(contraction.largest_exponent(cell, sequence, washout)[0])
 
     def check_named(self, done: str) -> None:
-        """Raises InputError if the reservoir has a function that other processes cannot find by
-        name."""
+        """Raises InputError if a function of the reservoir is not registered by name."""
         for kind in ("activation", "update_rule"):
             name = getattr(self.settings, kind)
             if functions.is_anonymous(name):
