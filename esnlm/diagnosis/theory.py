@@ -154,7 +154,6 @@ def sigma_max(matrix: ScipyMatrix, *, seed: int) -> float:
 
 
 def _count_empty_tokens(first: Reservoir) -> int:
-    """Counts the tokens that drive no unit of the first layer."""
     w_in = first.stored_w_in
     if first.embedding is not None:  # for a random d, W_in d is almost surely 0 only if W_in is
         return 0 if first.nonzeros[1] else first.vocab_size

@@ -95,9 +95,12 @@ def evaluate(
         first = pairs[judge.indices[uid][0]]
         entry.update(phenomenon=first.phenomenon, field=first.field)
     if status == "collapsed":
-        _clear_accuracies(accuracies)
+        groups = accuracies["phenomena"], accuracies["paradigms"], {"": accuracies["overall"]}
+        for entry in itertools.chain(*(group.values() for group in groups)):
+            keys = [key for key in entry if key.startswith(("accuracy", "interval"))]
+            entry.update(dict.fromkeys(keys))
+    guesses = _guess(run, sequences, baselines or {})
 
-    credited = judge.credited_outcomes(log_prob) if status == "ok" else None
     result = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -129,8 +132,9 @@ def evaluate(
         "intervals": statistics.INTERVALS,
         **accuracies,
         "baselines": {
-            name: judge.baseline(guess, credited)
-            for name, guess in _guess(run, sequences, baselines or {}).items()
+            name: judge.accuracies(guess, judge.tie_credit(guess))
+            | {"run_above": judge.compare(log_prob, guess) if status == "ok" else None}
+            for name, guess in guesses.items()
         },
         "anchors": anchors(pairs),
     }
@@ -143,7 +147,8 @@ def evaluate(
     if sets := int(judge.is_set.sum()):
         result["data"]["kinds"] = {"pairs": len(pairs) - sets, "sets": sets}
         result["units"] += ", in sets one over the number of sentences at the top"
-        result["chance"] = judge.chance()
+        chances = [judge.chance[indices].mean() for indices in judge.indices.values()]
+        result["chance"] = 100 * float(np.mean(chances))
     good, bad = judge.good, judge.bad(log_prob)
     evaluation = Evaluation(
         result,
@@ -157,7 +162,7 @@ def evaluate(
     )
     if compare_with is not None:
         other, is_right = compare_with
-        differences = judge.compare(evaluation.right, is_right)
+        differences = statistics.compare(evaluation.right, is_right, judge.indices, judge.phenomena)
         result["comparison"] = {"with": other, **differences} if status == "ok" else None
     return evaluation
 
@@ -171,7 +176,7 @@ class Judge:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
         self.indices = minimal_pairs.indices_by_paradigm(pairs)
-        self._phenomena = {pair.uid: pair.phenomenon for pair in pairs}
+        self.phenomena = {pair.uid: pair.phenomenon for pair in pairs}
         # the distinct sentences, each of which is scored once
         self.sentences = list(dict.fromkeys(text for pair in pairs for text in sentences_of(pair)))
         index = {sentence: i for i, sentence in enumerate(self.sentences)}
@@ -182,7 +187,7 @@ class Judge:
         width = counts.max()
         self._wrong = np.array([row + row[:1] * (width - len(row)) for row in wrong])
         self._is_wrong = np.arange(width) < counts[:, None]  # (n, K), false for repetitions
-        self.is_set = counts > 1
+        self.is_set, self.chance = counts > 1, 1 / (1 + counts)
         self.identical = (self._wrong == self.good[:, None]).any(axis=1)
 
     def bad(self, log_prob: np.ndarray) -> np.ndarray:
@@ -199,37 +204,26 @@ class Judge:
         is_equal = log_prob[self._wrong] == log_prob[self.good][:, None]
         return 1 / (1 + (is_equal & self._is_wrong).sum(axis=1))
 
-    def credited_outcomes(self, log_prob: np.ndarray) -> np.ndarray:
-        """Returns the outcomes, (n,), with the credit of each tie in its place."""
-        outcome = self.outcomes(log_prob)
-        return np.where(outcome == 0.5, self.tie_credit(log_prob), outcome)
-
     def accuracies(self, log_prob: np.ndarray, ties_count_as: float | np.ndarray) -> dict:
         """Returns `statistics.accuracies` of the pairs."""
         return statistics.accuracies(
             self.outcomes(log_prob),
             self.identical,
             self.indices,
-            self._phenomena,
+            self.phenomena,
             ties_count_as,
             self.tie_credit(log_prob),
         )
 
-    def compare(self, outcome: np.ndarray, other: np.ndarray) -> dict:
-        """Returns `statistics.compare` of two models by their outcomes, (n,) each."""
-        return statistics.compare(outcome, other, self.indices, self._phenomena)
+    def compare(self, log_prob: np.ndarray, other: np.ndarray) -> dict:
+        """Returns `statistics.compare` of two models by their outcomes, with credit for ties."""
+        return statistics.compare(
+            self._credit(log_prob), self._credit(other), self.indices, self.phenomena
+        )
 
-    def baseline(self, log_prob: np.ndarray, of_run: np.ndarray | None) -> dict:
-        """Returns the accuracies of a baseline, and how far a run with these credited outcomes is
-        above it."""
-        accuracies = self.accuracies(log_prob, self.tie_credit(log_prob))
-        above = None if of_run is None else self.compare(of_run, self.credited_outcomes(log_prob))
-        return accuracies | {"run_above": above}
-
-    def chance(self) -> float:
-        """Returns the expected accuracy of guessing in percent."""
-        by_pair = 1 / (1 + self._is_wrong.sum(axis=1))
-        return 100 * float(np.mean([by_pair[rows].mean() for rows in self.indices.values()]))
+    def _credit(self, log_prob: np.ndarray) -> np.ndarray:
+        outcome = self.outcomes(log_prob)
+        return np.where(outcome == 0.5, self.tie_credit(log_prob), outcome)
 
     def details(self, log_prob: np.ndarray) -> dict[int, dict]:
         """Returns the further figures of each set in a report, by index."""
@@ -256,10 +250,10 @@ def _guess(
     """Returns log p of each sentence by each baseline, (sentences,)."""
     unigram = run.unigram()
     models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines)
-    length = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
-    return length | {
-        name: sum_log_probs(model.token_log_probs_of(sequences)) for name, model in models.items()
-    }
+    guesses = {"length": sum_log_probs(np.full(len(ids), -1.0) for ids in sequences)}
+    for name, model in models.items():
+        guesses[name] = sum_log_probs(model.token_log_probs_of(sequences))
+    return guesses
 
 
 def _verdict(
@@ -289,11 +283,3 @@ def _verdict(
             "every token has the same log-probability: only length decides, so there is no accuracy"
         ]
     return "ok", []
-
-
-def _clear_accuracies(accuracies: dict) -> None:
-    """Sets all accuracies and intervals to None."""
-    groups = accuracies["phenomena"], accuracies["paradigms"], {"": accuracies["overall"]}
-    for entry in itertools.chain(*(group.values() for group in groups)):
-        keys = [key for key in entry if key.startswith(("accuracy", "interval"))]
-        entry.update(dict.fromkeys(keys))

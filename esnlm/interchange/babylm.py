@@ -78,7 +78,6 @@ def read(name: str, folder: Path) -> list[Item]:
 
 
 def _item(task: str, record: dict, stem: str) -> Item:
-    """Returns the item of a line of `stem`.jsonl."""
     match task:
         case "blimp":
             pair = [record["sentence_good"], record["sentence_bad"]]

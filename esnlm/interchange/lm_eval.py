@@ -174,7 +174,6 @@ class EsnLM(TemplateLM):
         return settings
 
     def _continue(self, number: int, context: str, arguments: dict[str, Any]) -> str:
-        """Continues the context of a request."""
         run, settings = self.run, self.generation_settings(arguments)
         length, stops = settings["max_gen_toks"], [stop for stop in settings["until"] if stop]
         ids = self.tok_encode(context) or [run.tokenizer.bos]

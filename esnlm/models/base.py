@@ -22,10 +22,9 @@ from flax import nnx, traverse_util
 
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout, recurrence
-from esnlm.features.layout import PackedBatch
+from esnlm.features.batching import PackedSteps
 from esnlm.features.recurrence import Cell, State
-from esnlm.features.stream import FeatureStream, SentenceFeatures
-from esnlm.features.trunk_stream import TrunkStream
+from esnlm.features.stream import FeatureStream, SentenceFeatures, TrunkStream
 from esnlm.machine.compute import Recurrence, ResolvedCompute
 from esnlm.machine.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
@@ -146,7 +145,7 @@ class LanguageModel(nnx.Module):
     precision: str = "float32"  # of the products with trained matrices; `for_device` sets it
 
     @abstractmethod
-    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
         """Returns the features after each token, (T * B, F), differentiable in the trained arrays.
 
         Args:
@@ -254,11 +253,11 @@ class RecurrentModel(LanguageModel):
     def output(self, state: Any) -> jax.Array:
         return self.cell.output(state)
 
-    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
         return self.read_on(batch, key, None)[1]
 
     def read_on(
-        self, batch: PackedBatch, key: jax.Array | None, state: State | None
+        self, batch: PackedSteps, key: jax.Array | None, state: State | None
     ) -> tuple[State, jax.Array]:
         """Returns the state after the last token, and the features, from a state of the slots.
 
@@ -289,7 +288,10 @@ class RecurrentModel(LanguageModel):
     def frozen_stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> FeatureStream:
-        """Returns a stream of the cell's outputs."""
+        """Returns the stream of the cell's outputs.
+
+        If `precomputed_width` is above 0, it needs no trained array.
+        """
         return FeatureStream(
             self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement
         )

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from esnlm.base.errors import InputError
+from esnlm.features.batching import read_by_tokens
 
 BLOCK_TOKENS = 1 << 22  # tokens read at a time, to bound the memory that a large corpus takes
 
@@ -141,16 +142,7 @@ def _numbers(level: Grams, before: np.ndarray, ids: np.ndarray, vocab_size: int)
 
 
 def _blocks(sequences: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    block, tokens = [], 0
-    for sequence in sequences:
-        if len(sequence):
-            block.append(sequence)
-            tokens += len(sequence)
-        if tokens >= BLOCK_TOKENS:
-            yield block
-            block, tokens = [], 0
-    if block:
-        yield block
+    return read_by_tokens((sequence for sequence in sequences if len(sequence)), BLOCK_TOKENS)
 
 
 def _joined(block: list[np.ndarray], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -441,7 +441,6 @@ def register(name: str, function: Callable) -> type[Topology]:
 
 
 def _find(name: str, arguments: dict[str, Any]) -> Topology:
-    """Returns the registered topology of a name."""
     if name not in TOPOLOGIES:
         raise InputError(
             f"topology {name} is not registered here: write @esnlm.topology above its def first"

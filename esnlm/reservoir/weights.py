@@ -275,7 +275,6 @@ def _initialize_w_rec(
 
 
 def _draw_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO | np.ndarray:
-    """Draws W_rec before scaling, dense or BCOO."""
     size = config.state_size
     if config.recurrent_gamma >= DENSE_FROM:
         return config.topology.dense(size, config.gamma, rng)
@@ -296,7 +295,6 @@ def _radius_of(
 def _initialize_w_in(
     config: ReservoirConfig, vocab_size: int, seed: int, layer: int, text: TokenStore | None
 ) -> BCOO | np.ndarray:
-    """Returns W_in of a layer, random or counted."""
     rng, size = generator(seed, Stream.INPUT, layer=layer), config.state_size
     if layer > 0:
         degree = config.recurrent_gamma * size  # d
