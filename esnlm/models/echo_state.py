@@ -115,7 +115,7 @@ class EchoStateConfig(ModelConfig):
         reservoir, rank = self.reservoir, self.readout.rank
         name = ["ESN+i" if self.train_input else "ESN"]
         if reservoir.topology.kind != "erdos_renyi":
-            name.append(reservoir.topology.kind.replace("_", " "))
+            name.append(reservoir.topology.kind.rpartition(":")[2].replace("_", " "))
         if reservoir.update_rule != "leaky_output":
             name.append(reservoir.update_rule.replace("_", " "))
         layers = "" if reservoir.layers == 1 else f"{reservoir.layers} x "
