@@ -10,6 +10,6 @@ setup(
         "esnlm": ["py.typed"],
         "esnlm.configs": ["**/*.yaml"],
         "esnlm.evaluation": ["anchors.csv", "blimp_pairs.npy"],
-        "esnlm.reports.html": ["page.css", "page.js", "page.html"],
+        "esnlm.reports": ["page.css", "page.js", "page.html"],
     },
 )

@@ -59,19 +59,20 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.base.errors import InputError
+from esnlm.data.sources import CorpusSize
 from esnlm.evaluation import scoring
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch, Steps
 from esnlm.features.recurrence import BY_DEVICE
 from esnlm.features.stream import FeatureStream
-from esnlm.machine.mesh import EVERYWHERE, make_mesh
+from esnlm.machine.mesh import REPLICATED, make_mesh
 from esnlm.machine.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.models.devices import choose_compute
 from esnlm.training import config_io, end_to_end, update
 from esnlm.training.batches import PackedTargets
 from esnlm.training.config import Experiment
-from esnlm.training.loop import optimizer_of
+from esnlm.training.gradient import GradientTrainer
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = {  # name: configuration and settings
@@ -195,7 +196,7 @@ def find(name: str) -> tuple[str, list[Any]]:
 class Absent(Placement):
     """A placement on absent devices, where no array can be put."""
 
-    def everywhere(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         return tree
 
 
@@ -226,7 +227,7 @@ class Model:
             mesh or Mesh(np.array([device]), ("device",)),
         )
         # features that a trunk makes
-        reads_whole = self.config.ahead_size > 0 and not self.config.features_are_frozen
+        reads_whole = self.config.precomputed_width > 0 and not self.config.features_are_frozen
         is_cut = (
             mesh is not None and self.config.feature_size % self.devices == 0 and not reads_whole
         )
@@ -248,7 +249,7 @@ class Model:
         """Yields the name of each program, the traced program, and the minimum bytes that it moves
         on a device."""
         yield "update", *self.update()
-        if self.config.ahead_size:
+        if self.config.precomputed_width:
             yield "time step", *self.time_step()
         yield "scoring", *self.scoring()
 
@@ -260,7 +261,7 @@ class Model:
             self.placement,
         )
         key = self.shapes(jax.eval_shape(lambda: dropout.epoch_key(0, 0)))
-        if config.ahead_size:
+        if config.precomputed_width:
             own = {
                 "placement": placement,
                 "precision": compute.precision,
@@ -268,7 +269,9 @@ class Model:
             }
             own |= {"dropout_rate": config.dropout, "trunk": self.model.trunk}
             gradient = partial(update.readout_loss_and_gradient, **own)
-            buffer = self.buffer(config.ahead_size, BY_UNIT if placement.by_unit else BY_DEVICE)
+            buffer = self.buffer(
+                config.precomputed_width, BY_UNIT if placement.by_unit else BY_DEVICE
+            )
             given = (
                 buffer,
                 self.packed(FIRST_TARGETS),
@@ -296,7 +299,8 @@ class Model:
                 self.packed(0),
                 key if config.dropout else None,
             )
-        optimizer = optimizer_of(config, training, placement.vocab_size)
+        size = CorpusSize(0, 0, placement.vocab_size)
+        optimizer = GradientTrainer(training, config, None, size).optimizer
         others = {
             "seed": 0,
             "store": None,
@@ -311,7 +315,9 @@ class Model:
         }
         state = self.placed(jax.eval_shape(optimizer.init, self.params))
         least = 5 * own_bytes(self.params) + 2 * own_bytes(state)
-        least += 4 * ROWS * config.ahead_size / self.devices if config.ahead_size else 0
+        least += (
+            4 * ROWS * config.precomputed_width / self.devices if config.precomputed_width else 0
+        )
         least += (
             5
             * 4
@@ -327,7 +333,11 @@ class Model:
         )
 
     def time_step(self) -> tuple[Any, float]:
-        mesh, slots, width = self.placement.mesh, self.compute.batch_slots, self.config.ahead_size
+        mesh, slots, width = (
+            self.placement.mesh,
+            self.compute.batch_slots,
+            self.config.precomputed_width,
+        )
         lead = () if mesh is None else (self.devices,)
         read = partial(self.array, *lead, dtype=np.int32, spec=BY_DEVICE)
         starts = self.array(*lead, STEPS, slots, dtype=bool, spec=BY_DEVICE)
@@ -346,7 +356,8 @@ class Model:
     def scoring(self) -> tuple[Any, float]:
         rows, width = self.compute.chunk_tokens, self.config.feature_size
         readout = jax.eval_shape(
-            lambda given: self.placement.masked(self.model.readout_arrays(given)), self.params
+            lambda given: self.placement.mask_padding_logits(self.model.readout_arrays(given)),
+            self.params,
         )
         readout = self.placed({"readout": readout})["readout"]
         counts = (self.array(count, dtype=np.int32) for count in (rows, 2 * rows, 2 * rows))
@@ -356,9 +367,9 @@ class Model:
     # ---- shapes in place of arrays
 
     def array(
-        self, *shape: int, dtype: Any = np.float32, spec: PartitionSpec = EVERYWHERE
+        self, *shape: int, dtype: Any = np.float32, spec: PartitionSpec = REPLICATED
     ) -> jax.ShapeDtypeStruct:
-        spec = EVERYWHERE if self.placement.mesh is None or not shape else spec
+        spec = REPLICATED if self.placement.mesh is None or not shape else spec
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self.mesh, spec))
 
     def shapes(self, tree: Any) -> Any:

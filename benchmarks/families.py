@@ -39,17 +39,18 @@ import jax
 import measure
 import numpy as np
 
-from esnlm.api.train_run import has_large_arrays
 from esnlm.base.errors import InputError
+from esnlm.data.sources import CorpusSize
 from esnlm.data.store import TokenStore, open_store
-from esnlm.models.devices import choose_compute, placement_of
+from esnlm.models.devices import choose_compute, find_machine, placement_of
 from esnlm.training import config_io
 from esnlm.training.batches import EpochPlan, plan_epoch
 from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.training.loop import optimizer_of
+from esnlm.training.gradient import GradientTrainer
 from esnlm.training.optimizer import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.run import has_large_arrays
 from esnlm.training.update import Updates
 
 if measure.torch is not None:
@@ -251,7 +252,7 @@ def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[
 
 
 class Family:
-    """The updates of one configuration, as in training/loop.py, on windows chosen here; it compiles
+    """The updates of one configuration, as in training/gradient.py, on windows chosen here; it compiles
     for all of them."""
 
     def __init__(
@@ -264,11 +265,11 @@ class Family:
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
         model = config.initialize(vocab_size, 0, frozen)
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
-        placement = placement_of(config, compute, vocab_size)
-        optimizer = optimizer_of(config, training, vocab_size)
-        self.text, self.params = text, placement.place(model.params)
+        placement = placement_of(config, find_machine(config, compute), vocab_size)
+        optimizer = GradientTrainer(training, config, None, CorpusSize(0, 0, vocab_size)).optimizer
+        self.text, self.params = text, placement.shard(model.params)
         self.state = optimizer.init(self.params)
-        self.ahead = config.ahead_size > 0
+        self.ahead = config.precomputed_width > 0
         make = partial(PrecomputedUpdates, reads_ahead=False) if self.ahead else EndToEndUpdates
         self.made_by: Updates = make(
             model=model.for_device(compute),

@@ -34,7 +34,7 @@ from esnlm.base.files import write_files
 from esnlm.machine.host import keep_freed_memory, share_one_heap
 from esnlm.machine.matmul import matmul
 from esnlm.machine.process import exit_with
-from esnlm.reports.tables import markdown_table
+from esnlm.reports.report import markdown_table
 
 try:
     import torch

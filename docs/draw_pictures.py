@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.features.layout import in_sequence
+from esnlm.reports.run_results import show_results
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 
 HERE = Path(__file__).parent
 TEXT, FROZEN, TRAINED, LINE = "#dfe8f3", "#d8ecdc", "#fbe3c8", "0.3"
@@ -255,7 +256,7 @@ def trained() -> esnlm.Run:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "small.yaml")
         file.write_text(f"run: {folder}/run\n{SMALL}", "utf-8")
-        assert train_run(config_io.read(file)) == 0
+        assert train_run(config_io.read(file), show_results=show_results) == 0
         return esnlm.load(Path(folder, "run"))
 
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from esnlm.base.settings import choice_of, section_of
+from esnlm.base.settings import choice_of, find_class, section_of
 from esnlm.data.sources import SOURCES
-from esnlm.models.registry import MODELS
+from esnlm.models.base import MODELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training.config import TRAINING, Experiment
@@ -77,7 +77,8 @@ def sections() -> Iterator[Section]:
     yield Section("The run", "", Experiment)
     for kind, source in SOURCES.items():
         yield Section(f"data, kind: {kind}", "data.", source)
-    for family, model in MODELS.items():
+    for family in MODELS:
+        model = find_class(family, MODELS, "model.family")
         yield Section(f"model, family: {family}", "model.", model)
         if family == "esn":
             title = "model.reservoir, of the families esn, jaeger and deep_readout"

@@ -1,5 +1,4 @@
-"""The public interface of a trained run: `load` restores it from its directory, and `Run` evaluates
-text."""
+"""The public interface of a trained run: `load` restores a `Run`, which evaluates text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,12 +7,12 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
 
-from esnlm.base.console import Progress, Shown, counted
+from esnlm.base.console import Progress, ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller, whole_number
 from esnlm.base.remote import is_url, run_copy
 from esnlm.base.rng import check_seed
@@ -31,11 +30,11 @@ from esnlm.evaluation.sequences import (
     sum_log_probs,
 )
 from esnlm.features.stream import SentenceFeatures
-from esnlm.machine.compute import backend, in_float32
+from esnlm.machine.compute import in_float32
 from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
-from esnlm.models.devices import placement_of, resolve_compute
-from esnlm.models.ngrams import UnigramModel, WittenBellModel
+from esnlm.models.devices import find_machine, placement_of
+from esnlm.models.ngrams import NgramModel
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
@@ -67,7 +66,7 @@ class Run:
         # A model holds functions that cannot be pickled, so its arrays are pickled instead.
         params = jax.tree.map(np.asarray, self.model.params)
         frozen = _frozen(RunDirectory(self.directory), self.config, self.tokenizer)
-        return _made, (self.directory, self.config, self.step, self.tokenizer, frozen, params)
+        return _make_run, (self.directory, self.config, self.step, self.tokenizer, frozen, params)
 
     @property
     def name(self) -> str:
@@ -76,10 +75,9 @@ class Run:
 
     @in_float32
     def log_probs(
-        self, sentences: list[str], scoring: str = "paper", progress: Shown = False
+        self, sentences: list[str], scoring: str = "paper", progress: ShowProgress = False
     ) -> np.ndarray:
-        """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text, which is
-        no sentence.
+        """Returns log p(s) of each sentence, (n,) float64 in nats; NaN for a blank text.
 
         Args:
             sentences: n texts.
@@ -104,26 +102,28 @@ class Run:
 
         The result is one float32 array (T - 1,) per sentence; its last value belongs to EOS.
         """
-        found = self.token_log_probs_of(encode(list_texts(sentences), self.tokenizer, "paper"))
-        self._warn_of_undefined([np.sum(each) for each in found])
-        return found
+        sequences = encode(list_texts(sentences), self.tokenizer, "paper")
+        log_probs = self.token_log_probs_of(sequences)
+        self._warn_of_undefined([np.sum(each) for each in log_probs])
+        return log_probs
 
     @in_float32
     def token_log_probs_of(
         self,
         sequences: list[np.ndarray],
-        progress: Shown = False,
+        progress: ShowProgress = False,
         with_likeliest: bool = False,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,), without
-        adding BOS or EOS.
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats for token ids, int arrays (T,).
+
+        BOS and EOS are not added.
 
         The result is one float32 array (T - 1,) per sequence, empty if T < 2; with `with_likeliest`
         (T - 1, 2): the second column is 1 if the token is the model's most probable one, else 0.
         With `group`, (V,) bool, it is log p(w_{t+1} is in this group of tokens | w_1 .. w_t).
         """
-        self._require_readable(sequences)
+        self._check_readable(sequences)
         bar = Progress(1, unit="sequences", brief=progress == "brief")
 
         def show(done: int, total: int) -> None:
@@ -131,27 +131,31 @@ class Run:
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
         compute = self.config.compute
-        sizes = min(256, compute.chunk_tokens), show if progress else None, compute.window_tokens
-        given = self._stream, self._readout, sequences, compute.precision, *sizes
-        return scoring.token_log_probs(*given, with_likeliest=with_likeliest, group=group)
+        return scoring.token_log_probs(
+            self._stream,
+            self._readout,
+            sequences,
+            compute.precision,
+            chunk=min(256, compute.chunk_tokens),
+            on_progress=show if progress else None,
+            window_tokens=compute.window_tokens,
+            with_likeliest=with_likeliest,
+            group=group,
+        )
 
     @in_float32
     def likelihood(
         self, text: TokenStore | Path | str | Sequence[str], progress: bool = False
     ) -> Likelihood:
-        """Measures the likelihood of a text: NLL with and without EOS, bits per byte, nats per word
-        and perplexity.
+        """Measures a text: NLL, bits per byte, nats per word and perplexity.
 
         `text` is a token store or its folder, or a list of sentences; blank ones are left out. A
         run with data.context document carries its state over the sentences of a document; a list is
         one document. Raises InputError if a store is missing, is damaged or has another tokenizer.
         """
-        if isinstance(text, str | Path):
-            text = open_store(text)
-        if isinstance(text, TokenStore):
-            store = text
-        else:
-            sentences = [sentence for sentence in list_texts(text) if not is_blank(sentence)]
+        store = open_store(text) if isinstance(text, str | Path) else text
+        if not isinstance(store, TokenStore):
+            sentences = [sentence for sentence in list_texts(store) if not is_blank(sentence)]
             store = encode_sentences(sentences, self.tokenizer)
         self.require_store(store)
         bar = Progress(int(store.offsets[-1]) - len(store))
@@ -163,19 +167,18 @@ class Run:
                 )
 
         by_document = self.config.data.document_piece is not None
-        found = of_model(
+        likelihood = of_model(
             self._stream, self._readout, store, self.config.compute, on_progress, by_document
         )
-        assert found is not None  # `on_progress` never stops it early
-        self._warn_of_undefined([-found.nats], of="the text")
-        return found
+        assert likelihood is not None  # `on_progress` never stops it early
+        self._warn_of_undefined([-likelihood.nats], of="the text")
+        return likelihood
 
     def require_store(self, store: TokenStore) -> None:
-        """Raises InputError if a store has another tokenizer, or a sentence too long for
-        `likelihood`."""
+        """Raises InputError if `likelihood` cannot measure a store."""
         store.require_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
-        self._require_room(int(store.lengths[i]), f"{store.folder}: sentence {i}")
+        self._check_length(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
     @in_float32
     def surprisal(
@@ -192,10 +195,9 @@ class Run:
         spaces: Sequence[Sequence[bool]] | None = None,
         eos: bool = True,
         scoring: str = "paper",
-        progress: Shown = False,
+        progress: ShowProgress = False,
     ) -> list[dict]:
-        """Returns the surprisal of each word or token, -log p given all text before it, as the rows
-        of a table.
+        """Returns the surprisal of each word or token, -log p given all text before it.
 
         A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or
         `token`, `start` and `end` (sentence[start:end] is the word), and `surprisal_bits` or
@@ -250,35 +252,30 @@ class Run:
 
     @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
-        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T
-        that after EOS.
+        """Returns the states h_1 .. h_T of each sentence: h_1 is after BOS, h_T after EOS.
 
         They are the input features of the readout, without dropout, one float32 array (T, F) per
         sentence; docs/states.md lists them for each family.
         """
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
-        self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
+        self._check_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
         # Half a window leaves room in a buffer of the usual size for the last sequence, which may
         # exceed it.
-        tokens = max(
-            1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
-        )
+        most_tokens = MAX_BYTES_AT_ONCE // (4 * model.feature_size)
+        tokens = max(1, min(compute.window_tokens // 2, most_tokens))
         windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
-        found: list[np.ndarray] = []
+        states: list[np.ndarray] = []
         for number in np.unique(windows):
-            buffer, rows = self._stream.read(
-                [sequences[i] for i in np.flatnonzero(windows == number)]
-            )
+            window = [sequences[i] for i in np.flatnonzero(windows == number)]
+            buffer, rows = self._stream.read(window)
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             # few sizes, so few compilations
             size = min(1 << (total - 1).bit_length(), total + -total % 1024)
-            states = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
-            found += [
-                each.copy()
-                for each in np.split(states[:total, : self.model.states_in_features], ends)
-            ]
-        return found
+            features = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
+            parts = np.split(features[:total, : self.model.states_in_features], ends)
+            states += [part.copy() for part in parts]
+        return states
 
     @in_float32
     def generate(
@@ -306,53 +303,45 @@ class Run:
             raise InputError("count, length and top_k must be at least 1, temperature at least 0")
         check_seed(seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
-        longest = self.config.model.longest
-        if longest is not None and len(ids) + length > longest:
+        if self.longest is not None and len(ids) + length > self.longest:
             raise InputError(
-                f"the prompt has {len(ids)} tokens and length is {length}: at most {longest}"
+                f"the prompt has {len(ids)} tokens and length is {length}: at most {self.longest}"
                 " together"
             )
-        choice: dict[str, Any] = {
-            "length": length,
-            "temperature": temperature,
-            "top_k": top_k,
-            "seed": seed,
-        }
-        given = (
+        continuations = generation.generate_each(
             self._ready.reader(count, len(ids) + length),
-            self._readout_here,
+            self._readout_of_one_device,
             [ids] * count,
             self.tokenizer.eos,
+            precision=self.config.compute.precision,
+            length=length,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
         )
-        found = generation.generate_each(*given, precision=self.config.compute.precision, **choice)
-        return [self.tokenizer.decode(ids) for ids in found]
+        return [self.tokenizer.decode(ids) for ids in continuations]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns a copy of every weight by name, such as "readout.a", "reservoir.leak" and
-        "reservoir.recurrent.values"."""
+        """Returns a copy of every weight by name, such as "readout.a" and "reservoir.leak"."""
         return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
-    def unigram(self) -> UnigramModel | None:
-        """Returns the unigram model of the training corpus, as a baseline; None if the model was
-        imported."""
+    def unigram(self) -> NgramModel | None:
+        """Returns the unigram model of the training corpus; None if the model was imported."""
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
         directory.verify(directory.unigram)
-        return UnigramModel.from_counts(np.load(directory.unigram))
+        return NgramModel.from_counts(np.load(directory.unigram))
 
-    def bigram(self) -> WittenBellModel | None:
+    def bigram(self) -> NgramModel | None:
         """Returns the bigram model of the training corpus; None if the model was imported."""
         store = self.training_store()
-        return (
-            None
-            if store is None
-            else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
-        )
+        if store is None:
+            return None
+        return NgramModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     def training_store(self) -> TokenStore | None:
-        """Returns the run's training store, at the path in the configuration; None if the model was
-        imported."""
+        """Returns the run's training store; None if the model was imported."""
         directory = RunDirectory(self.directory)
         folder = self.config.data.train_folder(directory)
         if folder is None:
@@ -369,14 +358,15 @@ class Run:
 
     @cached_property
     def _placement(self) -> Placement | None:
-        """The placement of the arrays on several devices; None for one device."""
-        found = placement_of(self.config.model, self.config.compute, self.tokenizer.vocab_size)
-        return None if found.mesh is None else found
+        """The placement of the arrays on several devices; None: one device."""
+        machine = find_machine(self.config.model, self.config.compute)
+        if machine.mesh is None:
+            return None
+        return placement_of(self.config.model, machine, self.tokenizer.vocab_size)
 
     @cached_property
     def _ready(self) -> LanguageModel:
-        """The model prepared for one device, cached because preparing it costs as much as
-        generating many tokens."""
+        """The model prepared for one device, which takes as long as generating many tokens."""
         return self.model.for_device(self.config.compute)
 
     @cached_property
@@ -387,18 +377,18 @@ class Run:
     def _readout(self) -> dict:
         """The arrays of the readout, on all devices."""
         if self._placement is None:
-            return self._readout_here
-        placed = self._placement.place(self.model.params)
-        return self._placement.masked(self.model.readout_arrays(placed))
+            return self._readout_of_one_device
+        placed = self._placement.shard(self.model.params)
+        return self._placement.mask_padding_logits(self.model.readout_arrays(placed))
 
     @cached_property
-    def _readout_here(self) -> dict:
+    def _readout_of_one_device(self) -> dict:
         """The arrays of the readout, on one device."""
         # `_ready` is one copy, on one device.
         model = self._ready if self._placement is None else self.model
         return model.readout_arrays(self.model.params)
 
-    def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
+    def _check_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
         """Raises InputError if a sequence has ids outside the vocabulary or is too long."""
         for i, sequence in enumerate(sequences):
             ids = np.asarray(sequence)
@@ -409,36 +399,31 @@ class Run:
                 raise InputError(
                     f"sequence {i} has values outside the ids 0 .. {self.tokenizer.vocab_size - 1}"
                 )
-            self._require_room(len(ids), f"sequence {i}", reads_last)
+            self._check_length(len(ids), f"sequence {i}", reads_last)
 
-    def _require_room(self, ids: int, where: str, reads_last: bool = False) -> None:
-        """Raises InputError if a sequence is too long for this model or for the memory of its
-        states."""
-        longest = self.config.model.longest
+    def _check_length(self, ids: int, where: str, reads_last: bool = False) -> None:
+        """Raises InputError if a sequence is too long for the model or the memory."""
+        longest = self.longest
         if longest is not None and ids - (not reads_last) > longest:
             most = f"{longest}{'' if reads_last else ' + 1'}"
             raise InputError(f"{where} has {ids} ids: this model reads at most {most}; shorten it")
-        if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
+        size = 4 * ids * self.config.model.feature_size
+        if size > MAX_STATE_BYTES:
             raise InputError(
                 f"{where} has {ids:,} ids: its states would take {size / 1e9:.1f} GB; split it"
             )
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
-        """Warns if log-probabilities (of sentences, or of `of`) are not numbers, and names the
-        arrays that cause it."""
-        if undefined := int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs))):
-            names = [
-                name
-                for name, array in flatten(self.model.params).items()
-                if not np.isfinite(array).all()
-            ]
-            cause = (
-                f": {', '.join(names)} of step {self.step} has values that are not finite"
-                if names
-                else ""
-            )
-            have = f"{of} has" if of else f"{undefined} of {len(log_probs)} sentences have"
-            warn_caller(f"{have} a log-probability that is not a number{cause}")
+        """Warns if log-probabilities are not numbers, and names the arrays that cause it."""
+        undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
+        if not undefined:
+            return
+        params, cause = flatten(self.model.params), ""
+        names = [name for name, array in params.items() if not np.isfinite(array).all()]
+        if names:
+            cause = f": {', '.join(names)} of step {self.step} has values that are not finite"
+        have = f"{of} has" if of else f"{undefined} of {len(log_probs)} sentences have"
+        warn_caller(f"{have} a log-probability that is not a number{cause}")
 
 
 @in_float32
@@ -479,12 +464,10 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
             raise InputError(
                 f"{directory.path}: this model was imported: its state before training is unknown"
             )
-        initial = (
-            None
-            if experiment.parent.run is None
-            else checkpoint.restore(directory.initial)[0]["params"]
-        )
-        return _made(directory.path, experiment, 0, tokenizer, frozen, initial)
+        initial = None
+        if experiment.parent.run is not None:
+            initial = checkpoint.restore(directory.initial)[0]["params"]
+        return _make_run(directory.path, experiment, 0, tokenizer, frozen, initial)
     if step == "best":
         step = _best_step(directory)
     if step is None:
@@ -495,12 +478,12 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     elif step in checkpoint.all_steps(directory.checkpoints):
         arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
-        there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
+        steps = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(
-            f"{directory.checkpoints}: no checkpoint of step {step}; available: {there}"
+            f"{directory.checkpoints}: no checkpoint of step {step}; available: {steps}"
         )
     params = arrays["average" if averaged and "average" in arrays else "params"]
-    return _made(directory.path, experiment, step, tokenizer, frozen, params)
+    return _make_run(directory.path, experiment, step, tokenizer, frozen, params)
 
 
 def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenizer) -> dict:
@@ -509,7 +492,7 @@ def _frozen(directory: RunDirectory, experiment: Experiment, tokenizer: Tokenize
 
 
 @in_float32
-def _made(
+def _make_run(
     path: Path,
     experiment: ResolvedExperiment,
     step: int,
@@ -517,22 +500,20 @@ def _made(
     frozen: dict,
     params: dict | None,
 ) -> Run:
-    """Returns the run with these arrays; without `params`, with the arrays before the first
-    update."""
+    """Returns the run with these arrays; without `params` it is untrained."""
     model = experiment.model.initialize(tokenizer.vocab_size, experiment.seed, frozen)
-    return Run(
-        path, experiment, step, model if params is None else model.with_params(params), tokenizer
-    )
+    if params is not None:
+        model = model.with_params(params)
+    return Run(path, experiment, step, model, tokenizer)
 
 
 def _best_step(directory: RunDirectory) -> int:
-    """Returns the step of the best validation of a run, from its summary or, during training, its
-    newest checkpoint."""
-    steps = checkpoint.all_steps(directory.checkpoints)
-    known = directory.read_summary() or (
-        checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {}
-    )
-    if (step := known.get("best_step")) is None:
+    """Returns the step of the best validation, from the summary or the newest checkpoint."""
+    steps, record = checkpoint.all_steps(directory.checkpoints), directory.read_summary()
+    if record is None and steps:
+        record = checkpoint.metadata(directory.checkpoints / str(steps[-1]))
+    step = (record or {}).get("best_step")
+    if step is None:
         raise InputError(
             f"{directory.path}: no best checkpoint, which only training.stop_after keeps; name a"
             " step"
@@ -555,20 +536,16 @@ def _documents(count: int, context: str, documents: Sequence | None) -> list[lis
             f"documents has {len(documents)} values for {counted(count, 'sentence')}: give one for"
             " each"
         )
-    named = enumerate(documents)
-    return [[number for number, _ in group] for _, group in groupby(named, itemgetter(1))]
+    groups = groupby(enumerate(documents), itemgetter(1))
+    return [[number for number, _ in group] for _, group in groups]
 
 
 def _for_this_machine(experiment: Experiment) -> ResolvedExperiment:
     """Returns the experiment with its compute settings chosen again for this machine."""
-    device, precision = backend(), experiment.compute.precision
-    to_choose = dataclasses.replace(
-        experiment.compute,
-        # only GPUs have tf32
-        precision=("float32" if device != "gpu" and precision == "tf32" else precision),
-        kernel="auto",
-        batch_slots=None,
-        window_tokens=None,
-        mesh=None,
+    compute = dataclasses.replace(
+        experiment.compute, kernel="auto", batch_slots=None, window_tokens=None, mesh=None
     )
-    return resolved(experiment, resolve_compute(to_choose, experiment.model))
+    machine = find_machine(experiment.model, compute)
+    if compute.precision == "tf32" and machine.backend != "gpu":  # only GPUs have tf32
+        compute = dataclasses.replace(compute, precision="float32")
+    return resolved(dataclasses.replace(experiment, compute=compute), machine)

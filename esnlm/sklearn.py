@@ -1,17 +1,15 @@
-"""Echo state networks for real-valued sequences as scikit-learn estimators. It needs
-esnlm[sklearn].
+"""Echo state networks for real-valued sequences as scikit-learn estimators (needs esnlm[sklearn]).
 
-The reservoir is an `esnlm.Reservoir` in float64. The fit is a ridge regression on (u, x), the input
-and the state, with an intercept. It uses sums over the states, computed piece by piece: only the
-states of some thousand steps, or of the longest sequence with `predicts="sequences"`, are in memory
-at once.
+The reservoir is an `esnlm.Reservoir` in float64. The readout is a ridge regression on (u, x), the
+input and the state, with an intercept (readout/least_squares.py); a classifier reads its scores by
+Bayes' rule (readout/discriminant.py). Both need only sums over the states, so at most the states of
+some thousand steps, or of the longest sequence with `predicts="sequences"`, are in memory.
 
 Example:
     from esnlm.sklearn import ReservoirRegressor
-    u, y = ...                                             # (n, D) and (n, L), such as
-    examples.series.narma10(3000, 0) network = ReservoirRegressor(400, washout=100,
-    random_state=0).fit(u[:2000], y[:2000]) network.score(u[2000:], y[2000:])                      #
-    R^2, without the first 100 steps: 0.93
+    u, y = ...  # (n, D) and (n, L), such as examples.series.narma10(3000, 0)
+    network = ReservoirRegressor(400, washout=100, random_state=0).fit(u[:2000], y[:2000])
+    network.score(u[2000:], y[2000:])  # R^2, without the first 100 steps: 0.93
 """
 
 import zlib
@@ -25,8 +23,9 @@ from scipy.special import softmax
 from esnlm.api.reservoir import Reservoir, input_scales
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.readout.base import BLOCK
+from esnlm.readout.discriminant import DiscriminantSums
+from esnlm.readout.least_squares import RidgeSums, Solution
 from esnlm.readout.ridge import Ridge
-from esnlm.readout.solvers import RidgeSums
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -47,15 +46,15 @@ except ImportError:
 
 
 class _ReservoirEstimator(BaseEstimator):
-    """The reservoir and the ridge regression on its states. See ReservoirRegressor for the
-    arguments."""
+    """The reservoir and the regression on its states; ReservoirRegressor has the arguments."""
 
-    _default = "steps"  # default of `predicts`
-    _sums: RidgeSums
-    _end: Any  # with carry_state: the final state of the last series
-    _steps: int  # of the series that the next fit continues
-    _fit_checksum: int | None = None  # with carry_state: of the inputs of `fit`
     partial_fit: Callable[..., Self]
+    _default = "steps"  # default of `predicts`
+    _regression: type[RidgeSums] = RidgeSums
+    _sums: Any = None  # of this regression, over the data so far
+    _end: Any = None  # with carry_state: the final state of the last series
+    _steps = 0  # with carry_state: steps of the series that the next fit continues
+    _fit_checksum: int | None = None  # with carry_state: of the inputs of `fit`
 
     def __init__(
         self,
@@ -91,65 +90,75 @@ class _ReservoirEstimator(BaseEstimator):
         self.random_state = random_state
 
     @property
+    def ridge_(self) -> float:
+        return self._solution.penalty
+
+    @property
+    def coef_(self) -> np.ndarray:
+        return self._solution.w
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        return self._solution.intercept
+
+    @property
+    def _solution(self) -> Solution:
+        if self._sums is None or not self._sums.parts:
+            raise AttributeError("no step after the washout has been fitted")
+        return self._sums.solution
+
+    @property
     def _of_steps(self) -> bool:
         """Whether each step has a target, instead of each sequence."""
         return (self.predicts or self._default) == "steps"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits the estimator and returns it. Raises ValueError if X or y has a wrong shape or
-        nonfinite numbers."""
-        self.__dict__.pop("_sums", None)
+        """Fits the estimator and returns it. Raises ValueError if X or y is not usable."""
+        for name in ("_sums", "_end", "_steps"):
+            self.__dict__.pop(name, None)
         self.partial_fit(X, y)
         if self.carry_state:
             self._check_washout([self._steps])
+        check_is_fitted(self, "coef_")  # solves the regression
         return self
 
     def states(self, X: Any) -> Any:
-        """Returns the states x after each step, (n, N) float64, or a list of these for several
-        sequences."""
+        """Returns the states x after each step, (n, N) float64; a list for several sequences."""
         check_is_fitted(self)
         sequences, several, _ = self._read(X)
-        found = [self.reservoir_.run(_with_bias(u), self._end)[0] for u in sequences]
-        return found if several or not self._of_steps else found[0]
+        states = [self.reservoir_.run(_with_bias(u), self._end)[0] for u in sequences]
+        return states if several or not self._of_steps else states[0]
 
-    def _fit(self, sequences: list[np.ndarray], targets: list[np.ndarray], again: bool) -> None:
-        """Fits the readout to targets (T, L) per sequence, or [(n, L)]; `again` keeps the earlier
-        data."""
+    def _add(self, sequences: list[np.ndarray], targets: list[np.ndarray]) -> None:
+        """Adds sequences to the sums, with targets (T, L) of each of them, or [(n, L)]."""
         if self._of_steps:
             for u, target in zip(sequences, targets, strict=True):
                 check_consistent_length(u, target)
             steps = [len(u) for u in sequences]
-            steps[0] += self._steps if again else 0
-            # a later call may continue the last one
+            steps[0] += self._steps
+            # with carry_state, a later call may continue the last sequence
             self._check_washout(steps[:-1] if self.carry_state else steps)
-        outputs = self._sums.outputs if again else targets[0].shape[1]
+        outputs = targets[0].shape[1] if self._sums is None else self._sums.outputs
         for target in targets:
             if target.shape[1] != outputs:
                 raise InputError(
                     f"y has {target.shape[1]} numbers per row, but the first has {outputs}"
                 )
-        if not again:
-            self._draw(sequences[0].shape[1], outputs)
-        y = targets if self._of_steps else [each[None] for each in targets[0]]
+        if self._sums is None:
+            self._begin(sequences[0].shape[1], outputs)
+        y = targets if self._of_steps else [target[None] for target in targets[0]]
         # With carry_state, the first sequence continues the last series.
         earlier_steps = [self._steps] + [0] * (len(sequences) - 1)
         starts = [self._end] + [None] * (len(sequences) - 1)
-        for i, first, h, end in self._pieces(sequences, starts):
-            begin = max(first, self.washout - earlier_steps[i])
-            rows = slice(begin, first + len(h))
-            if begin < rows.stop:
-                self._sums.add(
-                    h[begin - first :], y[i][rows], begins=earlier_steps[i] + begin == self.washout
-                )
+        for i, first, h, end in self._readout_inputs(sequences, starts):
+            start, stop = max(first, self.washout - earlier_steps[i]), first + len(h)
+            if start < stop:
+                begins = earlier_steps[i] + start == self.washout
+                self._sums.add(h[start - first :], y[i][start:stop], begins)
             if self.carry_state:
-                self._end, self._steps = end, earlier_steps[i] + rows.stop
-        if self._sums.parts:
-            self.ridge_ = (
-                self._sums.choose(Ridge.regularizations) if self.ridge is None else self.ridge
-            )
-            self.coef_, self.intercept_ = self._sums.solve(self.ridge_)
+                self._end, self._steps = end, earlier_steps[i] + stop
 
-    def _draw(self, inputs: int, outputs: int) -> None:
+    def _begin(self, inputs: int, outputs: int) -> None:
         """Checks the settings, draws the reservoir, and begins the sums."""
         if self.predicts not in (None, "steps", "sequences"):
             raise InputError(f"predicts is {self.predicts!r}: choose steps, sequences")
@@ -162,9 +171,7 @@ class _ReservoirEstimator(BaseEstimator):
                 "washout and carry_state are for predicts='steps': a whole sequence is read at"
                 " its end"
             )
-        density: dict[str, Any] = {}
-        if self.mean_degree is not None:
-            density["mean_degree"] = min(self.mean_degree, self.state_size)
+        mean_degree = 32.0 if self.mean_degree is None else self.mean_degree
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.reservoir_ = Reservoir.draw(
             self.state_size,
@@ -172,94 +179,89 @@ class _ReservoirEstimator(BaseEstimator):
             input_scale=np.append(input_scales(self.input_scale, inputs), self.bias_scale),
             spectral_radius=self.spectral_radius,
             leak=self.leak,
+            mean_degree=min(mean_degree, self.state_size),
             topology=self.topology,
             activation=self.activation,
             update_rule=self.update_rule,
             seed=seed,
-            **density,
         )
-        self.__dict__.pop("coef_", None)  # from an earlier fit
-        self._end, self._steps = None, 0
-        self._sums = RidgeSums(outputs, np.random.default_rng(seed), from_rest=True)
+        penalties = Ridge.regularizations if self.ridge is None else (self.ridge,)
+        rng = np.random.default_rng(seed)
+        self._sums = self._regression(outputs, rng, penalties, from_rest=True)
 
     def _outputs(self, X: Any) -> Any:
         """Returns W (u, x) + b: (T, L) for one sequence, a list for several, or (n, L) for n whole
         sequences."""
         check_is_fitted(self, "coef_")
         sequences, several, _ = self._read(X)
-        found: list[list[np.ndarray]] = [[] for _ in sequences]
-        for i, _, h, _ in self._pieces(sequences, [self._end] * len(sequences)):
-            found[i].append(h @ self.coef_.T + self.intercept_)
-        parts = [np.concatenate(each) for each in found]
+        pieces: list[list[np.ndarray]] = [[] for _ in sequences]
+        for i, _, h, _ in self._readout_inputs(sequences, [self._end] * len(sequences)):
+            pieces[i].append(h @ self.coef_.T + self.intercept_)
+        outputs = [np.concatenate(each) for each in pieces]
         if not self._of_steps:
-            return np.concatenate(parts)
-        return parts if several else parts[0]
+            return np.concatenate(outputs)
+        return outputs if several else outputs[0]
 
-    def _pieces(
+    def _readout_inputs(
         self, sequences: list[np.ndarray], starts: list
     ) -> Iterator[tuple[int, int, np.ndarray, Any]]:
         """Yields (i, first, h, end): the readout's input h for sequence i from step `first` on, and
         the final state."""
-        # Short sequences are read side by side, without a final state, unless they carry a state.
         most = max(1, BLOCK // 2 // self.state_size)  # time steps
-        alone = self._of_steps and (self.carry_state or max(map(len, sequences)) > most)
-        for i, u in enumerate(sequences if alone else []):
-            state = starts[i]
-            for first in range(0, len(u), most):
-                x, state = self.reservoir_.run(_with_bias(u[first : first + most]), state)
-                yield i, first, np.hstack([u[first : first + most], x]), state
+        if self._of_steps and (self.carry_state or max(map(len, sequences)) > most):
+            for i, u in enumerate(sequences):
+                state = starts[i]
+                for first in range(0, len(u), most):
+                    piece = u[first : first + most]
+                    x, state = self.reservoir_.run(_with_bias(piece), state)
+                    yield i, first, np.hstack([piece, x]), state
+            return
+        # short sequences are read side by side
         group = np.cumsum([0, *map(len, sequences)])[:-1] // most
-        for number in [] if alone else np.unique(group):
-            here = np.flatnonzero(group == number).tolist()
-            for i, x in zip(
-                here, self.reservoir_.states([_with_bias(sequences[i]) for i in here]), strict=True
-            ):
+        for number in np.unique(group):
+            members = np.flatnonzero(group == number).tolist()
+            states = self.reservoir_.states([_with_bias(sequences[i]) for i in members])
+            for i, x in zip(members, states, strict=True):
                 h = np.hstack([sequences[i], x])
-                yield (
-                    i,
-                    0,
-                    h if self._of_steps else np.hstack([h[-1:], h.mean(axis=0, keepdims=True)]),
-                    None,
-                )
+                if not self._of_steps:
+                    h = np.hstack([h[-1:], h.mean(axis=0, keepdims=True)])
+                yield i, 0, h, None
 
-    def _counted(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Returns targets, predictions and weights of all steps that count in a score, without the
         washout."""
         predictions = self.predict(X)
         several = isinstance(predictions, list)
         washout = 0 if self.carry_state else self.washout
         if washout:
-            self._check_washout(
-                [len(steps) for steps in (predictions if several else [predictions])]
-            )
+            self._check_washout([len(each) for each in (predictions if several else [predictions])])
 
-        def cut(values: Any) -> np.ndarray:
+        def counted(values: Any) -> np.ndarray:
             sequences = _by_row(values) if several else [values]
             return np.concatenate([np.asarray(sequence)[washout:] for sequence in sequences])
 
-        return cut(y), cut(predictions), None if sample_weight is None else cut(sample_weight)
+        weights = None if sample_weight is None else counted(sample_weight)
+        return counted(y), counted(predictions), weights
 
     def _check_washout(self, steps: list[int]) -> None:
         """Raises InputError if the washout leaves no step of a sequence."""
         for i, length in enumerate(steps):
             if self.washout >= length:
                 name = f"sequence {i}" if len(steps) > 1 else "the sequence"
-                advice = "lower washout or leave the sequence out"
                 raise InputError(
-                    f"washout is {self.washout}, but {name} has only {length} steps: {advice}"
+                    f"washout is {self.washout}, but {name} has only {length} steps: lower washout"
+                    " or leave the sequence out"
                 )
 
     def _read(
-        self, X: Any, reset: bool = False, y: Any = None, **checks: Any
-    ) -> tuple[list[np.ndarray], bool, Any]:
-        """Returns the sequences (T, D) of X, whether X has several, and y, which only predictions
-        do not have.
+        self, X: Any, fits: bool = False, y: Any = None, **checks: Any
+    ) -> tuple[list[np.ndarray], bool, list]:
+        """Returns the sequences (T, D) of X, whether X has several, and the targets of a fit.
 
-        `reset`, for the first data of a fit, records the columns of X. Otherwise X must have the
-        same columns.
+        The targets are those of each sequence, or one array. The first data of a fit decide the
+        columns of X.
         """
-        fits = reset or y is not None
-        several = self._is_several(X)
+        several, reset = self._is_several(X), fits and self._sums is None
         if several:
             sequences = []
             for i, table in enumerate(X):
@@ -281,7 +283,7 @@ class _ReservoirEstimator(BaseEstimator):
             sequences = [X] if self._of_steps else [row[:, None] for row in X]
         if self.carry_state:
             self._compare_with_fit(sequences, reset, fits)
-        return sequences, several, y
+        return sequences, several, y if several and self._of_steps else [y]
 
     def _compare_with_fit(self, sequences: list[np.ndarray], reset: bool, fits: bool) -> None:
         """Warns if the inputs of the fit are read again for predictions."""
@@ -323,15 +325,14 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
             inputs to a size near 1 first (StandardScaler).
         bias_scale: standard deviation of the weights of a constant input 1.
         ridge: penalty, relative to the mean variance of the readout's inputs; None: the best of
-            1e-9, 1e-8, .., 1 by 4-fold cross-validation on all data so far, chosen anew by each
-            `partial_fit`: for learning step by step, give a number. The folds are whole sequences,
-            of which each four consecutive ones are assigned to four folds at random, or of a single
-            sequence about its quarters. The first of these is neither held out nor counted in the
-            variance, because its states may depend on the state 0. A fold with a class that no
-            other fold has is not held out either. Equal errors, or no fold to hold out, give the
-            largest penalty. Penalties below 1e-14 times the number of inputs are lost in rounding:
-            they are not tried, and a given one is raised. If all inputs of the readout are equal,
-            it predicts the mean target.
+            1e-9, 1e-8, .., 1 by 4-fold cross-validation on all data so far. The folds are whole
+            sequences, of which each four consecutive ones are assigned to four folds at random, or
+            of a single sequence about its quarters. The first quarter is neither held out nor
+            counted in the variance, because its states may depend on the state 0. A fold with a
+            class that no other fold has is not held out either. Equal errors, or no fold to hold
+            out, give the largest penalty. Penalties below 1e-14 times the number of inputs are lost
+            in rounding: they are not tried, and a given one is raised. If all inputs of the readout
+            are equal, it predicts the mean target.
         washout: number of first steps of each sequence left out of the fit and, unless carry_state
             is on, of `score`; sequences must be longer. `predict` returns all steps.
         predicts: "steps" (a regressor's default): each step has a target. X (n, D) is one sequence
@@ -366,19 +367,17 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         With carry_state, the parts of a series may be as short as one step; `predict` works once
         the series is longer than the washout.
         """
-        again = hasattr(self, "_sums")
-        sequences, several, y = self._read(X, not again, y, multi_output=True, y_numeric=True)
-        parts = y if several and self._of_steps else [y]
-        targets = [check_array(each, ensure_2d=False, dtype=np.float64) for each in parts]
-        if not again:
+        sequences, _, parts = self._read(X, True, y, multi_output=True, y_numeric=True)
+        targets = [check_array(part, ensure_2d=False, dtype=np.float64) for part in parts]
+        if self._sums is None:
             self._flat = targets[0].ndim == 1
-        self._fit(sequences, [each.reshape(len(each), -1) for each in targets], again)
+        self._add(sequences, [target.reshape(len(target), -1) for target in targets])
         return self
 
     def predict(self, X: Any) -> Any:
         """Returns predictions in the shape of the fitted y, (n,) or (n, L) float64, or a list of
         these."""
-        return _each(self._outputs(X), lambda found: found[:, 0] if self._flat else found)
+        return _each(self._outputs(X), lambda y: y[:, 0] if self._flat else y)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns R^2 over the steps of all sequences; 1 is perfect, and predicting the mean scores
@@ -392,8 +391,8 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
             X, y: as for `fit`.
             sample_weight: weight of each target, in the form of y.
         """
-        y, found, sample_weight = self._counted(X, y, sample_weight)
-        return float(r2_score(y, found, sample_weight=sample_weight))
+        y, predictions, weights = self._scored(X, y, sample_weight)
+        return float(r2_score(y, predictions, sample_weight=weights))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -417,6 +416,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
     """
 
     _default = "sequences"
+    _regression = DiscriminantSums
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Adds further sequences to the fit, as `ReservoirRegressor.partial_fit` does.
@@ -424,54 +424,30 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         The first call must have all classes in y or in `classes`. In another order, also a given
         penalty leads to slightly other probabilities, because these come from held-out folds.
         """
-        again = hasattr(self, "_sums")
-        sequences, several, y = self._read(X, not again, y)
-        parts = [column_or_1d(each) for each in (y if several and self._of_steps else [y])]
+        sequences, _, parts = self._read(X, True, y)
+        parts = [column_or_1d(part) for part in parts]
         labels = np.concatenate(parts)
         check_classification_targets(labels)
-        if not again:
+        if self._sums is None:
             self.classes_ = np.unique(labels if classes is None else classes)
-        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        if (unknown := self.classes_[numbers] != labels).any():
+        indices = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        unknown = self.classes_[indices] != labels
+        if unknown.any():
             raise InputError(
                 f"y has the class {labels[unknown][0]}: give all classes to the first call of"
                 " partial_fit"
             )
-        ends = np.cumsum([len(each) for each in parts])
-        self._fit(sequences, np.split(np.eye(len(self.classes_))[numbers], ends[:-1]), again)
-        if self._sums.parts:
-            self._fit_discriminant()
+        ends = np.cumsum([len(part) for part in parts])
+        self._add(sequences, np.split(np.eye(len(self.classes_))[indices], ends[:-1]))
         return self
-
-    def _fit_discriminant(self) -> None:
-        """Changes W and b so that the scores s of the regression become log p of the classes, up to
-        a common term."""
-        # Bayes' rule for s normal about a mean per class. Means and covariance come from held-out
-        # folds, if the other folds have their classes, too. One row's
-        # worth of the covariance of all s is added, so that classes that are never confused get
-        # finite scores.
-        held_out = self._sums.held_out_moments(self.ridge_)
-        classes = len(self.classes_)
-        mean_score, share = np.split(held_out.mean, 2)
-        scatter, sums = held_out.scatter[:classes, :classes], held_out.scatter[classes:, :classes]
-        rows = share * held_out.count  # of each class
-        offsets = sums / (rows + 1)[:, None]  # of the mean score of each class from the mean of all
-        within = scatter - sums.T @ offsets - offsets.T @ sums + (rows * offsets.T) @ offsets
-        covariance = (within + scatter / held_out.count) / held_out.count
-        slopes = offsets @ np.linalg.pinv(covariance, rcond=1e-9, hermitian=True)
-        prior = np.log((rows + 1) / (held_out.count + classes))
-        constant = prior - np.sum(slopes * offsets, axis=1) / 2 - slopes @ mean_score
-        self.coef_, self.intercept_ = slopes @ self.coef_, slopes @ self.intercept_ + constant
 
     def decision_function(self, X: Any) -> Any:
         """Returns log p up to a common term, (n, classes) float64, for two classes the difference,
         (n,); or a list."""
-        found = self._outputs(X)
-        return (
-            _each(found, lambda scores: scores[:, 1] - scores[:, 0])
-            if len(self.classes_) == 2
-            else found
-        )
+        scores = self._outputs(X)
+        if len(self.classes_) == 2:
+            return _each(scores, lambda each: each[:, 1] - each[:, 0])
+        return scores
 
     def predict_proba(self, X: Any) -> Any:
         """Returns the probability of each class, (n, classes) float64, or a list of these."""
@@ -479,18 +455,12 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 
     def predict(self, X: Any) -> Any:
         """Returns the class with the highest score, (n,), or a list of these."""
-
-        def best(scores: np.ndarray) -> np.ndarray:
-            return self.classes_[
-                (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-            ]
-
-        return _each(self.decision_function(X), best)
+        return _each(self._outputs(X), lambda scores: self.classes_[scores.argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns the accuracy, counted as in `ReservoirRegressor.score`."""
-        y, found, sample_weight = self._counted(X, y, sample_weight)
-        return float(accuracy_score(y, found, sample_weight=sample_weight))
+        y, predictions, weights = self._scored(X, y, sample_weight)
+        return float(accuracy_score(y, predictions, sample_weight=weights))
 
 
 def _check_index(table: Any) -> None:
@@ -514,8 +484,8 @@ def _by_row(y: Any) -> Any:
     return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 
-def _each(found: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
-    return [function(each) for each in found] if isinstance(found, list) else function(found)
+def _each(outputs: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    return [function(y) for y in outputs] if isinstance(outputs, list) else function(outputs)
 
 
 def _with_bias(u: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ from esnlm.machine.compute import in_float32
 from esnlm.machine.process import exit_with
 from esnlm.readout import linear
 from esnlm.reports import plots
-from esnlm.reports.tables import markdown_table
+from esnlm.reports.report import markdown_table
 
 EDGES = [0, 32, 128, 512, 2048, 1 << 62]  # of distances, in predicted tokens
 NAMES = ["1-32", "33-128", "129-512", "513-2,048", "later"]
@@ -299,9 +299,7 @@ def table(best: dict[str, list[dict]]) -> str:
 
 def draw(best: dict[str, list[dict]], path: Path) -> None:
     """Draws the NLL by distance, as means over seeds, of the models alone and with the counts."""
-    made = plots.figure(13, 5.5, columns=2, sharey=True)
-    assert made is not None, plots.NO_MATPLOTLIB
-    figure, (panels,) = made
+    figure, (panels,) = plots.figure(13, 5.5, columns=2, sharey=True)
     of_family = Counter[str]()  # a family, the first word of the name, has one colour
     for model, records in best.items():
         family = model.split("-")[0]
@@ -319,7 +317,7 @@ def draw(best: dict[str, list[dict]], path: Path) -> None:
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9
     )
-    plots.save(figure, path)
+    path.write_bytes(plots.picture(figure, path.suffix))
 
 
 def _mean(records: list[dict], of: str) -> np.ndarray:

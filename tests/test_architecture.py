@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from esnlm.models.base import ModelConfig
-from esnlm.models.registry import MODELS
+from esnlm.base.settings import find_class
+from esnlm.models.base import MODELS, ModelConfig
 from tests.house import PACKAGE, SHIPPED, read, statements
 
 # In the order of docs/how_it_works.md. A module may import from its own room and from those before
@@ -245,7 +245,9 @@ def test_text_files_have_the_same_encoding_on_every_machine(trees):
 
 
 @pytest.mark.parametrize(
-    "config", [ModelConfig, *MODELS.values()], ids=lambda config: config.__name__
+    "config",
+    [ModelConfig, *(find_class(family, MODELS, "") for family in MODELS)],
+    ids=lambda config: config.__name__,
 )
 def test_what_a_model_family_is_fits_into_few_members(config):
     """Members besides its settings. Questions of memory, devices and the like are functions near
@@ -259,7 +261,7 @@ def test_these_tests_see_what_they_look_for(tmp_path):
     """A small package with each of the mistakes."""
     package = tmp_path / "esnlm"
     (package / "data").mkdir(parents=True)
-    (package / "data" / "up.py").write_text("def f(x):\n    from esnlm.training import loop\n")
+    (package / "data" / "up.py").write_text("def f(x):\n    from esnlm.training import run\n")
     (package / "data" / "one.py").write_text("from esnlm.data import two\n")
     (package / "data" / "two.py").write_text(
         "import esnlm\nfrom esnlm.data.one import f\nf.read_text()\nopen(f)\n"

@@ -89,7 +89,7 @@ def test_the_quickstart_runs_from_any_folder(programs, tmp_path):
 
 @pytest.mark.nightly
 def test_every_configuration_is_shipped(programs, tmp_path):
-    program = "from esnlm.commands.base import shipped_configs; print(shipped_configs())"
+    program = "from esnlm.commands.arguments import shipped_configs; print(shipped_configs())"
     shipped = Path(call(programs / "python", "-c", program, folder=tmp_path).strip())
     assert shipped.is_relative_to(programs.parent)
     for file in (ROOT / "configs").rglob("*.yaml"):

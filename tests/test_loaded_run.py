@@ -53,8 +53,7 @@ def test_arrays_that_are_edited_leave_the_model_as_it_was():
 
 @pytest.mark.parametrize("device, kernel", [("cpu", "csr"), ("tpu", "dense")])
 def test_what_was_chosen_for_eight_gpus_is_chosen_anew(device, kernel, monkeypatch):
-    for module in (loaded_run, devices):
-        monkeypatch.setattr(module, "backend", lambda: device)
+    monkeypatch.setattr(devices, "backend", lambda: device)
     gpus = ComputeConfig("tf32", "fused", "bf16", 4096, 1 << 19, 512, {"data": 2, "vocabulary": 4})
     found = loaded_run._for_this_machine(Experiment(compute=gpus)).compute
     assert (found.precision, found.kernel, found.mesh) == ("float32", kernel, None)

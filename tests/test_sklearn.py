@@ -2,11 +2,6 @@
 
 import numpy as np
 import pytest
-
-from examples.series import mackey_glass, narma10, nrmse
-from tests import oracle
-
-pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge, RidgeClassifier
@@ -15,6 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from esnlm.base.errors import InputError
 from esnlm.sklearn import ReservoirClassifier, ReservoirRegressor
+from examples.series import mackey_glass, narma10, nrmse
+from tests import oracle
 
 ORDER = "the rows are time steps of one sequence: a prediction depends on the steps before it"
 OF_STEPS = {

@@ -7,22 +7,29 @@ Example:
     reservoir = esnlm.Reservoir.draw(400, inputs=1, spectral_radius=0.9)
     x = reservoir.states(u)
     readout = esnlm.Readout("ridge").fit(x[100:800], y[100:800])
-    readout.score(x[800:], y[800:])                    # R^2
+    readout.score(x[800:], y[800:])  # R^2
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax
 
-from esnlm.api import readout_fits
 from esnlm.base.errors import InputError
-from esnlm.base.rng import check_seed
+from esnlm.base.rng import Stream, check_seed, generator
 from esnlm.base.settings import build
 from esnlm.machine.compute import backend, in_float32
-from esnlm.readout.base import Fitter
-from esnlm.readout.fitters import FITTERS
+from esnlm.models.ngrams import NgramModel
+from esnlm.readout import rls
+from esnlm.readout.base import Window, row_blocks
+from esnlm.readout.calibration import HeldOut
+from esnlm.readout.least_squares import RidgeSums
+from esnlm.training.config import FITTERS
+
+PRECISION = "float32"  # precision of lms's matrix products
+MOST_HELD_OUT = 0.1  # maximum share of the rows
 
 
 class Readout:
@@ -54,14 +61,21 @@ class Readout:
     ) -> None:
         if kind not in FITTERS:
             raise InputError(f"readout is {kind!r}: choose from {', '.join(FITTERS)}")
-        self.rule: Fitter = build(FITTERS[kind], settings, f"readout {kind}: ")
+        self.rule: Any = build(FITTERS[kind], settings, f"readout {kind}: ")
         if rank is not None and not (self.rule.makes_low_rank and rank >= 1):
             raise InputError(f"rank is {rank}: give at least 1, with ridge, or None for full rank")
         check_seed(seed)
         self.rank, self.classes, self.seed = rank, classes, seed
-        # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
-        self.arrays: dict[str, np.ndarray] = {}
-        self._of_ids = self._flat = False
+        self._arrays: dict[str, np.ndarray] = {}
+        self._sums: Any = None  # of a fit to numbers, which further parts extend
+        self._shapes: tuple = ()  # of a row of the states and of the targets
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """{"w", "bias"} or {"a", "b", "bias"}; empty before `fit`."""
+        if not self._arrays and self._sums is not None:
+            self._solve()
+        return self._arrays
 
     @in_float32
     def fit(self, states: Any, targets: Any) -> "Readout":
@@ -89,107 +103,191 @@ class Readout:
         """
         backend()  # raises a clear error if JAX finds no device
         h, y, lengths = _rows(states, targets)
-        of_ids = y.dtype.kind in "iu"
-        if of_ids:
+        self._sums, self._arrays = None, {}
+        if self._are_ids(h, y):
+            self._fit_ids(h.astype(np.float32), y.astype(np.int32), lengths or [1] * len(h))
+        else:
+            self._add(h, y, lengths)
+            self._solve()
+        return self
+
+    def partial_fit(self, states: Any, targets: Any) -> "Readout":
+        """Adds further rows to a fit to numbers, and returns the readout.
+
+        An array continues the last sequence, and a list adds sequences. The result is that of `fit`
+        on all rows, up to rounding, and is computed when it is next used.
+
+        Example:
+            for part in parts:
+                readout.partial_fit(reservoir.states(part), part)
+        """
+        h, y, lengths = _rows(states, targets)
+        if self._are_ids(h, y):
+            raise InputError("partial_fit is for numbers: give all ids to one call of fit")
+        self._add(h, y, lengths)
+        return self
+
+    def predict(self, states: Any) -> Any:
+        """Returns the most probable ids, (n,) int64, or numbers in the targets' shape; a list for a
+        list of states."""
+        return self._each(states, self._predictions)
+
+    def log_probs(self, states: Any) -> Any:
+        """Returns log p of every id, (n, V) float64 in nats, or a list of these if states are a
+        list."""
+        if self._sums is not None:
+            raise InputError("this readout was fitted to real numbers, which have no probabilities")
+        return self._each(states, lambda outputs: log_softmax(outputs, axis=1))
+
+    def score(self, states: Any, targets: Any) -> float:
+        """Returns the mean log p of the ids, in nats, or R^2 of the numbers over all columns.
+        Higher is better."""
+        h, y, _ = _rows(states, targets)
+        outputs = self._outputs(h)
+        if self._sums is None:
+            _check_ids(y, outputs.shape[1])
+            return float(log_softmax(outputs, axis=1)[np.arange(len(y)), y].mean())
+        predictions = self._predictions(outputs)
+        if y.shape != predictions.shape:
+            raise InputError(
+                f"targets have shape {y.shape}: give {predictions.shape}, as in the fit"
+            )
+        unexplained = np.sum((y - predictions) ** 2)
+        return float(1 - unexplained / np.sum((y - y.mean(axis=0)) ** 2))
+
+    def _are_ids(self, h: np.ndarray, y: np.ndarray) -> bool:
+        """Returns whether targets are ids. Raises InputError if they do not suit the settings."""
+        if y.dtype.kind in "iu":
             if self.classes is None:
                 least, largest = int(y.min()), int(y.max())
                 advice = "give targets.astype(float) for numbers"
                 if least >= 0:
                     advice += f", or set classes={largest + 1} if they are ids"
                 raise InputError(f"targets are integers, {least} to {largest}: {advice}")
-            _require_ids(y, self.classes)
-            if self.rule.kind == "ridge" and self.rank is not None and self.rank > h.shape[1]:
+            _check_ids(y, self.classes)
+            if self.rank is not None and self.rank > h.shape[1]:
                 raise InputError(
                     f"rank is {self.rank}: it must be at most the {h.shape[1]} features"
                 )
-            fitted = readout_fits.fit_ids(
-                self.rule, h, y.astype(np.int32), lengths, self.classes, self.rank, self.seed
-            )
-        elif self.classes is not None or self.rank is not None:
-            line = (
+            return True
+        if self.classes is not None or self.rank is not None:
+            raise InputError(
                 f"targets are {y.dtype}: classes and rank are for ids, whole numbers; y.astype(int)"
                 " makes them"
             )
-            raise InputError(line)
-        elif y.dtype.kind != "f" or y.ndim > 2 or not np.isfinite(y).all():
-            line = (
+        if y.dtype.kind != "f" or y.ndim > 2 or not np.isfinite(y).all():
+            raise InputError(
                 f"targets of shape {y.shape} and type {y.dtype}: give ids, or finite numbers (n,)"
                 " or (n, L)"
             )
-            raise InputError(line)
-        else:
-            fitted = readout_fits.fit_numbers(
-                self.rule, h, y.reshape(len(y), -1).astype(np.float64), lengths, self.seed
+        return False
+
+    def _fit_ids(self, h: np.ndarray, y: np.ndarray, lengths: list[int]) -> None:
+        """Fits log-probabilities of ids y (n,) for states h (n, F) of consecutive sequences."""
+        rule, classes = self.rule, self.classes or 0
+        held_out = choose_held_out(lengths, rule.held_out_tokens, self.seed)
+        sequences = np.split(np.arange(len(h)), np.cumsum(lengths)[:-1])
+        learned = [rows for rows in (rows[~held_out[rows]] for rows in sequences) if len(rows)]
+        accumulators = rule.start(h.shape[1], classes)
+        window = Window(jnp.asarray(h), learned, y[np.concatenate(learned)])
+        for _ in range(rule.epochs):
+            rule.accumulate(accumulators, window, PRECISION)
+        rule.finish(accumulators, PRECISION)
+        log_p = NgramModel.from_counts(np.bincount(window.targets, minlength=classes)).log_p
+        unseen = HeldOut(h[held_out], y[held_out])
+        self._keep(rule.solve(accumulators, self.rank, unseen, log_p)[0])
+        self._shapes = h.shape[1:], ()
+
+    def _add(self, h: np.ndarray, y: np.ndarray, lengths: list[int] | None) -> None:
+        """Adds rows of numbers to the sums; without `lengths` they continue the last sequence."""
+        if self.rule.kind == "lms":
+            raise InputError("targets are numbers: readout lms is for ids; choose ridge or rls")
+        shapes, begins = (h.shape[1:], y.shape[1:]), lengths is not None or self._sums is None
+        y = y.reshape(len(y), -1).astype(np.float64)
+        if self._sums is None:
+            self._shapes = shapes
+            if self.rule.kind == "ridge":
+                rng = generator(self.seed, Stream.HELD_OUT)
+                self._sums = RidgeSums(y.shape[1], rng, self.rule.regularizations)
+            else:
+                self._sums = self.rule.start(h.shape[1], y.shape[1])
+        if shapes != self._shapes:
+            raise InputError(
+                f"rows of states and targets have the shapes {shapes}: give {self._shapes}, as in"
+                " the first part"
             )
-        if not all(np.isfinite(array).all() for array in fitted.values()):
+        self._arrays = {}
+        if self.rule.kind == "rls":
+            self.rule.accumulate(self._sums, Window(h, [np.arange(len(h))], y), PRECISION)
+            return
+        ends = np.cumsum(lengths or len(h))[:-1]
+        for states, targets in zip(np.split(h, ends), np.split(y, ends), strict=True):
+            for rows in row_blocks(len(states), h.shape[1]):
+                self._sums.add(states[rows], targets[rows], begins and rows.start == 0)
+
+    def _solve(self) -> None:
+        if self.rule.kind == "ridge":
+            _, w, bias = self._sums.solution
+        else:
+            w, bias = rls.solution(self._sums)
+        self._keep({"w": w, "bias": bias})
+
+    def _keep(self, arrays: dict[str, np.ndarray]) -> None:
+        """Sets the arrays of the fit. Raises InputError if it diverged."""
+        if not all(np.isfinite(array).all() for array in arrays.values()):
             kind = self.rule.kind
             advice = "lower learning_rate" if kind == "lms" else "bring the states to a size near 1"
             raise InputError(
                 f"the fit diverged: readout {kind} has weights that are not finite; {advice}"
             )
-        self.arrays, self._of_ids, self._flat = fitted, of_ids, y.ndim == 1
-        return self
-
-    def predict(self, states: Any) -> Any:
-        """Returns the most probable ids, (n,) int64, or numbers in the targets' shape; a list for a
-        list of states."""
-        return self._each(
-            states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h)
-        )
-
-    def log_probs(self, states: Any) -> Any:
-        """Returns log p of every id, (n, V) float64 in nats, or a list of these if states are a
-        list."""
-        if self.arrays and not self._of_ids:
-            raise InputError("this readout was fitted to real numbers, which have no probabilities")
-        return self._each(states, self._log_probs)
-
-    def score(self, states: Any, targets: Any) -> float:
-        """Returns the mean log p of the ids, in nats, or R^2 of the numbers over all columns.
-        Higher is better."""
-        h, y, _ = _rows(states, targets)
-        self._require_fitted(h)
-        outputs = len(self.arrays["bias"])
-        if self._of_ids:
-            _require_ids(y, outputs)
-            return float(self._log_probs(h)[np.arange(len(y)), y].mean())
-        shape = (len(h),) if self._flat else (len(h), outputs)
-        if y.shape != shape:
-            raise InputError(f"targets have shape {y.shape}: give {shape}, as in the fit")
-        unexplained = np.sum((y - self._numbers(h)) ** 2)
-        return float(1 - unexplained / np.sum((y - y.mean(axis=0)) ** 2))
+        self._arrays = arrays
 
     def _each(self, states: Any, compute: Callable[[np.ndarray], np.ndarray]) -> Any:
-        several = isinstance(states, list | tuple)
-        arrays = [_numbers(each) for each in states] if several else [_numbers(states)]
-        for h in arrays:
-            self._require_fitted(h)
-        found = [compute(h) for h in arrays]
-        return found if several else found[0]
+        """Applies a function to the outputs for an array, or for each array of a list."""
+        if isinstance(states, list | tuple):
+            return [compute(self._outputs(_numbers(each))) for each in states]
+        return compute(self._outputs(_numbers(states)))
 
     def _outputs(self, h: np.ndarray) -> np.ndarray:
-        """Returns W h + b in float64, (n, V)."""
-        arrays, z = self.arrays, np.asarray(h, np.float64)
+        """Returns W h + b in float64, (n, V). Raises InputError if there is no fit, or h is not
+        usable."""
+        arrays = self.arrays
+        if not arrays:
+            raise InputError("this readout is not fitted yet: call fit")
+        width = self._shapes[0]
+        if h.shape[1:] != width or np.count_nonzero(np.isfinite(h)) < h.size:
+            raise InputError(f"states have shape {h.shape}: give finite numbers (n, {width[0]})")
+        z = np.asarray(h, np.float64)
         for name in ("w",) if "w" in arrays else ("b", "a"):
             z = z @ np.asarray(arrays[name], np.float64).T
         return z + arrays["bias"]
 
-    def _numbers(self, h: np.ndarray) -> np.ndarray:
-        found = self._outputs(h)
-        return found[:, 0] if self._flat else found
-
-    def _log_probs(self, h: np.ndarray) -> np.ndarray:
-        return log_softmax(self._outputs(h), axis=1)
-
-    def _require_fitted(self, h: np.ndarray) -> None:
-        if not self.arrays:
-            raise InputError("this readout is not fitted yet: call fit")
-        width = self.arrays["w" if "w" in self.arrays else "b"].shape[1]
-        if h.ndim != 2 or h.shape[1] != width or np.count_nonzero(np.isfinite(h)) < h.size:
-            raise InputError(f"states have shape {h.shape}: give finite numbers (n, {width})")
+    def _predictions(self, outputs: np.ndarray) -> np.ndarray:
+        """Returns the ids with the largest outputs, or the outputs in the targets' shape."""
+        if self._sums is None:
+            return outputs.argmax(axis=1)
+        return outputs.reshape(len(outputs), *self._shapes[1])
 
 
-def _require_ids(y: np.ndarray, classes: int) -> None:
+def choose_held_out(lengths: list[int], most: int, seed: int) -> np.ndarray:
+    """Returns which rows to hold out, (n,) bool: whole sequences, at least one, at most `most` rows
+    and a tenth."""
+    # Rows of a sequence are similar: choosing the penalty on some of them and fitting others would
+    # make it too small.
+    rows = sum(lengths)
+    if rows < 2:
+        raise InputError(f"only {rows} row: give at least 2, one to hold out")
+    if len(lengths) == 1:
+        lengths = [1] * rows
+    most = max(1, min(most, int(MOST_HELD_OUT * rows)))
+    order = generator(seed, Stream.HELD_OUT).permutation(len(lengths))
+    chosen = order[np.cumsum(np.take(lengths, order)) <= most]
+    held_out = np.zeros(len(lengths), bool)
+    held_out[chosen if len(chosen) else np.argmin(lengths)] = True
+    return np.repeat(held_out, lengths)
+
+
+def _check_ids(y: np.ndarray, classes: int) -> None:
     if y.ndim != 1 or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= classes:
         raise InputError(f"ids must be (n,) of 0 .. {classes - 1}")
 
@@ -200,24 +298,19 @@ def _numbers(states: Any) -> np.ndarray:
     return h if h.dtype.kind in "fiub" else h.astype(np.float64)
 
 
-def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Returns states (n, F), targets (n,) or (n, L), and sequence lengths; rows of an array have
-    length 1."""
+def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int] | None]:
+    """Returns states (n, F), targets (n,) or (n, L), and the lengths of the sequences of a list."""
+    lengths = None
     if isinstance(states, list | tuple):
-        several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
-        lengths = [len(each) if each.ndim == 2 else 0 for each in several]
-        if (
-            0 in lengths
-            or not lengths
-            or lengths != [each.shape[0] if each.ndim else 0 for each in given]
-        ):
+        sequences = [_numbers(each) for each in states]
+        parts = [np.asarray(each) for each in targets]
+        lengths = [len(each) if each.ndim == 2 else 0 for each in sequences]
+        if not all(lengths) or lengths != [len(each) if each.ndim else 0 for each in parts]:
             raise InputError(
                 "states and targets are lists: each sequence must have (T, F) states and T targets"
             )
-        h, y = np.concatenate(several), np.concatenate(given)
-    else:
-        h, y = _numbers(states), np.asarray(targets)
-        lengths = [1] * len(h)
+        states, targets = np.concatenate(sequences), np.concatenate(parts)
+    h, y = _numbers(states), np.asarray(targets)
     if h.ndim != 2 or not len(h) or len(y) != len(h) or not np.isfinite(h).all():
         raise InputError(
             f"states of shape {h.shape} and targets {y.shape}: give finite numbers (n, F) and n"

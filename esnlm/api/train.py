@@ -1,5 +1,4 @@
-"""Trains from Python as `esnlm train` does, with callbacks, and with sentences and tokenizers from
-Python."""
+"""Trains from Python as `esnlm train` does, also on sentences and tokenizers from Python."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,7 +9,6 @@ import numpy as np
 
 from esnlm import loaded_run
 from esnlm.api.reservoir import Reservoir
-from esnlm.api.train_run import INTERRUPTED, train_run
 from esnlm.base.errors import InputError
 from esnlm.data.encode import write_sentences
 from esnlm.data.sources import put_sentences
@@ -18,11 +16,12 @@ from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import WORD_PATTERN, Tokenizer, load_tokenizer, train_bpe, word_tokenizer
 from esnlm.evaluation.sequences import list_texts
 from esnlm.loaded_run import Run
-from esnlm.readout.base import Fitter
+from esnlm.reports.run_results import show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
 from esnlm.training.config import Experiment, as_dict
+from esnlm.training.run import INTERRUPTED, train_run
 
 Callback = Callable[[int, dict[str, Any]], Any]
 
@@ -75,22 +74,24 @@ def train(
     """
     if validation is not None and sentences is None:
         raise InputError("validation without sentences: give both")
-    given = config_io.read(experiment) if isinstance(experiment, str | Path) else experiment
-    tree = as_dict(given) if isinstance(given, Experiment) else dict(given)
+    if isinstance(experiment, str | Path):
+        experiment = config_io.read(experiment)
+    tree = as_dict(experiment) if isinstance(experiment, Experiment) else dict(experiment)
     if sentences is not None:
         tree["data"] = {"kind": "in_memory"}
     if reservoir is not None:
         tree["model"] = {**tree.get("model", {}), "reservoir": reservoir.settings}
-    read = config_io.from_dict(tree)
-    directory = RunDirectory(Path(read.run))
+    settings = config_io.from_dict(tree)
+    directory = RunDirectory(Path(settings.run))
     if sentences is not None:
-        lines, held = _texts(sentences), None if validation is None else _texts(validation)
-        put_sentences(directory, lines, held, make_tokenizer(tokenizer, lines))
+        lines = _texts(sentences)
+        held_out = None if validation is None else _texts(validation)
+        put_sentences(directory, lines, held_out, make_tokenizer(tokenizer, lines))
     if reservoir is not None and not directory.config.exists():  # a resumed run has its reservoir
         _put_reservoir(directory, reservoir)
     stopped = False
 
-    def tell(values: dict[str, Any]) -> bool:
+    def call_back(values: dict[str, Any]) -> bool:
         nonlocal stopped
         answers = [callback(values["step"], dict(values)) for callback in callbacks]
         stopped = stopped or any(
@@ -99,20 +100,20 @@ def train(
         return stopped
 
     status = train_run(
-        read, allow_change, listeners=[tell] if callbacks else (), ends_process=False
+        settings,
+        allow_change,
+        show_results=show_results,
+        listeners=[call_back] if callbacks else (),
+        ends_process=False,
     )
     if status == INTERRUPTED and not stopped:
-        raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
-    if (
-        status == INTERRUPTED
-        and isinstance(read.training, Fitter)
-        and not checkpoint.all_steps(directory.checkpoints)
-    ):
-        line = (
-            "a callback stopped it before the readout was fitted; the same call without it resumes"
+        raise KeyboardInterrupt(f"{settings.run}: stopped; the same call resumes it")
+    if status == INTERRUPTED and not checkpoint.all_steps(directory.checkpoints):
+        raise InputError(
+            f"{settings.run}: a callback stopped it before the readout was fitted; the same call"
+            " without it resumes"
         )
-        raise InputError(f"{read.run}: {line}")
-    return loaded_run.load(read.run)
+    return loaded_run.load(settings.run)
 
 
 def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> Tokenizer:
@@ -149,8 +150,7 @@ def prepare(
     tokenizer: str | Path | Tokenizer,
     overwrite: bool = False,
 ) -> TokenStore:
-    """Writes a token store of sentences, for `data: {kind: store, train: OUT}` and
-    `run.likelihood`.
+    """Writes a token store of sentences, for a run's `data` and for `run.likelihood`.
 
     Each text is one sentence, kept unchanged. `esnlm prepare` makes stores from files, and splits
     them into sentences.
@@ -183,9 +183,9 @@ def _texts(sentences: Sequence[str]) -> list[str]:
 
 def _put_reservoir(directory: RunDirectory, reservoir: Reservoir) -> None:
     """Saves the reservoir in the run directory, so that training uses it instead of drawing one."""
-    reservoir.require_named("saved")
+    reservoir.check_named("saved")
     directory.claim()
     arrays, layers = reservoir.cell.arrays(), reservoir.cell.layers
     nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)
-    about = {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
-    checkpoint.save(directory.frozen, arrays, about)
+    record = {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
+    checkpoint.save(directory.frozen, arrays, record)

@@ -46,7 +46,7 @@ class _Lines(logging.Handler):
         prefix = "warning: " if record.levelno == logging.WARNING else ""
         with _lock:
             end_status()
-            if sys.stderr is not None and processes.writes():
+            if sys.stderr is not None and processes.is_rank0():
                 with contextlib.suppress(OSError):
                     print(prefix + record.getMessage(), file=sys.stderr, flush=True)
 
@@ -70,7 +70,7 @@ def verbosity(level: int) -> Iterator[None]:
 def status(line: str) -> None:
     """Shows a status line on a terminal. The next status or message replaces it."""
     global _has_status
-    if not (log.isEnabledFor(logging.INFO) and is_terminal(sys.stderr) and processes.writes()):
+    if not (log.isEnabledFor(logging.INFO) and is_terminal(sys.stderr) and processes.is_rank0()):
         return
     with _lock, contextlib.suppress(OSError):
         print(

@@ -1,7 +1,7 @@
 """The processes of one run: their numbers, their agreement on decisions, and their common end.
 
 A single process is process 0 of 1, and everything here then costs nothing. Several processes must
-make the same calls of JAX in the same order, so `agree` gives all of them process 0's decisions.
+make the same calls of JAX in the same order; `broadcast` gives all of them process 0's decisions.
 Only process 0 writes and prints.
 """
 
@@ -50,11 +50,10 @@ def join(
     wait: int,
     stops_together: bool,
 ) -> None:
-    """Makes this process one of a run's, by a command's options (docs/machines.md). Call it before
-    JAX is used.
+    """Makes this process one of a run's, by a command's options (docs/machines.md).
 
-    If `stops_together`, SIGTERM to one process stops all (`any_asked_to_stop`) instead of ending
-    it.
+    Call it before JAX is used. If `stops_together`, SIGTERM to one process stops all
+    (`any_asked_to_stop`) instead of ending it.
     """
     global _index, _count
     if processes == 1:
@@ -98,9 +97,9 @@ def join(
         reason = str(error).partition("\n")[0]
         raise InputError(f"{where}: {reason}; {alone}") from None
     _end_at_abort(LOST, LOSS)
-    if not writes():
+    if not is_rank0():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # hides Gloo's own lines
-    require_same({name: version(name) for name in ("esnlm", "jax")})
+    check_same({name: version(name) for name in ("esnlm", "jax")})
 
 
 def index() -> int:
@@ -113,7 +112,7 @@ def count() -> int:
     return _count
 
 
-def writes() -> bool:
+def is_rank0() -> bool:
     """Returns whether this process writes files and prints lines: process 0."""
     return _index == 0
 
@@ -121,12 +120,12 @@ def writes() -> bool:
 # ---- agreement: every process must make these calls, and each waits for the others ----
 
 
-def agree(value: Value) -> Value:
+def broadcast(value: Value) -> Value:
     """Returns process 0's value, which must be valid JSON, in every process."""
     return value if _count == 1 else _exchange(value)[0]
 
 
-def require_same(settings: dict[str, str]) -> None:
+def check_same(settings: dict[str, str]) -> None:
     """Raises InputError in all processes unless all have the same settings."""
     if _count == 1:
         return
@@ -140,21 +139,23 @@ def require_same(settings: dict[str, str]) -> None:
             )
 
 
-def meet() -> None:
+def barrier() -> None:
     """Waits until all processes are here."""
-    agree(None)
+    broadcast(None)
 
 
 @contextlib.contextmanager
-def in_turn() -> Iterator[None]:
-    """Runs process 0 first, then the others, which read its files. If one was asked to stop, all
-    are interrupted."""
-    if not writes():
-        meet()
+def rank0_first() -> Iterator[None]:
+    """Runs process 0 first, then the others, which read its files.
+
+    If one was asked to stop, all are interrupted.
+    """
+    if not is_rank0():
+        barrier()
     yield
-    if writes():
-        meet()
-    meet()
+    if is_rank0():
+        barrier()
+    barrier()
     if any_asked_to_stop(False):
         raise KeyboardInterrupt
 
@@ -162,19 +163,21 @@ def in_turn() -> Iterator[None]:
 @contextlib.contextmanager
 def written_by_first() -> Iterator[bool]:
     """Yields whether this process writes. The others wait until process 0 has written."""
-    yield writes()
-    meet()
+    yield is_rank0()
+    barrier()
 
 
 # ---- the end ----
 
 
-def any_asked_to_stop(asked: bool) -> bool:
-    """Returns in all processes, at the same call, whether one was asked to stop. Alone, a process
-    returns `asked`."""
+def any_asked_to_stop(is_asked: bool) -> bool:
+    """Returns in all processes, at the same call, whether one was asked to stop.
+
+    A process that is alone returns `is_asked`.
+    """
     global _stops
     if _count == 1:
-        return asked
+        return is_asked
     from jax.experimental import multihost_utils
 
     _stops = _stops or multihost_utils.reached_preemption_sync_point(next(_checks))
@@ -184,13 +187,15 @@ def any_asked_to_stop(asked: bool) -> bool:
 def finish() -> None:
     """Waits for the end of all processes."""
     if _count > 1:
-        meet()
+        barrier()
         _leave()
 
 
 def fail(line: str) -> None:
-    """Ends all processes: the others raise InputError(line) when they next agree, or lose this one
-    after PATIENCE."""
+    """Ends all processes. The others raise InputError(line) at their next broadcast.
+
+    If they do not answer, they lose this process after PATIENCE.
+    """
     if _count > 1:
         with contextlib.suppress(Exception):
             if not _failed:
@@ -204,8 +209,7 @@ def is_loss(error: Exception) -> bool:
 
 
 def _leave() -> None:
-    """Leaves JAX's service together with all processes: process 0 runs it, and JAX would abort the
-    others."""
+    """Leaves JAX's service together with all processes; JAX would abort the others."""
     global _count
     import jax
 
@@ -214,8 +218,7 @@ def _leave() -> None:
 
 
 def _end_at_abort(status: int, line: str) -> None:
-    """Ends this process with a line and a status if JAX aborts it; Python's handlers would not
-    run."""
+    """Ends this process with a line and a status if JAX aborts it."""
     global _at_abort
 
     def leave(_: int) -> None:

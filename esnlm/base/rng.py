@@ -43,18 +43,16 @@ class Stream(IntEnum):
     FEEDBACK = 24  # W_back of a language model with output feedback
     FEEDBACK_TABLES = 25  # B_u and B_y of a language model with output feedback
     MEMBER = 26  # prefix of the seed of each further reservoir of an ensemble
-    DIAGONAL = 27  # diagonal linear units
-    GRU = 28  # a frozen GRU
-    ATTENTION = 29  # frozen keys
+    # 27 to 29 belong to experiments/frozen_cells
     MEASUREMENT = 30  # draws of a diagnosis, whose seed is not the run's
 
 
-def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list[int]:
+def seed_sequence(seed: int, stream: int, *more: int, layer: int = 0) -> list[int]:
     """Returns the integers that seed a stream, for `numpy.random.default_rng`.
 
     Args:
         seed: the run's seed.
-        stream: the name of the stream.
+        stream: its name. A part outside the package takes a number of its own, from 1,000 on.
         more: further integers, such as the number of the epoch.
         layer: the layer of a stacked reservoir; 0 is the first.
     """
@@ -69,6 +67,6 @@ def check_seed(seed: int) -> None:
         raise InputError(f"seed is {seed}: it must be from 0 to {LARGEST_SEED}")
 
 
-def generator(seed: int, stream: Stream, *more: int, layer: int = 0) -> np.random.Generator:
+def generator(seed: int, stream: int, *more: int, layer: int = 0) -> np.random.Generator:
     """Returns the NumPy generator of a stream. The arguments are those of `seed_sequence`."""
     return np.random.default_rng(seed_sequence(seed, stream, *more, layer=layer))

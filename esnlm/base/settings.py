@@ -3,9 +3,12 @@ file."""
 
 import dataclasses
 import re
+import sys
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, NamedTuple, TypeVar, dataclass_transform
 
 import pydantic.dataclasses
@@ -37,12 +40,40 @@ def settings(section: type[Section]) -> type[Section]:
 
 
 class Choice(NamedTuple):
-    """Marks a field whose own `key` chooses its class: `Annotated[Topology, Choice(TOPOLOGIES,
-    "kind", "ring")]`."""
+    """Marks a field whose setting `key` names its class; see `find_class`.
 
-    classes: Mapping[str, type]
+    Example:
+        topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "ring")] = Ring()
+    """
+
+    classes: Mapping[str, str | type]
     key: str
     default: str
+
+
+def find_class(name: str, classes: Mapping[str, Any], setting: str) -> Any:
+    """Returns the class of a name in `classes`, or of a name "module:Class".
+
+    A module is imported from Python's path, or else from the working directory. The values of
+    `classes` are classes, or names of this form, so that only the module in use is imported.
+
+    Raises:
+        InputError: there is no such name, module or class. The message begins with `setting`.
+    """
+    target = classes.get(str(name), str(name))
+    if not isinstance(target, str):
+        return target
+    if ":" not in target:
+        raise InputError(f"{setting} is {spell(name)}: choose from {', '.join(classes)}")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(folder)
+    try:
+        return resolve_name(target)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"{setting} is {spell(name)}: {error}; modules are searched for on Python's path and in"
+            " the working directory"
+        ) from None
 
 
 class CommandLine(str):
@@ -131,13 +162,15 @@ def _value(hint: Any, value: Any, name: str, where: str) -> Any:
         )
     if choice is not None:
         kind = value.get(choice.key, choice.default)
-        if kind not in choice.classes:
-            begin = _begin("command line" if isinstance(kind, CommandLine) else where)
+        begin = _begin("command line" if isinstance(kind, CommandLine) else where)
+        section = find_class(kind, choice.classes, f"{begin}{name}.{choice.key}")
+        bases = tuple(each for each in _alternatives(hint) if isinstance(each, type))
+        if not (dataclasses.is_dataclass(section) and issubclass(section, bases)):
+            expected = " or ".join(each.__name__ for each in bases)
             raise InputError(
-                f"{begin}{name}.{choice.key} is {spell(kind)}: choose from"
-                f" {', '.join(choice.classes)}"
+                f"{begin}{name}.{choice.key} is {spell(kind)}: it must be a {expected} with the"
+                " decorator `settings`"
             )
-        section = choice.classes[kind]
     return build(section, value, f"{name}.", where)
 
 

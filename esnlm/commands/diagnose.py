@@ -3,31 +3,36 @@
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import accept_settings, find_config
+from esnlm.commands.arguments import OVERWRITE, AnySetting, Argument, find_config, local_path
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--run", metavar="DIR", help="the run directory")
-    config = "configuration file, in place of a run; --section.key value overrides it"
-    add("--config", type=find_config, metavar="FILE", help=config)
-    add(
+ARGUMENTS = [
+    Argument("--run", metavar="DIR", help="the run directory"),
+    Argument(
+        "--config",
+        type=find_config,
+        metavar="FILE",
+        help="configuration file, in place of a run; --section.key value overrides it",
+    ),
+    Argument(
         "--data",
         type=Path,
         metavar="FILE",
         help="input text, one sentence per line (default: the run's own)",
-    )
-    add(
+    ),
+    Argument(
         "--out",
-        type=Path,
+        type=local_path,
         metavar="DIR",
         help="folder for the report (default: diagnostics/ in the run directory)",
-    )
-    add("--overwrite", action="store_true", help="replace a report of another reservoir or text")
-    accept_settings(parser)
+    ),
+    OVERWRITE,
+    AnySetting(),
+]
 
 
-def run(options: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from esnlm.diagnosis.diagnose import diagnose
 
-    diagnose(**vars(options))
+    diagnose(
+        args.run, args.config, args.overrides, args.data, args.out, args.overwrite, args.command
+    )

@@ -2,36 +2,38 @@
 
 import argparse
 
-from esnlm.commands.base import STEP, step
+from esnlm.base.console import spinner
+from esnlm.commands.arguments import RUN, STEP, Argument, load_run
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--prompt", default="", help="text to continue (default: none)")
-    add("--count", type=int, default=1, help="number of continuations (default: %(default)s)")
-    add("--length", type=int, default=50, help="maximum number of tokens (default: %(default)s)")
-    add(
+ARGUMENTS = [
+    RUN,
+    Argument("--prompt", default="", help="text to continue (default: none)"),
+    Argument("--count", type=int, default=1, help="number of continuations (default: %(default)s)"),
+    Argument(
+        "--length", type=int, default=50, help="maximum number of tokens (default: %(default)s)"
+    ),
+    Argument(
         "--temperature",
         type=float,
         default=1.0,
         help="0 picks the most probable token (default: %(default)s)",
-    )
-    add("--top-k", type=int, help="sample from the TOP_K most probable tokens (default: all)")
-    add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
-    add("--step", type=step, metavar="N", help=STEP)
+    ),
+    Argument("--top-k", type=int, help="sample from the TOP_K most probable tokens (default: all)"),
+    Argument("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)"),
+    STEP,
+]
 
 
-def run(options: argparse.Namespace) -> None:
-    from esnlm.base.console import working
-    from esnlm.loaded_run import load
-
-    settings = {
-        name: getattr(options, name) for name in ("count", "length", "temperature", "top_k", "seed")
-    }
-    with working(f"loading {options.run}"):
-        loaded = load(options.run, options.step)
-    with working("generating"):
-        texts = loaded.generate(options.prompt, **settings)
+def run(args: argparse.Namespace) -> None:
+    loaded = load_run(args)
+    with spinner("generating"):
+        texts = loaded.generate(
+            args.prompt,
+            count=args.count,
+            length=args.length,
+            temperature=args.temperature,
+            top_k=args.top_k,
+            seed=args.seed,
+        )
     for text in texts:
-        print(options.prompt + text)
+        print(args.prompt + text)

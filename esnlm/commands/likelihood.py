@@ -12,14 +12,36 @@ field `text`. To split running text into sentences, make a store: esnlm prepare 
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.base import SEVERAL, STEP, step
+from esnlm.base.console import spinner
+from esnlm.base.errors import InputError
+from esnlm.base.remote import full_name
+from esnlm.commands.arguments import (
+    OVERWRITE,
+    RUN,
+    SEVERAL,
+    STEP,
+    UNTRAINED,
+    Argument,
+    OneOf,
+    load_run,
+    local_path,
+)
+
+if TYPE_CHECKING:
+    from esnlm.data.store import TokenStore
+    from esnlm.loaded_run import Run
+
+FORMAT = {"format": "esnlm likelihood", "format_version": 1}
+COUNTS = ("sentences", "tokens", "words", "bytes")
+COLUMNS = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word", "perplexity")
+FIGURES = (*COLUMNS, "nats", "eos_nats")  # of a model, in the file
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--run", required=True, metavar="DIR", help="the run directory")
-    add(
+ARGUMENTS = [
+    RUN,
+    Argument(
         "--store",
         dest="stores",
         **SEVERAL,
@@ -27,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="STORE",
         help="token stores to measure",
-    )
-    add(
+    ),
+    Argument(
         "--text",
         dest="texts",
         **SEVERAL,
@@ -36,17 +58,102 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="texts, one sentence per line; a blank line ends a document",
+    ),
+    OneOf(
+        STEP,
+        UNTRAINED,
+    ),
+    Argument(
+        "--out", type=local_path, metavar="FILE", help="JSON file for the figures (default: none)"
+    ),
+    OVERWRITE,
+]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measures all texts, prints a table and writes the file. Checks all input first."""
+    from esnlm.data.encode import encode_file
+    from esnlm.data.store import open_store
+    from esnlm.evaluation.evaluate import config_sha256
+    from esnlm.reports.report import Report
+
+    if not args.stores and not args.texts:
+        raise InputError("nothing to measure: give token stores (--store), texts (--text) or both")
+    report = None if args.out is None else Report(args.out, args.command)
+    if report is not None:
+        report.check(args.overwrite)
+    loaded = load_run(args)
+    texts = [(full_name(store), open_store(store)) for store in args.stores]
+    texts += [(str(text), encode_file(text, loaded.tokenizer)) for text in args.texts]
+    for _, text in texts:
+        loaded.require_store(text)
+    baselines, notes = _baselines(loaded)
+    result = {
+        **FORMAT,
+        "run": loaded.name,
+        "step": loaded.step,
+        "config_sha256": config_sha256(loaded),
+        "tokenizer": {
+            name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")
+        },
+        "texts": [_measure(loaded, baselines, path, text) for path, text in texts],
+        "notes": notes,
+    }
+    _print_table(result)  # first, so that the figures are not lost if the file cannot be written
+    if report is not None:
+        report.write(result)
+
+
+def _baselines(run: "Run") -> tuple[dict[str, Any], list[str]]:
+    """Returns the n-gram baselines of a run by name, and a note if one is not available."""
+    if (unigram := run.unigram()) is None:
+        return {}, [
+            "no unigram or bigram model: this run was imported, and its training text is unknown"
+        ]
+    try:
+        with spinner("counting the training text for the bigram model", announce=True):
+            return {"unigram": unigram, "bigram": run.bigram()}, []
+    except InputError as error:
+        note = f"no bigram model, which needs the run's training store: {error}"
+        return {"unigram": unigram}, [note]
+
+
+def _measure(run: "Run", baselines: dict[str, Any], path: str, text: "TokenStore") -> dict:
+    """Returns the file's entry for a text: its path, its size, and the figures of each model."""
+    from esnlm.evaluation.likelihood import of_ngrams
+
+    likelihoods = {"model": run.likelihood(text, progress=True)}
+    likelihoods |= {name: of_ngrams(model, text) for name, model in baselines.items()}
+    return {
+        "path": path,
+        "sha256": text.tokens_sha256,
+        **{name: getattr(likelihoods["model"], name) for name in COUNTS},
+        "models": {
+            name: {figure: getattr(likelihood, figure) for figure in FIGURES}
+            for name, likelihood in likelihoods.items()
+        },
+    }
+
+
+def _print_table(result: dict) -> None:
+    """Prints one row per text and model, then the size of each text and the notes."""
+    from esnlm.base.screen import Screen
+    from esnlm.reports.figures import spell, titles
+
+    screen = Screen()
+    screen.line(
+        f"{result['run']}, step {result['step']}: NLL in nats per predicted token, with EOS except"
+        " in 'NLL without EOS'"
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=step, metavar="N", help=STEP)
-    which.add_argument(
-        "--untrained", action="store_true", help="measure the model before its first update"
-    )
-    add("--out", type=Path, metavar="FILE.json", help="also write the figures to this file")
-    add("--overwrite", action="store_true", help="replace an existing FILE.json")
-
-
-def run(options: argparse.Namespace) -> None:
-    from esnlm.commands.likelihood_table import measure_run
-
-    measure_run(**vars(options))
+    rows = []
+    for text in result["texts"]:
+        for model, figures in text["models"].items():
+            is_run = model == "model"
+            labels = [text["path"] if is_run else "", result["run"] if is_run else model]
+            rows.append([*labels, *(spell(name, figures[name]) for name in COLUMNS)])
+    screen.table(["text", "model", *titles(COLUMNS)], rows, align="llr")
+    for text in result["texts"]:
+        counts = f"{text['sentences']:,} sentences, {text['tokens']:,} predicted tokens"
+        screen.line(f"{text['path']}: {counts}, {text['words']:,} words, {text['bytes']:,} bytes")
+    for note in result["notes"]:
+        screen.line(note)

@@ -3,61 +3,81 @@
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import SEVERAL
+from esnlm.commands.arguments import OVERWRITE, SEVERAL, Argument, local_path
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    inputs = (
-        "text files (also .gz, .bz2, .xz, .zst, .jsonl, .parquet, .csv), folders, patterns, or"
-        " hf:NAME"
-    )
-    add("--input", dest="inputs", **SEVERAL, required=True, metavar="PATH", help=inputs)
-    add(
+ARGUMENTS = [
+    Argument(
+        "--input",
+        dest="inputs",
+        **SEVERAL,
+        required=True,
+        metavar="PATH",
+        help="text files (also .gz, .bz2, .xz, .zst, .jsonl, .parquet, .csv), folders, patterns, or"
+        " hf:NAME",
+    ),
+    Argument(
         "--field",
         default="text",
         help="field or column with the text in records (default: %(default)s)",
-    )
-    add(
+    ),
+    Argument(
         "--skip-missing", action="store_true", help="leave out records without text, and count them"
-    )
-    add("--out", type=Path, required=True, metavar="DIR", help="token store to create")
-    add(
+    ),
+    Argument("--out", type=local_path, metavar="DIR", required=True, help="token store to create"),
+    Argument(
         "--tokenizer",
         default="gpt2",
         help="gpt2, a folder or tokenizer.json, or train:8192 (default: %(default)s)",
-    )
-    rule = (
-        "punkt splits each line into sentences, line keeps lines, file ignores line ends (default:"
-        " %(default)s)"
-    )
-    add("--sentences", choices=("punkt", "line", "file"), default="punkt", help=rule)
-    add("--language", help="language of the Punkt model (default: english)")
-    add(
+    ),
+    Argument(
+        "--sentences",
+        choices=("punkt", "line", "file"),
+        default="punkt",
+        help="punkt splits each line into sentences, line keeps lines, file ignores line ends"
+        " (default: %(default)s)",
+    ),
+    Argument("--language", help="language of the Punkt model (default: english)"),
+    Argument(
         "--punkt-data",
         type=Path,
         metavar="DIR",
         help="folder of Punkt's data, if not on NLTK's own path",
-    )
-    add(
+    ),
+    Argument(
         "--min-length",
         type=int,
         default=6,
         help="drop sentences of fewer tokens, BOS to EOS (default: %(default)s)",
-    )
-    add(
+    ),
+    Argument(
         "--max-length",
         type=int,
         default=512,
         help="cut sentences of more tokens, BOS to EOS (default: %(default)s)",
-    )
-    add("--max-words", type=int, help="keep about this many words, the same share of each file")
-    add("--workers", type=int, help="number of processes (default: one per core)")
-    add("--overwrite", action="store_true", help="replace an existing store")
+    ),
+    Argument(
+        "--max-words", type=int, help="keep about this many words, the same share of each file"
+    ),
+    Argument("--workers", type=int, help="number of processes (default: one per core)"),
+    OVERWRITE,
+]
 
 
-def run(options: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     from esnlm.data.prepare import prepare
 
-    del options.command
-    prepare(**vars(options))
+    prepare(
+        args.inputs,
+        args.out,
+        tokenizer=args.tokenizer,
+        sentences=args.sentences,
+        language=args.language,
+        punkt_data=args.punkt_data,
+        min_length=args.min_length,
+        max_length=args.max_length,
+        max_words=args.max_words,
+        field=args.field,
+        skip_missing=args.skip_missing,
+        workers=args.workers,
+        overwrite=args.overwrite,
+    )

@@ -7,50 +7,69 @@ the list.
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import accept_settings, find_config
+from esnlm.commands.arguments import AnySetting, Argument, find_config, local_path
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
+ARGUMENTS = [
+    Argument(
         "file",
         type=find_config,
         metavar="FILE",
         help="study file, as in configs/studies; give it before all settings",
-    )
-    add(
+    ),
+    Argument(
         "--out",
-        type=Path,
+        type=local_path,
         metavar="DIR",
         help="folder for runs and table (default: the file's out)",
-    )
-    stores = "token stores for every run, instead of data.train and data.validation"
-    add("--stores", nargs=2, metavar=("TRAIN", "VALIDATION"), default=(), help=stores)
-    add(
+    ),
+    Argument(
+        "--stores",
+        nargs=2,
+        metavar=("TRAIN", "VALIDATION"),
+        default=(),
+        help="token stores for every run, instead of data.train and data.validation",
+    ),
+    Argument(
         "--blimp",
         type=Path,
         metavar="PATH",
         help="minimal pairs to score with each run (default: the file's blimp)",
-    )
-    add(
+    ),
+    Argument(
         "--plan",
         dest="only_plan",
         action="store_true",
         help="list the runs and their progress; train nothing",
-    )
-    add(
+    ),
+    Argument(
         "--jobs",
         metavar="J",
         help="runs to train at the same time; auto: one per GPU, or one per two cores",
-    )
-    part = "train every N-th run only, from run I (counted from 0): one process of a SLURM array"
-    add("--cell", dest="part", metavar="I/N", help=part)
-    accept_settings(parser)
+    ),
+    Argument(
+        "--cell",
+        dest="part",
+        metavar="I/N",
+        help="train every N-th run only, from run I (counted from 0): one process of a SLURM array",
+    ),
+    AnySetting(),
+]
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     from esnlm.studies.study import run_study
 
-    if stores := vars(options).pop("stores"):
-        options.overrides[:0] = [f"--data.train={stores[0]}", f"--data.validation={stores[1]}"]
-    return run_study(**vars(options))
+    settings = args.overrides
+    if args.stores:
+        train, validation = args.stores
+        settings = [f"--data.train={train}", f"--data.validation={validation}", *settings]
+    return run_study(
+        args.file,
+        args.out,
+        args.blimp,
+        args.only_plan,
+        settings,
+        args.command,
+        args.jobs,
+        args.part,
+    )

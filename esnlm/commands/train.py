@@ -6,81 +6,98 @@ Without arguments it runs the quickstart on a generated corpus, which takes a mi
 """
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from esnlm.commands.base import (
+from esnlm.commands.arguments import (
+    PROCESSES,
     SEVERAL,
-    accept_processes,
-    accept_settings,
+    AnySetting,
+    Argument,
     find_config,
     join_processes,
     shipped_configs,
 )
 
+if TYPE_CHECKING:
+    from esnlm.training.config import Experiment
+
 QUICKSTART = shipped_configs() / "quickstart.yaml"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    of_parent = "the file of --from, else"
-    add("--config", metavar="FILE", help=f"YAML file (default: {of_parent} {QUICKSTART})")
-    parent = (
-        "start from this finished run and train in another directory, named by --run"
-        " (docs/own_text.md)"
-    )
-    add("--from", dest="parent", metavar="RUN", help=parent)
-    add(
+ARGUMENTS = [
+    Argument(
+        "--config",
+        metavar="FILE",
+        help=f"YAML file (default: the file of --from, else {QUICKSTART})",
+    ),
+    Argument(
+        "--from",
+        dest="parent",
+        metavar="RUN",
+        help="start from this finished run and train in another directory, named by --run"
+        " (docs/own_text.md)",
+    ),
+    Argument(
         "--plan",
         action="store_true",
         help="show parameters, updates, memory and disk, and train nothing",
-    )
-    traced = (
-        "write a trace of these updates, counted from 1, into the run directory (for Perfetto,"
-        " XProf, TensorBoard)"
-    )
-    add("--profile", metavar="FROM:TO", help=traced)
-    allowed = "settings that may differ from those of the existing run, e.g. compute.kernel"
-    add("--allow-change", **SEVERAL, default=[], metavar="KEY", help=allowed)
-    add(
+    ),
+    Argument(
+        "--profile",
+        metavar="FROM:TO",
+        help="write a trace of these updates, counted from 1, into the run directory (for Perfetto,"
+        " XProf, TensorBoard)",
+    ),
+    Argument(
+        "--allow-change",
+        **SEVERAL,
+        default=[],
+        metavar="KEY",
+        help="settings that may differ from those of the existing run, e.g. compute.kernel",
+    ),
+    Argument(
         "--upload",
         metavar="URL",
         help="copy the run directory to s3://... or gs://... after each checkpoint",
-    )
-    accept_processes(parser)
-    accept_settings(parser)
+    ),
+    *PROCESSES,
+    AnySetting(),
+]
 
 
-def run(options: argparse.Namespace) -> int | None:
-    if not options.plan:
-        join_processes(options, stops_together=True)
-    from esnlm.api.train_run import train_run
-    from esnlm.training import config_io, plan
+def run(args: argparse.Namespace) -> int | None:
+    if not args.plan:
+        join_processes(args, stops_together=True)
+    from esnlm.training import plan
     from esnlm.training.interruption import parse_span
+    from esnlm.training.run import train_run
 
-    read = (
-        config_io.read
-        if options.parent is None or options.config is not None
-        else config_io.read_of_parent
-    )
-    experiment = read(*_configuration(options))
-    traced = None if options.profile is None else parse_span(options.profile)
-    if options.plan:
+    experiment = read_experiment(args)
+    traced = None if args.profile is None else parse_span(args.profile)
+    if args.plan:
         return plan.show(experiment)
-    return train_run(experiment, options.allow_change, traced, upload=options.upload)
+    from esnlm.reports.run_results import show_results
+
+    return train_run(
+        experiment,
+        args.allow_change,
+        show_results=show_results,
+        traced=traced,
+        upload=args.upload,
+    )
 
 
-def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
-    """Returns the configuration file and the settings that override it, later ones over earlier
-    ones."""
-    from esnlm.training.parent import open_run
+def read_experiment(args: argparse.Namespace) -> "Experiment":
+    """Reads the configuration: of --config, else of the parent, else of the quickstart."""
+    from esnlm.training import config_io
+    from esnlm.training.settings import open_parent
 
-    if options.parent is None:
-        return (
-            find_config(QUICKSTART if options.config is None else options.config),
-            options.overrides,
-        )
-    parent = open_run(options.parent)
-    config = parent.config if options.config is None else options.config
-    # a setting reads "null" as None
-    parent_run = f"./{options.parent}" if options.parent == "null" else options.parent
-    return find_config(config), [f"--parent.run={parent_run}", *options.overrides]
+    if args.parent is None:
+        return config_io.read(find_config(args.config or QUICKSTART), args.overrides)
+    parent = open_parent(args.parent)
+    # A setting reads "null" as None.
+    name = "./null" if args.parent == "null" else args.parent
+    settings = [f"--parent.run={name}", *args.overrides]
+    if args.config is None:
+        return config_io.read_of_parent(parent.config, settings)
+    return config_io.read(find_config(args.config), settings)

@@ -14,7 +14,7 @@ from jax import lax
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.diagnosis.contraction import Cell, State
-from esnlm.readout.solvers import gram_of_samples, predict_ridge
+from esnlm.readout.least_squares import gram_of_samples, predict_ridge
 
 SATURATED = 0.99  # a unit is saturated if |f(.)| is above this
 

@@ -6,14 +6,13 @@ state is not reset at the ends of sentences: only a long text gives time to forg
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from esnlm import loaded_run
 from esnlm.base.console import stage
 from esnlm.base.errors import InputError
-from esnlm.base.files import require_writable, write_json, writing
 from esnlm.base.screen import Screen
 from esnlm.data.text_files import read_lines
 from esnlm.data.tokenizer import Tokenizer
@@ -24,14 +23,17 @@ from esnlm.loaded_run import Run
 from esnlm.machine.compute import backend, in_float32
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reports import plots
-from esnlm.reports.diagnosis_rows import format_rows
+from esnlm.reports.figures import diagnosis_rows
+from esnlm.reports.report import Report
 from esnlm.reservoir import weights
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
 from esnlm.training.config import Experiment
 from esnlm.training.summary import describe_device, versions
 
-FIGURES, PICTURE = "diagnostics.json", "contraction.png"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SLOTS = 8  # stretches of text read side by side
 STEPS = 300  # tokens that both states of a pair read
 HISTORY = 100  # tokens before them
@@ -91,34 +93,31 @@ def diagnose(
         with stage(f"{name}: initializing the reservoir"):
             new = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
         subjects.append((name, experiment, 0, new.reservoir))
-    folder = out or directory.diagnostics
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    require_writable(folder / FIGURES, overwrite)
+    report = Report((out or directory.diagnostics) / "diagnostics.json", command)
+    report.check(overwrite)
 
-    reports: list[dict[str, Any]] = []
+    reservoirs: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
     for name, settings_of, step, reservoir in subjects:
         echo_state = _echo_state_config(settings_of, name)
-        report, measured = measures.measure(name, echo_state, reservoir, text)
-        reports.append(report | {"seed": settings_of.seed, "step": step})
+        figures, measured = measures.measure(name, echo_state, reservoir, text)
+        reservoirs.append(figures | {"seed": settings_of.seed, "step": step})
         curves |= {f"{name}: {measure}": curve for measure, curve in measured.items()}
     result = {
-        "reservoirs": reports,
+        "reservoirs": reservoirs,
         "text": text.name,
         "command": command,
         "versions": versions(),
         "device": describe_device(),
     }
-    with writing(folder):
-        note = _plot(curves, folder / PICTURE)
-        write_json(folder / FIGURES, result)
-    screen, columns = Screen(), [format_rows(report) for report in reports]
+    picture, note = plots.render(lambda: _plot(curves))
+    written = report.write(result, others={report.file.with_name("contraction.png"): picture})
+    screen, columns = Screen(), [diagnosis_rows(figures) for figures in reservoirs]
     rows = [[row, *(column[row] for column in columns)] for row in columns[0]]
-    screen.table(["", *(report["name"] for report in reports)], rows, align="l")
-    for report in reports:
-        screen.line(f"{report['name']}: {report['verdict']}")
-    print(f"written: {folder / FIGURES}{f'; {note}' if note else f' and {PICTURE}'}")
+    screen.table(["", *(figures["name"] for figures in reservoirs)], rows, align="l")
+    for figures in reservoirs:
+        screen.line(f"{figures['name']}: {figures['verdict']}")
+    print("; ".join(filter(None, [written, note])))
     return result
 
 
@@ -166,15 +165,9 @@ def _read_text(
     return Text(name, stretches(0, STEPS), stretches(1, HISTORY), stretches(2, HISTORY))
 
 
-def _plot(curves: dict[str, DistanceCurve], file: Path) -> str | None:
-    """Plots positive distances against time steps: the geometric mean over slots, and the range.
-
-    Returns the reason if there is no picture, else None.
-    """
-    made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
-    if made is None:
-        return f"no plot: {plots.NO_MATPLOTLIB}"
-    figure, ((axes,),) = made
+def _plot(curves: dict[str, DistanceCurve]) -> "Figure":
+    """Plots positive distances against time steps: the geometric mean over slots, and the range."""
+    figure, ((axes,),) = plots.figure(8, 5, subplot_kw={"yscale": "log"})
     for i, (name, curve) in enumerate(curves.items()):
         is_visible = (np.isfinite(curve.distance) & (curve.distance > 0)).all(axis=1)
         distance = curve.distance[: int(np.argmin([*is_visible, False]))]
@@ -187,5 +180,4 @@ def _plot(curves: dict[str, DistanceCurve], file: Path) -> str | None:
         axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
-    plots.save(figure, file)
-    return None
+    return figure

@@ -31,17 +31,17 @@ def anchors(pairs: Sequence[Pair]) -> dict | None:
     published = published_accuracies()
     checksums_of = dict(zip(published, map(frozenset, official_checksums().tolist()), strict=True))
     accuracies: dict[str, dict[str, float]] = {}
-    for uid, rows in indices_by_paradigm(pairs).items():
-        checksums = {checksum(pairs[row]) for row in rows}
+    for uid, indices in indices_by_paradigm(pairs).items():
+        checksums = {checksum(pairs[index]) for index in indices}
         sources = [name for name, official in checksums_of.items() if checksums <= official]
         if len(sources) != 1:  # BLiMP has one pair in two paradigms
             return None
         accuracies[uid] = published[sources[0]]
 
     def mean_over(names: Sequence[str]) -> dict[str, float]:
-        models = accuracies[names[0]]
         return {
-            model: float(np.mean([accuracies[name][model] for name in names])) for model in models
+            model: float(np.mean([accuracies[name][model] for name in names]))
+            for model in accuracies[names[0]]
         }
 
     return grouped(accuracies, {pair.uid: pair.phenomenon for pair in pairs}, mean_over)
@@ -50,12 +50,9 @@ def anchors(pairs: Sequence[Pair]) -> dict | None:
 def published_accuracies() -> dict[str, dict[str, float]]:
     """Returns the accuracies in percent by paradigm and model."""
     lines = FOLDER.joinpath("anchors.csv").read_text("utf-8").splitlines()
-    table = csv.DictReader(line for line in lines if not line.startswith("#"))
-    names = ("UID", "phenomenon")
-    return {
-        row["UID"]: {model: float(row[model]) for model in row if model not in names}
-        for row in table
-    }
+    uid, _, *models = next(csv.reader(lines[1:]))
+    rows = csv.DictReader(lines[1:])
+    return {row[uid]: {model: float(row[model]) for model in models} for row in rows}
 
 
 def official_checksums() -> np.ndarray:

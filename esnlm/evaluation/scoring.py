@@ -21,7 +21,7 @@ import numpy as np
 from esnlm.features.lanes import Lanes
 from esnlm.features.stream import DocumentFeatures, SentenceFeatures
 from esnlm.machine import xla
-from esnlm.machine.mesh import fetch
+from esnlm.machine.mesh import gather
 from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about this many sizes. Each size is compiled once.
@@ -240,7 +240,7 @@ def _group_log_probs(
 
 def _collect(launched: _Launched) -> list[np.ndarray]:
     """Waits for the device, and returns one float32 array (T - 1,) per sequence, or (T - 1, 2)."""
-    values = np.concatenate([fetch(log_probs)[:real] for log_probs, real in launched.chunks])
+    values = np.concatenate([gather(log_probs)[:real] for log_probs, real in launched.chunks])
     return np.split(values[launched.place], launched.bounds)
 
 

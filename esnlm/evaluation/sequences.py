@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from esnlm.base.console import Shown, counted
+from esnlm.base.console import ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.data.oddities import INVISIBLE, code_point
 from esnlm.evaluation import conventions
@@ -30,7 +30,7 @@ class ScorableRun(Protocol):
     def token_log_probs_of(
         self,
         sequences: list[np.ndarray],
-        progress: Shown = False,
+        progress: ShowProgress = False,
         *,
         group: np.ndarray | None = None,
     ) -> list[np.ndarray]: ...

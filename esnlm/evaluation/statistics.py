@@ -11,7 +11,7 @@ within each paradigm. Intervals cover the choice of sentences from the same temp
 of the run.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ RESAMPLES = 10_000
 FEWEST_SEEDS = 3  # needed for an interval over seeds
 BOOTSTRAP_SEED = 0  # fixed, so that reports are reproducible
 TAILS = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]  # percentiles
+ACCURACIES = ("accuracy", "accuracy_ties_half", "accuracy_without_identical")
 COUNTS = ("pairs", "right", "wrong", "ties", "identical", "undefined")
 
 INTERVALS = (
@@ -33,8 +34,7 @@ INTERVALS = (
 
 
 def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
-    """Returns the outcome of each pair, (n,) float64, from the log-probabilities of its sentences,
-    (n,) each, in nats.
+    """Returns the outcome of each pair, (n,), from the log-probabilities of its sentences, (n,).
 
     Minus infinity is an ordinary value, and two of them tie. NaN and plus infinity make the outcome
     NaN.
@@ -44,43 +44,43 @@ def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
 
 
 def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
-    """Returns whether at least half of the pairs of different sentences are tied, which makes
-    accuracies meaningless.
+    """Returns whether at least half of the pairs of different sentences are tied.
 
-    Otherwise, the rule for ties could give a model that only uses length 0 or 100 %.
+    Accuracies are then meaningless: the rule for ties could give a model that only uses length 0
+    or 100 %.
     """
     return 2 * np.sum((outcome == 0.5) & ~identical) >= np.sum(~identical)
 
 
 def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
-    """Returns whether all predictions have the same log-probability, as in a model whose readout is
-    0."""
-    a_token = log_prob[predicted > 0] / predicted[predicted > 0]
+    """Returns whether all tokens have the same log-probability, as if the readout is 0."""
+    per_token = log_prob[predicted > 0] / predicted[predicted > 0]
     # A float32 has 24 bits. A hundred sums of them in different orders agree to about 20 bits.
     return (
-        len(a_token) > 1
-        and np.isfinite(a_token).all()
-        and np.ptp(a_token) <= 2.0**-20 * np.abs(a_token).max()
+        len(per_token) > 1
+        and np.isfinite(per_token).all()
+        and np.ptp(per_token) <= 2.0**-20 * np.abs(per_token).max()
     )
 
 
 def accuracies(
     outcome: np.ndarray,
     identical: np.ndarray,
-    rows_of: Mapping[str, np.ndarray],
+    indices_by_paradigm: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
-    ties_count_as: float | np.ndarray,
-    coin: float | np.ndarray = 0.5,
+    tie_credit: float | np.ndarray,
+    fair_credit: float | np.ndarray = 0.5,
 ) -> dict:
     """Computes accuracies by paradigm, by phenomenon and overall, with their intervals and counts.
 
     Args:
         outcome: (n,).
         identical: which pairs have two identical sentences, (n,) bool.
-        rows_of, phenomenon_of: the indices of the pairs of each paradigm, and its phenomenon.
-        ties_count_as: the worth of a tie in `accuracy`: 0, 0.5 or 1, or (n,) one value per pair.
-        coin: the worth of a tie in `accuracy_ties_half`: 0.5, or (n,) if some are sets of more than
-            two sentences.
+        indices_by_paradigm: the indices of the pairs of each paradigm.
+        phenomenon_of: the phenomenon of each paradigm.
+        tie_credit: the credit for a tie in `accuracy`: 0, 0.5 or 1, or (n,) one value per pair.
+        fair_credit: the credit for a tie in `accuracy_ties_half`: 0.5, or (n,) if some are sets of
+            more than two sentences.
 
     Returns:
         {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has
@@ -89,62 +89,49 @@ def accuracies(
         different sentences. A paradigm with an undefined pair, and every mean that includes it, has
         no accuracy.
     """
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    # (n,) (n,)
-    worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))
+    credit = np.where(outcome == 0.5, tie_credit, outcome)  # (n,)
+    credit_ties_half = np.where(outcome == 0.5, fair_credit, outcome)  # (n,)
+    resampled = _resample(credit, indices_by_paradigm)
     paradigms: dict[str, dict] = {}
-    resampled: dict[str, np.ndarray] = {}
-    for name, rows in rows_of.items():
-        tie = outcome[rows] == 0.5
-        accuracy = _percent(worth[rows])
+    for name, indices in indices_by_paradigm.items():
+        accuracy, is_tie = _percent(credit[indices]), outcome[indices] == 0.5
         paradigms[name] = {
             "accuracy": accuracy,
-            "interval": None if accuracy is None else wilson(accuracy, len(rows)),
-            "accuracy_ties_half": _percent(by_coin[rows]),
-            "accuracy_without_identical": _percent(worth[rows][~identical[rows]]),
-            "pairs": len(rows),
-            "right": int(np.sum(outcome[rows] == 1)),
-            "wrong": int(np.sum(outcome[rows] == 0)),
-            "ties": int(np.sum(tie & ~identical[rows])),
-            "identical": int(np.sum(tie & identical[rows])),
-            "undefined": int(np.sum(np.isnan(outcome[rows]))),
+            "interval": None if accuracy is None else wilson(accuracy, len(indices)),
+            "accuracy_ties_half": _percent(credit_ties_half[indices]),
+            "accuracy_without_identical": _percent(credit[indices][~identical[indices]]),
+            "pairs": len(indices),
+            "right": int(np.sum(outcome[indices] == 1)),
+            "wrong": int(np.sum(outcome[indices] == 0)),
+            "ties": int(np.sum(is_tie & ~identical[indices])),
+            "identical": int(np.sum(is_tie & identical[indices])),
+            "undefined": int(np.sum(np.isnan(outcome[indices]))),
         }
-        resampled[name] = resampled_means(worth[rows], rng)
 
     def mean_over(names: Sequence[str]) -> dict:
         entries = [paradigms[name] for name in names]
-        accuracy = _mean([entry["accuracy"] for entry in entries])
-        interval = (
-            entries[0]["interval"]
-            if len(names) == 1
-            else _interval([resampled[name] for name in names])
-        )
-        return {
-            "accuracy": accuracy,
-            "interval": None if accuracy is None else interval,
-            "accuracy_ties_half": _mean([entry["accuracy_ties_half"] for entry in entries]),
-            "accuracy_without_identical": _mean(
-                [entry["accuracy_without_identical"] for entry in entries]
-            ),
-            "paradigms": len(names),
-            **{key: sum(entry[key] for entry in entries) for key in COUNTS},
-        }
+        means = {key: _mean([entry[key] for entry in entries]) for key in ACCURACIES}
+        counts = {key: sum(entry[key] for entry in entries) for key in COUNTS}
+        interval = None if means["accuracy"] is None else _interval([resampled[n] for n in names])
+        if len(names) == 1:
+            interval = entries[0]["interval"]
+        return means | {"interval": interval, "paradigms": len(names)} | counts
 
     return grouped(paradigms, phenomenon_of, mean_over)
 
 
 def compare(
-    worth: np.ndarray,
+    credit: np.ndarray,
     other: np.ndarray,
-    rows_of: Mapping[str, np.ndarray],
+    indices_by_paradigm: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
 ) -> dict:
     """Compares two models on the same pairs: this model's accuracy minus the other's, in points.
 
     Args:
-        worth, other: the value of each pair for this model and for the other one, (n,) in 0 .. 1 or
-            bool.
-        rows_of, phenomenon_of: as in `accuracies`.
+        credit, other: the credit of each pair for this model and for the other one, (n,) in 0 .. 1
+            or bool.
+        indices_by_paradigm, phenomenon_of: as in `accuracies`.
 
     Returns:
         The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, which
@@ -153,34 +140,33 @@ def compare(
         these two counts (pairs pooled), with `p_value_holm` corrected for the number of paradigms
         or phenomena.
     """
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    difference = worth.astype(float) - other.astype(float)  # (n,)
-    paradigms: dict[str, dict] = {}
-    resampled: dict[str, np.ndarray] = {}
-    for name, rows in rows_of.items():
-        resampled[name] = resampled_means(difference[rows], rng)
-        paradigms[name] = {"difference": _percent(difference[rows])}
+    difference = credit.astype(float) - other.astype(float)  # (n,)
+    resampled = _resample(difference, indices_by_paradigm)
 
     def mean_over(names: Sequence[str]) -> dict:
-        discordant = difference[np.concatenate([rows_of[name] for name in names])]
-        only_this, only_other = int(np.sum(discordant > 0)), int(np.sum(discordant < 0))
+        parts = [difference[indices_by_paradigm[name]] for name in names]
+        only_this = sum(int(np.sum(part > 0)) for part in parts)
+        only_other = sum(int(np.sum(part < 0)) for part in parts)
         return {
-            "difference": _mean([paradigms[name]["difference"] for name in names]),
+            "difference": _mean([_percent(part) for part in parts]),
             "interval": _interval([resampled[name] for name in names]),
             "only_this": only_this,
             "only_other": only_other,
             "p_value": mcnemar(only_this, only_other),
         }
 
-    paradigms = {name: mean_over([name]) for name in paradigms}
-    found = grouped(paradigms, phenomenon_of, mean_over)
+    paradigms = {name: mean_over([name]) for name in indices_by_paradigm}
+    groups = grouped(paradigms, phenomenon_of, mean_over)
     for level in ("phenomena", "paradigms"):
-        entries = found[level].values()
-        for entry, corrected in zip(
-            entries, holm([entry["p_value"] for entry in entries]), strict=True
-        ):
-            entry["p_value_holm"] = float(corrected)
-    return found
+        correct_p_values(groups[level].values())
+    return groups
+
+
+def correct_p_values(entries: Collection[dict]) -> None:
+    """Adds `p_value_holm` to entries of `compare`, corrected for their number."""
+    corrected = holm([entry["p_value"] for entry in entries])
+    for entry, p_value in zip(entries, corrected, strict=True):
+        entry["p_value_holm"] = float(p_value)
 
 
 def resampled_means(
@@ -198,8 +184,10 @@ def resampled_means(
 
 
 def wilson(accuracy: float, n: int) -> list[float]:
-    """Returns Wilson's score interval of an accuracy over n pairs, in percent. It is too wide if
-    ties count half."""
+    """Returns Wilson's score interval of an accuracy over n pairs, in percent.
+
+    It is too wide if ties count half.
+    """
     p, z = accuracy / 100, ndtri(0.5 + LEVEL / 2)
     centre = p + z * z / (2 * n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -223,9 +211,24 @@ def runs_by_seed(runs: Iterable[Mapping[str, Any]], name: str) -> dict[int, Mapp
     return run_of
 
 
+def mean_over_seeds(values: Iterable[float | None]) -> dict[str, Any]:
+    """Returns {mean, se, interval, n} of a figure of runs that differ only in their seed.
+
+    `se` is one standard error, sd (n - 1) / sqrt n, and `interval` is `seed_interval`. Leaves out
+    None, the figure of a run that has none; a part is None if n is too small.
+    """
+    known = [value for value in values if value is not None]
+    with np.errstate(invalid="ignore", over="ignore"):  # a diverged run may have infinite figures
+        mean = float(np.mean(known)) if known else None
+        error = float(np.std(known, ddof=1) / np.sqrt(len(known))) if len(known) > 1 else None
+    return {"mean": mean, "se": error, "interval": seed_interval(known), "n": len(known)}
+
+
 def seed_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """Returns Student's t interval of a mean over seeds. None for fewer than FEWEST_SEEDS values,
-    or if one is not finite."""
+    """Returns Student's t interval of a mean over seeds.
+
+    None for fewer than FEWEST_SEEDS values, or if one is not finite.
+    """
     n = len(values)
     if n < FEWEST_SEEDS or not np.isfinite(values).all():
         return None
@@ -264,9 +267,8 @@ def grouped(
 
 
 def _percent(values: np.ndarray) -> float | None:
-    if len(values) == 0 or np.isnan(values).any():
-        return None
-    return float(100 * values.sum() / len(values))
+    undefined = len(values) == 0 or np.isnan(values).any()
+    return None if undefined else float(100 * values.sum() / len(values))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -274,7 +276,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(defined)) if len(defined) == len(values) else None
 
 
+def _resample(
+    values: np.ndarray, indices_by_paradigm: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns resampled means of the values (n,) within each paradigm, (resamples,)."""
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    return {name: resampled_means(values[i], rng) for name, i in indices_by_paradigm.items()}
+
+
 def _interval(resampled: Sequence[np.ndarray]) -> list[float]:
-    """Returns the interval, in percent, of a mean over paradigms, given the resampled means of
-    each, (resamples,)."""
+    """Returns the interval in percent of a mean over paradigms, from their resampled means."""
     return [float(x) for x in 100 * np.percentile(np.mean(resampled, axis=0), TAILS)]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm.base.console import Shown, counted, say
+from esnlm.base.console import ShowProgress, counted, say
 from esnlm.base.errors import InputError, warn_caller
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
@@ -81,7 +81,7 @@ def surprisals(
     sentences: Sequence[JoinedSentence],
     documents: Sequence[Sequence[int]],
     options: Options,
-    progress: Shown = False,
+    progress: ShowProgress = False,
 ) -> list[dict]:
     """Computes the table of surprisals; `Run.surprisal` documents its rows.
 

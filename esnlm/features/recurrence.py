@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 from esnlm.features import dropout
 from esnlm.features.layout import Steps
 from esnlm.machine import xla
-from esnlm.machine.mesh import ALL, EVERYWHERE
+from esnlm.machine.mesh import ALL, REPLICATED
 
 BY_DEVICE = PartitionSpec(ALL)
 
@@ -179,7 +179,7 @@ def run_on_mesh(
             cell, jax.tree.map(lambda part: part[0], steps), buffer, first_token, key, rate=rate
         )[1]
 
-    specs = EVERYWHERE, BY_DEVICE, BY_DEVICE, EVERYWHERE, EVERYWHERE
+    specs = REPLICATED, BY_DEVICE, BY_DEVICE, REPLICATED, REPLICATED
     divided = jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=BY_DEVICE, check_vma=False)
     return divided(cell, steps, buffer, first_token, key)
 

@@ -80,7 +80,7 @@ class FeatureStream:
         self.placement, self.capacity, self.dropout = placement, capacity, dropout
         self.mesh = None if placement is None else placement.mesh
         self.devices = 1 if placement is None else placement.devices
-        self.cell = cell if placement is None else placement.everywhere(cell)
+        self.cell = cell if placement is None else placement.replicate(cell)
         self.own_slots, self.slots = slots, slots * self.devices
         self._buffer: jax.Array | None = None
 
@@ -218,7 +218,7 @@ class FeatureStream:
             raise InputError(ONE_DEVICE)
         else:
             mesh = self.mesh
-            steps = jax.tree.map(lambda array: meshes.place(array, mesh, BY_DEVICE), steps)
+            steps = jax.tree.map(lambda array: meshes.shard(array, mesh, BY_DEVICE), steps)
             buffer = recurrence.run_on_mesh(self.cell, steps, buffer, first_token, key, mesh, rate)
         if reuse:
             self._buffer = buffer

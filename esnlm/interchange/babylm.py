@@ -1,4 +1,4 @@
-"""BabyLM's zero-shot evaluation of a run: the pipeline's prediction files by esnlm's scorer.
+"""The data sets, predictions and choices of BabyLM's zero-shot evaluation.
 
 Formats and rules follow sentence_zero_shot of babylm-org/babylm-eval, folder strict/ (the same as
 babylm/evaluation-pipeline-2025). For reading times and ages of acquisition, run the pipeline on an
@@ -7,28 +7,19 @@ Without `bos`, the first token is only a condition (`without-bos`). If sums are 
 chooses the first sentence, which is the right one.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from esnlm.base.console import say, working
 from esnlm.base.errors import InputError
-from esnlm.base.files import json_text, write_files, writing
-from esnlm.base.remote import run_copy
-from esnlm.base.screen import Screen
-from esnlm.base.versions import provenance
 from esnlm.evaluation.alignment import token_spans
-from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.sequences import check_defined, sum_log_probs
-from esnlm.interchange.revisions import revision_names, words_of_checkpoints
-from esnlm.loaded_run import Run, Step, load
-from esnlm.runs.directory import RunDirectory
+from esnlm.loaded_run import Run
 
 # The pipeline's task for each folder of sentences.
 FOLDERS = dict.fromkeys(
@@ -37,131 +28,6 @@ FOLDERS = dict.fromkeys(
 FOLDERS |= dict.fromkeys(("ewok_filtered", "ewok_fast"), "ewok")
 FOLDERS |= dict.fromkeys(("entity_tracking", "entity_tracking_fast"), "entity_tracking")
 FOLDERS |= {"wug_adj_nominalization": "wug_adj", "wug_past_tense": "wug_past", "comps": "comps"}
-MAIN = "main"  # the revision of the newest checkpoint
-SCORING = {
-    False: (
-        "without-bos: the sentence alone, without BOS, EOS or leading space; its first token is not"
-        " scored"
-    ),
-    True: "babylm: BOS and the text; every token after BOS can be scored",
-}
-TIES = "a tie counts as right (the pipeline chooses the first sentence)"
-
-
-def evaluate_babylm(
-    run: str | Path,
-    data: str | Path,
-    out: str | Path | None = None,
-    model_name: str | None = None,
-    sets: Sequence[str] | None = None,
-    step: Step = None,
-    checkpoints: bool = False,
-    bos: bool = True,
-    overwrite: bool = False,
-    command: str | None = None,
-) -> list[dict]:
-    """Scores data sets of the pipeline, writes the prediction files and prints the scores.
-
-    Reads all data before it scores. Returns the content of each scores.json.
-
-    Args:
-        run: the run directory.
-        data: the folder full_eval or fast_eval of the pipeline.
-        out, model_name: the folder of results, the model's folder in it; None:
-            RUN/evaluation/babylm, the run's name.
-        sets: names of sets; None: all in the data.
-        step: the checkpoint to score, named by its revision; None: the newest, as `main`.
-        checkpoints: whether to score all kept checkpoints at BabyLM's word counts.
-        bos: whether BOS precedes each text, as in the pipeline with an exported run.
-        overwrite: whether to replace predictions.
-        command: the command, recorded in scores.json.
-    """
-    newest, steps = _checkpoints(run, step, checkpoints)
-    folders = find_sets(Path(data), sets)
-    items_of = {name: read(name, folder) for name, folder in folders.items()}
-    results_folder = Path(out) if out else RunDirectory(newest.directory).evaluation / "babylm"
-    model = results_folder / (model_name or newest.name)
-    files = {
-        # where the pipeline expects a set's predictions
-        (revision, name): model
-        / f"{revision}/zero_shot/causal/{FOLDERS[name]}/{name}/predictions.json"
-        for revision in steps
-        for name in folders
-    }
-    for file in files.values():
-        if file.exists() and not overwrite:
-            raise InputError(
-                f"{file}: exists; name another folder with --out, or replace it with --overwrite"
-            )
-    for file in files.values():
-        with writing(file.parent):
-            file.parent.mkdir(parents=True, exist_ok=True)
-
-    header: dict[str, Any] = {
-        "model": model.name,
-        "run": newest.name,
-        "config_sha256": config_sha256(newest),
-        "scoring": f"{SCORING[bos]}; {TIES}",
-        "provenance": provenance(command),
-    }
-    results: list[dict] = []
-    for revision, step_of in steps.items():
-        loaded = newest if step_of == newest.step else load(run, step=step_of)
-        for name, items in items_of.items():
-            say(f"{revision}: {name}")
-            texts = [
-                pair
-                for item in items
-                for pair in zip(item.sentences, item.completions, strict=True)
-            ]
-            log_probs = completion_log_probs(loaded, texts, bos)
-            predictions, scores = choose(FOLDERS[name], items, log_probs)
-            content = b"".join(file.read_bytes() for file in files_of(folders[name]))
-            result = header | {
-                "revision": revision,
-                "step": step_of,
-                "set": name,
-                "data_sha256": hashlib.sha256(content).hexdigest(),
-                **scores,
-            }
-            results.append(result)
-            file = files[revision, name]
-            scores_file = file.with_name("scores.json")
-            write_files({scores_file: json_text(result), file: json.dumps(predictions)})
-    print(f"{newest.name}: BabyLM's sets, scoring {SCORING[bos]}; {TIES}")
-    _print_table(results)
-    print(f"written: {len(results)} sets below {model}")
-    return results
-
-
-def _checkpoints(run: str | Path, step: Step, every: bool) -> tuple[Run, dict[str, int]]:
-    """Returns a run at a step (None: the newest), and the steps to score by revision name."""
-    if every or step is not None:
-        run = run_copy(run, every_step=True)
-    with working(f"loading {run}"):
-        loaded = load(run, step=step)
-    if not every and step is None:
-        return loaded, {MAIN: loaded.step}
-    names = revision_names(words_of_checkpoints(RunDirectory(loaded.directory)))
-    if not every:
-        return loaded, {names.get(loaded.step, f"step_{loaded.step}"): loaded.step}
-    steps = {name: number for number, name in names.items() if name.startswith("chck_")}
-    if not steps:
-        raise InputError(
-            f"{run}: no checkpoint at 1M, 2M, ... words: save them with training.checkpoint_words"
-        )
-    return loaded, steps
-
-
-def _print_table(results: list[dict]) -> None:
-    rows = []
-    for result in results:
-        for metric, value in result["scores"].items():
-            text = "not defined" if value is None else f"{value:.2f}"
-            items, ties = f"{result['items']:,}", str(result["ties"])
-            name = metric.replace("_", " ")
-            rows.append([result["revision"], result["set"], name, text, items, ties])
-    Screen().table(["revision", "set", "score", "value", "items", "ties"], rows)
 
 
 class Item(NamedTuple):
@@ -184,6 +50,11 @@ def find_sets(data: Path, names: Sequence[str] | None = None) -> dict[str, Path]
             f"{data}: none of the pipeline's sets is here; give its folder full_eval or fast_eval"
         )
     return {name: folder for name, folder in folders.items() if not names or name in names}
+
+
+def predictions_file(model: Path, revision: str, name: str) -> Path:
+    """Returns the path of a set's predictions, where the pipeline expects it."""
+    return model / revision / "zero_shot" / "causal" / FOLDERS[name] / name / "predictions.json"
 
 
 def files_of(folder: Path) -> list[Path]:

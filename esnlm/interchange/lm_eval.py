@@ -1,18 +1,14 @@
-"""Runs as the model `esnlm` of lm-evaluation-harness (0.4.13), and the harness's command line.
+"""Makes runs available in lm-evaluation-harness (0.4.13) as the model `esnlm`.
 
 Importing this module registers the model (docs/export.md).
 """
 
-import re
-import sys
-import warnings
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
@@ -184,7 +180,7 @@ class EsnLM(TemplateLM):
         prompt = np.array(ids[length - self.max_length :], np.int32)
         [chosen] = generate_each(
             run._ready.reader(1, len(prompt) + length),
-            run._readout_here,
+            run._readout_of_one_device,
             [prompt],
             run.tokenizer.eos,
             length=length,
@@ -197,25 +193,3 @@ class EsnLM(TemplateLM):
         )
         text = run.tokenizer.decode(chosen)
         return text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
-
-
-def run_command_line(words: Sequence[str]) -> None:
-    """Runs the harness's own command line, `lm-eval WORDS`, with `esnlm` as its default model."""
-    words = list(words)
-    if words and words[0] not in ("run", "ls", "validate"):
-        words.insert(0, "run")
-    names_model = re.compile("(-M|--model|-C|--config)(=|$)").match
-    if words[:1] == ["run"] and not any(map(names_model, words)):
-        words += ["--model", "esnlm"]
-    before, sys.argv = sys.argv, ["lm-eval", *words]  # where the harness reads its arguments
-    try:
-        with warnings.catch_warnings():
-            # JAX warns when the harness calls git
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            cli_evaluate()
-    except InputError:
-        raise
-    except (ValueError, OSError) as error:  # for example an unknown task, or no network
-        raise InputError(f"lm-evaluation-harness: {error}") from error
-    finally:
-        sys.argv = before

@@ -1,5 +1,4 @@
-"""How a run is computed: settings that change no result beyond rounding, and their defaults on each
-device."""
+"""Settings of the computation, which change no result beyond rounding, and the kind of device."""
 
 from dataclasses import field
 from typing import Literal, NamedTuple
@@ -20,8 +19,7 @@ MOST_SLOTS = 4096  # on a GPU or TPU
 
 @settings
 class ComputeConfig:
-    """How a run is computed. No setting changes a result beyond rounding. A null is set for the
-    device and recorded."""
+    """How a run is computed. No setting changes a result beyond rounding; a null is chosen."""
 
     # Precision of the trained arrays' matrix products: float32, tf32 or bf16. A reservoir is
     # computed in float32.
@@ -31,9 +29,10 @@ class ComputeConfig:
     # Precision of W_rec's product: bf16 rounds the states; with the kernel dense, tf32 and bf16
     # round both factors.
     state_precision: Literal["float32", "tf32", "bf16"] = "float32"
-    # B, sentences that run at once if no gradient is taken; null: chosen
+    # B, parallel streams of a recurrence without a gradient, not the batch of an update
+    # (training.batch_size); null: chosen
     batch_slots: Count | None = None
-    # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    # maximum number of tokens whose features are in memory at once; null: chosen
     window_tokens: Count | None = None
     chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
     # The devices as {data: D, vocabulary: M} (docs/machines.md); null: all, along vocabulary.
@@ -42,8 +41,7 @@ class ComputeConfig:
 
 @settings
 class ResolvedCompute(ComputeConfig):
-    """How a run is computed on the available devices, with every null chosen. The mesh stays as
-    given."""
+    """How a run is computed on the available devices, with every null but `mesh` chosen."""
 
     batch_slots: Count = field(kw_only=True)
     window_tokens: Count = field(kw_only=True)
@@ -63,16 +61,17 @@ def backend() -> str:
     try:
         return jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that a CUDA device is there
-        asked = jax.config.jax_platforms  # type: ignore[attr-defined]
+        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
         # without JAX's own advice
         reason = str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]
         reason = f" ({reason})" if reason else ""
-        raise InputError(f"JAX_PLATFORMS is {asked}: no such device is available{reason}") from None
+        raise InputError(
+            f"JAX_PLATFORMS is {platforms}: no such device is available{reason}"
+        ) from None
 
 
 class SparseMatrix(NamedTuple):
-    """The shape of a frozen (size, size) matrix, not drawn yet, that multiplies a state at each
-    time step."""
+    """The shape of a frozen (size, size) matrix that multiplies a state at each time step."""
 
     size: int
     nonzeros: int
@@ -87,8 +86,7 @@ class Recurrence(NamedTuple):
 
 
 def default_batch_slots(units: int, backend: str) -> int:
-    """Returns the number of slots: as many as the cache of a CPU or GPU holds, but enough for a
-    GPU's products."""
+    """Returns the number of slots: as many as the device's cache holds, and at least 8."""
     widest = {"cpu": CPU_CACHE, "gpu": GPU_CACHE}.get(backend, 1 << 28) // (4 * units)
     most = CPU_SLOTS if backend == "cpu" else MOST_SLOTS
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))

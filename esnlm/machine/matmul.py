@@ -50,15 +50,18 @@ def _matmul_backward(
     contract: tuple[int, int], precision: str, factors: Pair, cotangent: jax.Array
 ) -> Pair:
     x, y = factors
-    kept = 1 - contract[0], 1 - contract[1]  # the axes of x and y that remain in the product
+    free = (
+        1 - contract[0],
+        1 - contract[1],
+    )  # axes of the product
     if contract[0] == 1:
-        dx = matmul(cotangent, y, (1, kept[1]), precision)
+        dx = matmul(cotangent, y, (1, free[1]), precision)
     else:
-        dx = matmul(y, cotangent, (kept[1], 1), precision)
+        dx = matmul(y, cotangent, (free[1], 1), precision)
     if contract[1] == 1:
-        dy = matmul(xla.laid_out(cotangent.T), x, (1, kept[0]), precision)
+        dy = matmul(xla.laid_out(cotangent.T), x, (1, free[0]), precision)
     else:
-        dy = matmul(x, cotangent, (kept[0], 0), precision)
+        dy = matmul(x, cotangent, (free[0], 0), precision)
     return dx, dy
 
 

@@ -11,8 +11,7 @@ import jax
 
 
 class MemoryUse(NamedTuple):
-    """Bytes in use now and at the peak. On a CPU they are the process's, for which only the peak is
-    known."""
+    """Bytes in use now and at the peak. On a CPU only the process's peak is known."""
 
     now: int | None
     peak: int
@@ -20,38 +19,32 @@ class MemoryUse(NamedTuple):
     @property
     def values(self) -> dict[str, int]:
         """Returns the bytes under their names in metrics.jsonl."""
-        return ({} if self.now is None else {"memory_bytes": self.now}) | {
-            "peak_memory_bytes": self.peak
-        }
+        peak = {"peak_memory_bytes": self.peak}
+        return peak if self.now is None else {"memory_bytes": self.now} | peak
 
     def __str__(self) -> str:
         return f"memory {self.peak / 1e9:.2f} GB"
 
 
 def memory_use() -> MemoryUse:
-    """Returns the memory in use on the fullest device of this process, or in the process if it
-    computes on a CPU."""
-    found = [statistics for statistics in _device_statistics() if "peak_bytes_in_use" in statistics]
-    if found:
-        return MemoryUse(
-            *(max(each[name] for each in found) for name in ("bytes_in_use", "peak_bytes_in_use"))
-        )
+    """Returns the memory in use on the fullest device; on a CPU in the process."""
+    devices = [device for device in _device_statistics() if "peak_bytes_in_use" in device]
+    if devices:
+        now = max(device["bytes_in_use"] for device in devices)
+        return MemoryUse(now, max(device["peak_bytes_in_use"] for device in devices))
     unit = 1 if sys.platform == "darwin" else 1024
     return MemoryUse(None, unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def device_memory() -> int:
-    """Returns the bytes that JAX may use on a device; on a CPU the bytes that this process may
-    use."""
-    return min(
-        (each["bytes_limit"] for each in _device_statistics() if "bytes_limit" in each),
-        default=total_memory(),
-    )
+    """Returns the bytes that JAX may use on a device; on a CPU those that the process may use."""
+    devices = _device_statistics()
+    limits = [device["bytes_limit"] for device in devices if "bytes_limit" in device]
+    return min(limits, default=total_memory())
 
 
 def total_memory() -> int:
-    """Returns the bytes that this process and its children may use: the machine's memory or the
-    cgroup's limit."""
+    """Returns the bytes that this process may use: the machine's memory or a cgroup's limit."""
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_cgroup_limits()])
 
 
@@ -61,13 +54,12 @@ def _device_statistics() -> list[dict[str, Any]]:
 
 
 def _cgroup_limits() -> list[int]:
-    """Returns the memory limits, in bytes, of the control groups (version 2) around this process,
-    such as a SLURM job's."""
-    found = []
+    """Returns the memory limits, in bytes, of this process's control groups (version 2)."""
+    limits = []
     with contextlib.suppress(OSError):
         path = Path("/proc/self/cgroup").read_text("utf-8").strip().rpartition("0::/")[2]
         folder = Path("/sys/fs/cgroup", path)
         for each in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                found.append(int((each / "memory.max").read_text("utf-8")))
-    return found
+                limits.append(int((each / "memory.max").read_text("utf-8")))
+    return limits

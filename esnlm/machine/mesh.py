@@ -18,7 +18,7 @@ from esnlm.machine.host import check_threads
 
 DATA, VOCABULARY = AXES = ("data", "vocabulary")
 ALL = (DATA, VOCABULARY)  # PartitionSpec(ALL) shards an axis of an array over all devices
-EVERYWHERE = PartitionSpec()  # replicated on all devices
+REPLICATED = PartitionSpec()  # replicated on all devices
 
 _reshard = jax.jit(jax.lax.with_sharding_constraint, static_argnums=1)
 
@@ -26,39 +26,42 @@ _reshard = jax.jit(jax.lax.with_sharding_constraint, static_argnums=1)
 def make_mesh(
     setting: Mapping[Any, int] | None, devices: Sequence[Any] | None = None
 ) -> Mesh | None:
-    """Returns the mesh {"data": D, "vocabulary": M}, by default all devices along `vocabulary`;
-    None for one device."""
-    found = devices or _devices()
-    shape = {VOCABULARY: len(found)} if setting is None else setting
+    """Returns the mesh {"data": D, "vocabulary": M}; None for one device.
+
+    By default all devices are along `vocabulary`.
+    """
+    devices = devices or _devices()
+    shape = {VOCABULARY: len(devices)} if setting is None else setting
     data, vocabulary = (shape.get(name, 1) for name in AXES)
-    count, processes = data * vocabulary, len({device.process_index for device in found})
-    if count > len(found) or (count < len(found) and processes > 1):
-        there = (
-            f"there are {len(found)}"
-            if processes == 1
-            else f"{processes} processes need all {len(found)}"
-        )
+    count, processes = data * vocabulary, _count_processes(devices)
+    if count > len(devices) or (count < len(devices) and processes > 1):
+        reason = f"there are {len(devices)}"
+        if processes > 1:
+            reason = f"{processes} processes need all {len(devices)}"
         raise InputError(
-            f"compute.mesh: data {data} x vocabulary {vocabulary} devices, but {there}; null"
+            f"compute.mesh: data {data} x vocabulary {vocabulary} devices, but {reason}; null"
             " takes all"
         )
     if count == 1:
         return None
-    check_threads(found[:count])
-    return Mesh(np.array(found[:count]).reshape(data, vocabulary), AXES)
+    check_threads(devices[:count])
+    return Mesh(np.array(devices[:count]).reshape(data, vocabulary), AXES)
 
 
-def require_one_process(why: str) -> None:
+def _count_processes(devices: Sequence[Any]) -> int:
+    return len({device.process_index for device in devices})
+
+
+def check_one_process(why: str) -> None:
     """Raises InputError if there are several processes for a computation on one device."""
-    processes = len({device.process_index for device in _devices()})
+    processes = _count_processes(_devices())
     if processes > 1:
         raise InputError(f"{why}, and {processes} processes were started: start one")
 
 
 @contextlib.contextmanager
 def own_devices() -> Iterator[None]:
-    """Limits meshes made within this context to the process's own devices, for work that one
-    process does alone."""
+    """Limits new meshes to this process's own devices, for work that it does alone."""
     global _devices
     before, _devices = _devices, jax.local_devices
     try:
@@ -75,9 +78,8 @@ def describe(mesh: Mesh | None) -> dict[str, int]:
     return dict.fromkeys(AXES, 1) if mesh is None else dict(mesh.shape)
 
 
-def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """Returns an array on the devices of a mesh. Each process passes the whole array and places its
-    part."""
+def shard(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """Returns an array on the devices of a mesh. Each process passes the whole array."""
     sharding = NamedSharding(mesh, spec)
     if isinstance(array, jax.Array) and array.sharding == sharding:
         return array
@@ -89,15 +91,17 @@ def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
     return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
 
 
-def fetch(tree: Any) -> Any:
-    """Returns a tree with its JAX arrays as whole, read-only NumPy arrays. All processes must call
-    it."""
+def gather(tree: Any) -> Any:
+    """Returns a tree with its JAX arrays as complete, read-only NumPy arrays.
 
-    def whole(leaf: Any) -> Any:
+    All processes must call it.
+    """
+
+    def gather_leaf(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array):
             return leaf
         if leaf.is_fully_addressable or leaf.is_fully_replicated:
             return np.asarray(leaf)
         return multihost_utils.process_allgather(leaf, tiled=True)
 
-    return jax.tree.map(whole, tree)
+    return jax.tree.map(gather_leaf, tree)

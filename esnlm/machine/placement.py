@@ -10,8 +10,9 @@ logits, and XLA then copies them at every update. On a CPU, if V is a multiple o
 gradient of A reads columns of the exponentials (C, V) whose entries all fall into the same few
 cache sets.
 
-An added row is 0 and corresponds to no token. `masked` gives it a bias of PADDING_BIAS, so that its
-probability and its gradient are exactly 0. Checkpoints have the arrays without added rows.
+An added row is 0 and corresponds to no token. `mask_padding_logits` gives it a bias of
+PADDING_BIAS, so that its probability and its gradient are exactly 0. Checkpoints have the arrays
+without added rows.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, KeyPath
 
 from esnlm.machine import mesh as meshes
-from esnlm.machine.mesh import ALL, EVERYWHERE, VOCABULARY
+from esnlm.machine.mesh import ALL, REPLICATED, VOCABULARY
 
 MULTIPLE = 128  # rows: whole tiles of a GPU's products, and the lanes of a TPU
 ON_CPU = 16  # rows to add there: one cache line, so that each row of the logits begins at a line
@@ -45,8 +46,9 @@ Tree = Any  # the trained arrays, their gradient, or the state of an optimizer
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices of a run, and the sharded and padded arrays by their names in
-    LanguageModel.params ("readout.a").
+    """The devices of a run, and which arrays are sharded and padded.
+
+    Arrays have their names in LanguageModel.params ("readout.a").
 
     An optimizer's arrays are sharded like the arrays that they belong to.
     """
@@ -63,29 +65,29 @@ class Placement:
 
     # ---- to the devices and back ----
 
-    def place(self, tree: Tree) -> Tree:
-        """Puts whole arrays, as in a checkpoint, onto the devices. Arrays that are already there
-        stay."""
+    def shard(self, tree: Tree) -> Tree:
+        """Puts whole arrays, as in a checkpoint, onto the devices."""
 
         def of_leaf(spec: PartitionSpec, array: Any) -> jax.Array:
             if spec == BY_TOKEN and (missing := self.rows - len(array)):
                 array = np.pad(np.asarray(array), [(0, missing)] + [(0, 0)] * (array.ndim - 1))
-            return jnp.asarray(array) if self.mesh is None else meshes.place(array, self.mesh, spec)
+            return jnp.asarray(array) if self.mesh is None else meshes.shard(array, self.mesh, spec)
 
         return self._map(of_leaf, tree)
 
-    def fetch(self, tree: Tree) -> Tree:
-        """Returns the whole arrays of a tree from `place`, or of its successor after updates."""
-        found = tree if self.mesh is None else meshes.fetch(tree)
+    def gather(self, tree: Tree) -> Tree:
+        """Returns the whole arrays of a tree from `shard`, also after updates."""
+        if self.mesh is not None:
+            tree = meshes.gather(tree)
         if self.rows == self.vocab_size:
-            return found
+            return tree
         return self._map(
-            lambda spec, array: array[: self.vocab_size] if spec == BY_TOKEN else array, found
+            lambda spec, array: array[: self.vocab_size] if spec == BY_TOKEN else array, tree
         )
 
-    def everywhere(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         """Returns a tree with all arrays replicated."""
-        return self._put(tree, EVERYWHERE)
+        return self._put(tree, REPLICATED)
 
     def by_slots(self, tree: Any) -> Any:
         """Returns a tree of arrays (T, B), sharded by slot."""
@@ -97,27 +99,25 @@ class Placement:
 
     # ---- inside a compiled function ----
 
-    def masked(self, readout: dict) -> dict:
-        """Returns the arrays of a readout (readout/linear.py), with probability 0 for added
-        rows."""
+    def mask_padding_logits(self, readout: dict) -> dict:
+        """Returns the arrays of a readout (readout/linear.py), with probability 0 for padding."""
         if self.rows == self.vocab_size:
             return readout
         is_token = jnp.arange(self.rows) < self.vocab_size
         return readout | {"bias": jnp.where(is_token, readout.get("bias", 0.0), PADDING_BIAS)}
 
     def constrain(self, tree: Tree) -> Tree:
-        """Returns a tree with its arrays sharded as by `place`."""
+        """Returns a tree with its arrays sharded as by `shard`."""
         return self._map(self._constrain, tree)
 
-    def replicated(self, array: jax.Array) -> jax.Array:
+    def constrain_replicated(self, array: jax.Array) -> jax.Array:
         """Returns a replicated array."""
-        return self._constrain(EVERYWHERE, array)
+        return self._constrain(REPLICATED, array)
 
-    def hold(
+    def freeze_padding(
         self, optimizer: optax.GradientTransformationExtraArgs
     ) -> optax.GradientTransformationExtraArgs:
-        """Returns the optimizer with zero steps for added rows: with an epsilon of 0, Adam would
-        divide 0 by 0."""
+        """Returns the optimizer with zero steps for added rows, where Adam may divide 0 by 0."""
         if self.rows == self.vocab_size:
             return optimizer
 
@@ -125,53 +125,45 @@ class Placement:
             steps, state = optimizer.update(gradient, state, params, **others)
             is_token = jnp.arange(self.rows) < self.vocab_size
 
-            def still(spec: PartitionSpec, step: jax.Array) -> jax.Array:
+            def freeze(spec: PartitionSpec, step: jax.Array) -> jax.Array:
                 if spec != BY_TOKEN:
                     return step
                 return jnp.where(is_token.reshape(-1, *[1] * (step.ndim - 1)), step, 0)
 
-            return self._map(still, steps), state
+            return self._map(freeze, steps), state
 
         return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
     # ---- inside ----
 
     def _map(self, of_leaf: Callable[[PartitionSpec, Any], Any], tree: Tree) -> Tree:
-        """Calls a function with each leaf of a tree and its sharding. Counters of an optimizer are
-        not sharded."""
+        """Calls a function with the sharding of each leaf of a tree, and the leaf."""
 
         def of_path(path: KeyPath, leaf: Any) -> Any:
             name = ".".join(str(key.key) for key in path if isinstance(key, DictKey))
-            spec = (
-                BY_TOKEN
-                if name in self.by_token
-                else BY_UNIT
-                if name in self.by_unit
-                else EVERYWHERE
-            )
-            return of_leaf(spec if np.ndim(leaf) else EVERYWHERE, leaf)
+            spec = self._specs.get(name, REPLICATED) if np.ndim(leaf) else REPLICATED
+            return of_leaf(spec, leaf)
 
         return jax.tree_util.tree_map_with_path(of_path, tree)
 
+    @property
+    def _specs(self) -> dict[str, PartitionSpec]:
+        return dict.fromkeys(self.by_token, BY_TOKEN) | dict.fromkeys(self.by_unit, BY_UNIT)
+
     def _put(self, tree: Any, spec: PartitionSpec) -> Any:
         mesh = self.mesh
-        return (
-            tree
-            if mesh is None
-            else jax.tree.map(lambda array: meshes.place(array, mesh, spec), tree)
-        )
+        if mesh is None:
+            return tree
+        return jax.tree.map(lambda array: meshes.shard(array, mesh, spec), tree)
 
     def _constrain(self, spec: PartitionSpec, array: jax.Array) -> jax.Array:
-        return (
-            array
-            if self.mesh is None
-            else jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, spec))
-        )
+        if self.mesh is None:
+            return array
+        return jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, spec))
 
 
 def rows_on(backend: str, vocab_size: int, vocabulary: int = 1) -> int:
-    """Returns the padded rows of an array by token, sharded over `vocabulary` devices of a
-    backend."""
+    """Returns the padded rows of an array by token, on `vocabulary` devices of a backend."""
     if vocabulary > 1 or backend != "cpu":
         multiple = MULTIPLE * vocabulary
         return -(-vocab_size // multiple) * multiple

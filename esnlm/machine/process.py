@@ -30,7 +30,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
     escape_unencodable()
     set_threads()  # before the cache, which is by number of threads
     compilation_cache.use()
-    status = _flushed(_run(main))
+    status = _flush(_run(main))
     if processes.count() > 1:  # It ends without the others; JAX's own end would wait for them.
         os._exit(status)
     return status
@@ -53,8 +53,8 @@ def _run(main: Callable[[], int | None]) -> int:
     except MemoryError as error:
         return _end(
             2,
-            f"error: not enough memory: {error or 'no more is given'}; train.py --plan shows the"
-            " need",
+            f"error: not enough memory: {error or 'no more is available'}; train.py --plan shows"
+            " the need",
         )
     except Exception as error:
         if processes.is_loss(error):
@@ -67,7 +67,7 @@ def _run(main: Callable[[], int | None]) -> int:
         return 1
 
 
-def _flushed(status: int) -> int:
+def _flush(status: int) -> int:
     """Flushes standard output and returns the status of the command."""
     try:
         sys.stdout.flush()
@@ -80,8 +80,7 @@ def _flushed(status: int) -> int:
 
 
 def _end(status: int, line: str) -> int:
-    """Prints why a command failed, ends the other processes of the run, too, and returns the
-    status."""
+    """Prints why a command failed, ends the run's other processes and returns the status."""
     end_status()
     print(line, file=sys.stderr)
     if status == 2:

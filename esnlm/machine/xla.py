@@ -57,7 +57,7 @@ def gathered(x: jax.Array, rows: jax.Array) -> jax.Array:
     bytes that an update moves at N = 65,536.
     """
     return lax.platform_dependent(
-        x[rows], tpu=lax.optimization_barrier, default=lambda found: found
+        x[rows], tpu=lax.optimization_barrier, default=lambda features: features
     )
 
 

@@ -1,9 +1,12 @@
-"""The interface of a model family: its configuration (`ModelConfig`) and its model
-(`LanguageModel`).
+"""The interface of a model family: its settings (`ModelConfig`) and its model (`LanguageModel`).
 
-A family is one file of this folder with a frozen dataclass that is a ModelConfig and a Flax module
-that is a LanguageModel (or a RecurrentModel), and one line in models/registry.py. docs/extending.md
-walks through one.
+A model turns tokens into features, and a readout turns features into logits. What does not depend
+on trained arrays is drawn once and saved in frozen/ (`initialize_frozen`); `initialize` makes a
+model of these arrays and of random trained ones. Most families are a RecurrentModel: they name a
+`cell`, and inherit all that reads tokens with it.
+
+MODELS lists the families of the package. A configuration names any other as "module:Class", the
+class of its ModelConfig; docs/extending.md walks through one.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import jax
 import numpy as np
@@ -33,8 +36,8 @@ READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # the arrays with o
 
 @dataclass(frozen=True)
 class Counts:
-    """Parameters. `total` counts nonzero entries only (Ueda et al. 2025a), `entries` zeros too
-    (Ueda et al. 2025b)."""
+    """Numbers of parameters: trained ones, all nonzero ones (Ueda et al. 2025a), and all entries,
+    zeros included (Ueda et al. 2025b)."""
 
     trainable: int
     total: int
@@ -42,10 +45,13 @@ class Counts:
 
 
 class ModelConfig(ABC):
-    """The settings of a family, and the properties that follow from them. A subclass is a frozen
-    dataclass."""
+    """The settings of a family, and the properties that follow from them.
 
-    family: str  # its name in models/registry.py
+    A subclass has the decorator `settings` (base/settings.py), and its fields are the settings in
+    the section `model` of a configuration.
+    """
+
+    family: str  # a name of MODELS, or "module:Class" of this class
     dropout: float  # dropout rate; 0: no dropout
 
     @property
@@ -64,9 +70,8 @@ class ModelConfig(ABC):
         return False
 
     @property
-    def ahead_size(self) -> int:
-        """Numbers per token that are computed ahead of the updates, for many of them at once; 0:
-        none.
+    def precomputed_width(self) -> int:
+        """Width of the vectors that are precomputed for the tokens of many updates; 0: none.
 
         These are the features if they are frozen, or the input of a `RecurrentModel.trunk`.
         """
@@ -74,8 +79,7 @@ class ModelConfig(ABC):
 
     @property
     def recurrence(self) -> Recurrence | None:
-        """The frozen recurrence, for the choice of a kernel and of batch slots; None if there is
-        none."""
+        """The frozen recurrence, for the choice of a kernel and of batch slots; None: no such."""
         return None
 
     @property
@@ -90,20 +94,19 @@ class ModelConfig(ABC):
 
     @property
     def readout_can_be_padded(self) -> bool:
-        """Whether rows may be added to the readout (parallel/placement.py).
+        """Whether rows without a token may be added to the readout, for speed.
 
-        It must have a bias, and every other reader must read rows of tokens only, which are below
-        V.
+        The readout needs a bias, which makes the probability of these rows 0, and no other part of
+        the model may read them.
         """
         return True
 
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with one row per token, which several devices share; None if the model
-        needs one device.
+        """The trained arrays with one row per token, which are sharded over a mesh of devices; None
+        if the model needs one device.
 
-        A family with trained features adds to READOUT_ARRAYS the trained tables that its features
-        look up by token.
+        A family with trained features adds the tables that it looks up by token to READOUT_ARRAYS.
         """
         return READOUT_ARRAYS if self.features_are_frozen else None
 
@@ -118,8 +121,7 @@ class ModelConfig(ABC):
     def initialize_frozen(
         self, vocab_size: int, seed: int, text: TokenStore | None = None
     ) -> tuple[dict, dict]:
-        """Returns the frozen arrays as nested dicts, and a record of how they were made, to be
-        saved with them.
+        """Draws the frozen arrays, as nested dicts, and returns a record of them for frozen/.
 
         Raises InputError if the settings need counts from a training text and there is none.
         """
@@ -127,15 +129,15 @@ class ModelConfig(ABC):
 
     @abstractmethod
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> LanguageModel:
-        """Returns the untrained model: the frozen arrays of `initialize_frozen` and random trained
-        arrays."""
+        """Returns a model with the arrays of `initialize_frozen` and random trained arrays."""
 
 
 class LanguageModel(nnx.Module):
     """A model. Trained arrays are nnx.Param, frozen ones reservoir.arrays.Frozen.
 
-    Like any Flax module it can be an argument of jax.jit. Models with the same structure share
-    compiled programs. To donate the trained arrays, split the model first:
+    Like any Flax module it can be an argument of jax.jit, and models of the same structure share
+    compiled programs. An update donates the buffers of the trained arrays, so it splits the model
+    first, and only the parameters become invalid:
 
         graphdef, params, frozen = nnx.split(model, nnx.Param, ...)
         model = merge(graphdef, params_as_nested_dicts, frozen)      # inside the compiled function
@@ -146,8 +148,7 @@ class LanguageModel(nnx.Module):
 
     @abstractmethod
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
-        """Returns the features after each token, (T * B, F), differentiable with respect to the
-        trained arrays.
+        """Returns the features after each token, (T * B, F), differentiable in the trained arrays.
 
         Args:
             batch: tokens (T, B), their positions and corpus positions.
@@ -156,10 +157,9 @@ class LanguageModel(nnx.Module):
 
     @abstractmethod
     def initial_state(self, slots: int, length: int | None = None) -> Any:
-        """Returns the state of B slots before the first token, for `step`.
+        """Returns the state of B slots before the first token.
 
-        `length` is the maximum number of tokens to read (None: `config.longest`); some states grow
-        with it.
+        Some states grow with `length`, the maximum number of tokens (None: `config.longest`).
         """
 
     @abstractmethod
@@ -174,20 +174,17 @@ class LanguageModel(nnx.Module):
     def stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> SentenceFeatures:
-        """Returns a reader of many sentences at once, without a gradient; see features/stream.py.
+        """Returns a reader of many sentences at once, without a gradient (features/stream.py).
 
-        `placement` gives the placement of the model's arrays on a mesh of devices; None: there is
-        one device.
+        `placement` is that of the arrays on a mesh of devices; None: there is one device.
         """
 
     @abstractmethod
     def counts(self) -> Counts:
-        """Returns the parameter counts of this model. It does not read trained arrays, which may be
-        donated."""
+        """Returns the parameter counts. It reads no trained array, whose buffer may be donated."""
 
     def for_device(self, compute: ResolvedCompute) -> Self:
-        """Returns the same model ready to run: its precision is set, its frozen arrays are the
-        kernel's operands."""
+        """Returns the same model at a precision, with frozen arrays as the operands of kernels."""
         graphdef, *state = nnx.split(self)
         ready = nnx.merge(graphdef, *state)
         ready.precision = compute.precision
@@ -195,28 +192,26 @@ class LanguageModel(nnx.Module):
 
     @property
     def output_dropout(self) -> float:
-        """Dropout rate on the copy of the features that the readout reads."""
+        """Dropout rate on the features, as the readout reads them."""
         return self.config.dropout
 
     @property
     def states_in_features(self) -> int:
-        """Number of features that are states. The features after them are token ids."""
+        """Number of features before those that are ids of tokens."""
         return self.config.feature_size
 
     @property
     def frozen_readout_arrays(self) -> dict:
-        """The frozen arrays of the readout, which readout/linear.py takes together with the trained
-        ones."""
+        """Frozen arrays of the readout, which readout/linear.py takes with the trained ones."""
         return {}
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns the arrays that readout/linear.py takes, from trained arrays in the form of the
-        property `params`."""
+        """Returns the arrays that readout/linear.py takes, from trained arrays like `params`."""
         return params["readout"] | self.frozen_readout_arrays
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
-        """Returns a function from each slot's next token, (B,), to the features, (B, F), for up to
-        `length` calls."""
+        """Returns a function from each slot's next token, (B,), to features (B, F), for `length`
+        calls."""
         state = self.initial_state(slots, length)
 
         def read(tokens: np.ndarray) -> jax.Array:
@@ -242,17 +237,15 @@ class LanguageModel(nnx.Module):
 
 
 class RecurrentModel(LanguageModel):
-    """A model whose features come from a recurrence, its `cell` (a Cell of
-    features/recurrence.py)."""
+    """A model whose features come from a recurrence (features/recurrence.py)."""
 
     @property
-    @abstractmethod
     def cell(self) -> Cell:
-        """The recurrence. It must not hold the readout's arrays, since the optimizer frees those at
-        every update.
+        """The recurrence. By default the model itself, which then has the methods of a Cell.
 
-        A model with trained features may be its own cell.
+        A frozen cell must not hold the readout, whose buffers are donated at every update.
         """
+        return cast(Cell, self)
 
     def initial_state(self, slots: int, length: int | None = None) -> Any:
         return self.cell.initial_state(slots)
@@ -269,45 +262,44 @@ class RecurrentModel(LanguageModel):
     def read_on(
         self, batch: PackedBatch, key: jax.Array | None, state: State | None
     ) -> tuple[State, jax.Array]:
-        """Does the same from a state of the slots (None: the initial one). Also returns the state
-        after the last token."""
+        """Returns the state after the last token, and the features, from a state of the slots.
+
+        `batch` and `key` are those of a call of the model; `state` None is the initial one.
+        """
         cell, keep = self.cell, None
         if key is not None and self.config.dropout > 0:
             keys = dropout.token_keys(key, batch.corpus_positions)
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
         state, outputs = recurrence.unroll(cell, batch.tokens, batch.positions, keep, state)
-        ahead = outputs.reshape(-1, cell.output_size)
-        return state, ahead if self.trunk is None else self.trunk(self.params, ahead)
+        features = outputs.reshape(-1, cell.output_size)
+        return state, features if self.trunk is None else self.trunk(self.params, features)
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
-        """A function from the trained arrays and the cell's output (C, N) to the features (C, F);
-        None: the identity.
+        """From the trained arrays and the cell's outputs (C, N) to the features (C, F); None: the
+        identity.
 
-        It must not hold trained arrays of this model, since the optimizer frees those at every
-        update.
+        The function must not hold trained arrays, whose buffers are donated at every update.
         """
         return None
 
     def stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> SentenceFeatures:
-        ahead, trunk = self.stream_ahead(compute, placement), self.trunk
-        return ahead if trunk is None else TrunkStream(ahead, trunk, self.params)
+        stream, trunk = self.frozen_stream(compute, placement), self.trunk
+        return stream if trunk is None else TrunkStream(stream, trunk, self.params)
 
-    def stream_ahead(
+    def frozen_stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> FeatureStream:
-        """Returns the stream of the cell's outputs. If `ahead_size` is above 0, it needs no trained
-        array."""
+        """Returns a stream of the cell's outputs."""
         return FeatureStream(
             self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement
         )
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
-    """Returns the model that nnx.split(model, nnx.Param, ...) took apart, with `params` like
-    LanguageModel.params."""
+    """Returns the model that nnx.split(model, nnx.Param, ...) split, with other `params`."""
     by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
     flat = {
         tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()
@@ -319,3 +311,13 @@ def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
 def _step(model: LanguageModel, state: Any, tokens: jax.Array) -> tuple[Any, jax.Array]:
     state = model.step(state, tokens)
     return state, model.output(state).T
+
+
+# The families by their name in `model.family`.
+MODELS = {
+    "esn": "esnlm.models.echo_state:EchoStateConfig",
+    "lstm": "esnlm.models.lstm:LstmConfig",
+    "gpt2": "esnlm.models.gpt2:GPT2Config",
+    "jaeger": "esnlm.models.jaeger:JaegerConfig",
+    "deep_readout": "esnlm.models.deep_readout:DeepReadoutConfig",
+}

@@ -16,15 +16,14 @@ import numpy as np
 from flax import nnx
 
 from esnlm.base.errors import InputError
-from esnlm.models.ngrams import WittenBellModel
+from esnlm.models.ngrams import NgramModel
 from esnlm.reservoir.arrays import Frozen
 
 MOST_BYTES = 4_000_000_000  # of the table of all pairs of tokens
 
 
 def table_bytes(vocab_size: int) -> int:
-    """Returns the memory of log p_WB on a device, in bytes. Raises InputError if the table of V x V
-    numbers is too large."""
+    """Returns the bytes of log p_WB on a device. Raises InputError if this table is too large."""
     size = 4 * vocab_size**2
     if size > MOST_BYTES:
         raise InputError(
@@ -36,14 +35,13 @@ def table_bytes(vocab_size: int) -> int:
 
 
 def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
-    """Counts the pairs of successive tokens in sentences of ids that begin with BOS and end with
-    EOS.
+    """Counts the pairs of successive tokens in sentences of ids with BOS and EOS.
 
     Returns:
         The arrays of a CountedBigram, in the order of the pairs: "rows" and "columns" (P,) int32,
         and "counts" (P,) uint32.
     """
-    pairs = WittenBellModel.fit(text, vocab_size, order=2).levels[0]
+    pairs = NgramModel.fit(text, vocab_size, order=2).levels[0]
     rows, columns = np.divmod(pairs.codes, vocab_size)
     return {
         "rows": rows.astype(np.int32),
@@ -84,8 +82,7 @@ class CountedBigram(nnx.Module):
         )
 
     def prior(self) -> dict[str, jax.Array]:
-        """Returns what `readout.prior.held_out` reads: "table" (V, V), "types", "total", "unigram"
-        (V,), float32."""
+        """Returns the arrays that readout/prior.py reads: "table" (V, V), and others (V,)."""
         pairs, types, unigram = self._totals()
         return {
             "table": self.log_probs(),
@@ -95,10 +92,9 @@ class CountedBigram(nnx.Module):
         }
 
     def log_probs(self) -> jax.Array:
-        """Returns log p_WB(w | v) in nats, (V, V) float32, with one row per token v and one column
-        per next token w.
+        """Returns log p_WB(w | v) in nats, (V, V) float32, a row per token v and a column per w.
 
-        It is the equation of WittenBellModel, computed in float64. For a pair that never occurs the
+        It is the equation of NgramModel, computed in float64. For a pair that never occurs the
         logarithm is a sum of one number for v and one for w, so only the P pairs that occur are
         computed one by one.
         """
@@ -108,14 +104,13 @@ class CountedBigram(nnx.Module):
         c, (pairs, types, unigram) = np.asarray(self.counts[...]).astype(np.float64), self._totals()
         both = pairs + types  # (V,)
         share = np.divide(types, both, out=np.ones(size), where=both > 0)  # weight of p_1 after v
-        found = np.empty((size, size), np.float32)
-        np.add(np.log(share)[:, None], np.log(unigram), out=found, casting="same_kind")
-        found[v, w] = np.log((c + types[v] * unigram[w]) / both[v])
-        return jnp.asarray(found)
+        table = np.empty((size, size), np.float32)
+        np.add(np.log(share)[:, None], np.log(unigram), out=table, casting="same_kind")
+        table[v, w] = np.log((c + types[v] * unigram[w]) / both[v])
+        return jnp.asarray(table)
 
     def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns c(v), the pairs that begin with v, t(v), the distinct tokens after it, and
-        p_1(v), all (V,)."""
+        """Returns c(v), the pairs that begin with v, t(v), the distinct ones, and p_1(v), (V,)."""
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
         c = np.asarray(self.counts[...]).astype(np.float64)  # (P,)
         # each predicted token ends one pair

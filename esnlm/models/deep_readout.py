@@ -1,47 +1,68 @@
-"""Frozen recurrences under a deep readout, which is feed-forward and reads features computed ahead
-of the updates.
+"""Frozen recurrences under a deep readout: a trained feed-forward network on precomputed features.
 
-Echo state networks, diagonal linear units and a frozen GRU, as the settings ask, read the tokens
-side by side. The trained part above them is esnlm/trunk, so that an update is a few matrix products
-without a gradient through time. With one reservoir and none of the trunk's sections the model is
-the sparse ESN of Ueda et al. 2025a. The rest is [ours].
+One or several reservoirs read the tokens side by side. The trained part above them is
+models/trunk.py, so that an update is a few matrix products without a gradient through time. With
+one reservoir and none of the trunk's sections the model is the sparse ESN of Ueda et al. 2025a. The
+rest is [ours].
+
+Another family may add other frozen cells, as experiments/frozen_cells does: its configuration
+inherits from DeepReadoutConfig and extends `frozen_parts`.
 """
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from esnlm.base.console import warn
 from esnlm.base.errors import InputError
 from esnlm.base.rng import Stream, generator
 from esnlm.base.settings import Natural, settings
 from esnlm.data.store import TokenStore
 from esnlm.features.recurrence import State
 from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
-from esnlm.models import counted_bigram
+from esnlm.models import counted_bigram, initial
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel, merge
-from esnlm.models.cells.attention import Attention, AttentionConfig
-from esnlm.models.cells.diagonal import Diagonal, DiagonalConfig
-from esnlm.models.cells.gru import Gru, GruConfig
 from esnlm.models.counted_bigram import CountedBigram
-from esnlm.models.echo_state import (
-    record_of_reservoir,
-    recurrent_matrix,
-    reservoir_bytes,
-    reservoir_nonzeros,
-    reservoir_numbers,
-)
-from esnlm.models.side_by_side import SideBySide
-from esnlm.models.token_history import TokenHistory
-from esnlm.models.trunk import initial
-from esnlm.models.trunk.trunk import Trunk, TrunkConfig
+from esnlm.models.echo_state import Reservoirs, reservoir_nonzeros
+from esnlm.models.hashed_ngrams import TokenHistory
+from esnlm.models.trunk import Trunk, TrunkConfig
 from esnlm.readout.linear import FullRankReadout
-from esnlm.reservoir import cell, weights
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.weights import ReservoirConfig
+
+
+class FrozenPart(Protocol):
+    """Frozen cells of a deep readout, drawn and counted together."""
+
+    @property
+    def title(self) -> str:
+        """The cells in a few words."""
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+
+    @property
+    def matrices(self) -> tuple[SparseMatrix, ...]:
+        """The recurrent matrices, for the choice of a kernel."""
+
+    def counts(self, vocab_size: int) -> tuple[float, int]:
+        """Returns the expected number of nonzeros, and the number of entries."""
+
+    def frozen_bytes(self, vocab_size: int) -> float:
+        """Returns the bytes of the arrays."""
+
+    def initialize(
+        self, vocab_size: int, seed: int, text: TokenStore | None
+    ) -> tuple[dict, list[dict]]:
+        """Draws the arrays, as nested dicts, and returns a record of them, which may be empty."""
+
+    def cells(self, arrays: dict, vocab_size: int) -> list[Any]:
+        """Returns the cells (features/recurrence.py) with these arrays."""
 
 
 @settings
@@ -50,55 +71,31 @@ class DeepReadoutConfig(ModelConfig):
 
     family: str = "deep_readout"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    # number of reservoirs side by side, with the same settings and different weights; 0: none
+    # number of reservoirs side by side, with the same settings and different weights
     reservoirs: Natural = 1
-    diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
-    gru: GruConfig = field(default_factory=GruConfig)
-    attention: AttentionConfig = field(default_factory=AttentionConfig)
     readout: TrunkConfig = field(default_factory=TrunkConfig)
 
     dropout = 0.0  # not a setting: the family has no dropout
 
     def __post_init__(self) -> None:
-        if not frozen_size(self):
-            raise ValueError("reservoirs is 0: give diagonal.units or gru.units, or leave it out")
-        tokens = self.readout.recent_tokens
-        if tokens.tied and not tokens.vectors(self.attention.heads):
-            raise ValueError(
-                "readout.recent_tokens.tied is true, but no embedding is used: give count, decays"
-                " or attention.heads"
-            )
+        if not self.frozen_parts:
+            raise ValueError("reservoirs is 0: the readout would have no features")
+
+    @property
+    def frozen_parts(self) -> dict[str, FrozenPart]:
+        """The frozen cells in the order of their features, by the name of their arrays."""
+        return (
+            {"reservoirs": Reservoirs(self.reservoir, self.reservoirs)} if self.reservoirs else {}
+        )
 
     @property
     def title(self) -> str:
-        readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
-        tied, parts = "tied " if tokens.tied else "", []
-        if self.reservoirs:
-            each = f"ESN {self.reservoir.layers * self.reservoir.state_size:,}"
-            parts.append(each if self.reservoirs == 1 else f"{self.reservoirs} x {each}")
-        if self.diagonal.units:
-            parts.append(f"diagonal {self.diagonal.units:,}")
-        if self.gru.units:
-            parts.append(f"GRU {self.gru.units:,}")
-        if self.attention.heads:
-            parts.append(f"attention {self.attention.heads} to {tied}tokens of {tokens.width}")
-        above = [" + ".join(parts)]
-        if tokens.count:
-            above.append(f"{tokens.count} {tied}tokens of {tokens.width}")
-        if sums := len(tokens.decays):
-            above.append(f"{sums} {tied}fading sum{'s' * (sums > 1)} of {tokens.width}")
-        if ngrams.orders:
-            above.append(ngrams.title)
-        if readout.gated_mlp.blocks:
-            above.append(f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}")
-        above.append(f"rank {readout.rank}")
-        if readout.is_counted:
-            above.append(f"over a counted {readout.counted}")
-        return ", ".join(above)
+        cells = " + ".join(part.title for part in self.frozen_parts.values())
+        return f"{cells}, {self.readout.title}"
 
     @property
-    def ahead_size(self) -> int:
-        return frozen_size(self) + history(self) + self.attention.weights
+    def precomputed_width(self) -> int:
+        return frozen_size(self) + self.readout.history
 
     @property
     def feature_size(self) -> int:
@@ -107,14 +104,7 @@ class DeepReadoutConfig(ModelConfig):
 
     @property
     def recurrence(self) -> Recurrence:
-        matrices = []
-        if self.reservoirs:
-            own = recurrent_matrix(self.reservoir)
-            matrices.append(own._replace(copies=self.reservoirs * own.copies))
-        if self.gru.units:
-            matrices.append(
-                SparseMatrix(self.gru.units, round(self.gru.mean_degree * self.gru.units), copies=3)
-            )
+        matrices = (matrix for part in self.frozen_parts.values() for matrix in part.matrices)
         return Recurrence(frozen_size(self), tuple(matrices))
 
     @property
@@ -126,50 +116,28 @@ class DeepReadoutConfig(ModelConfig):
         return (*READOUT_ARRAYS, "layers.recent_tokens.embedding")
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        trained = self.readout.parameters(frozen_size(self), self.attention.heads, vocab_size)
-        nonzeros, entries = reservoir_numbers(self.reservoir, vocab_size)
-        dense = self._dense_numbers(vocab_size)
-        # How many are nonzero is unknown before the text is read.
+        trained = self.readout.parameters(frozen_size(self), vocab_size)
+        counts = [part.counts(vocab_size) for part in self.frozen_parts.values()]
+        # How many counts of pairs are nonzero is unknown before the text is read.
         counted = vocab_size**2 * self.readout.is_counted
         return Counts(
             trained,
-            trained + round(self.reservoirs * nonzeros) + dense + self.gru.nonzeros(vocab_size),
-            trained + self.reservoirs * entries + dense + self.gru.entries(vocab_size) + counted,
+            trained + round(sum(nonzeros for nonzeros, _ in counts)),
+            trained + sum(entries for _, entries in counts) + counted,
         )
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        others = 4 * self._dense_numbers(vocab_size) + 12 * self.gru.nonzeros(vocab_size)
         table = counted_bigram.table_bytes(vocab_size) if self.readout.is_counted else 0
-        return round(self.reservoirs * reservoir_bytes(self.reservoir, vocab_size) + others) + table
-
-    def _dense_numbers(self, vocab_size: int) -> int:
-        """Returns the number of frozen entries of the diagonal units and of attention."""
-        return self.diagonal.entries(
-            vocab_size
-        ) + self.attention.heads * self.attention.width * frozen_size(self)
+        parts = self.frozen_parts.values()
+        return table + round(sum(part.frozen_bytes(vocab_size) for part in parts))
 
     def initialize_frozen(
         self, vocab_size: int, seed: int, text: TokenStore | None = None
     ) -> tuple[dict, dict]:
-        # The first reservoir equals that of an ESN with the same seed.
-        seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][
-            : self.reservoirs
-        ]
-        members = [
-            weights.initialize_reservoir(self.reservoir, vocab_size, own, text) for own in seeds
-        ]
-        arrays: dict[str, dict] = {
-            "reservoirs": {str(i): member.reservoir.arrays() for i, member in enumerate(members)}
-        }
-        if self.diagonal.units:
-            arrays["diagonal"] = self.diagonal.initialize(
-                vocab_size, generator(seed, Stream.DIAGONAL)
-            )
-        if self.attention.heads:
-            keys = self.attention.initialize(frozen_size(self), generator(seed, Stream.ATTENTION))
-            arrays["attention"] = {"projection": keys}
-        if self.gru.units:
-            arrays["gru"] = self.gru.initialize(vocab_size, generator(seed, Stream.GRU))
+        arrays: dict[str, dict] = {}
+        records: dict[str, Any] = {"seed": seed}
+        for name, part in self.frozen_parts.items():
+            arrays[name], records[name] = part.initialize(vocab_size, seed, text)
         if self.readout.is_counted:
             counted_bigram.table_bytes(vocab_size)
             if text is None:
@@ -177,51 +145,86 @@ class DeepReadoutConfig(ModelConfig):
                     "model.readout.counted is bigram: there is no training text to count"
                 )
             arrays["counted"] = counted_bigram.count(text, vocab_size)
-        records = [
-            record_of_reservoir(own, member) for own, member in zip(seeds, members, strict=True)
-        ]
-        return arrays, {"seed": seed, "reservoirs": records}
+        return arrays, records
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
-        """Returns a model with these frozen arrays and trained arrays initialized as
-        torch.nn.Linear does.
+        """Returns a model with these frozen arrays and trained arrays as torch.nn.Linear begins.
 
         With a counted model A and b_out are 0 instead, so that training begins with its
         probabilities [ours].
         """
-        members = frozen.get("reservoirs", {})
-        cells: list[Any] = [
-            cell.from_arrays(members[str(member)], vocab_size, **self.reservoir.dynamics)
-            for member in range(self.reservoirs)
-        ]
-        if self.diagonal.units:
-            cells.append(Diagonal(**frozen["diagonal"]))
-        if self.gru.units:
-            cells.append(Gru.from_arrays(frozen["gru"], vocab_size))
-        if history(self):
-            cells.append(TokenHistory(history(self)))
-        heads, together = self.attention.heads, SideBySide(cells)
-        attending = (
-            Attention(together, frozen["attention"]["projection"], self.attention)
-            if heads
-            else together
+        cells: list[Any] = []
+        for name, part in self.frozen_parts.items():
+            cells += part.cells(frozen[name], vocab_size)
+        if self.readout.history:
+            cells.append(TokenHistory(self.readout.history))
+        rng, rank, counted = generator(seed, Stream.WEIGHTS), self.readout.rank, None
+        trunk = Trunk(self.readout, frozen_size(self), vocab_size, rng)
+        w = initial.uniform(rng, rank, vocab_size, rank)[...]
+        bias = initial.uniform(rng, rank, vocab_size)[...]
+        if self.readout.is_counted:
+            w, bias = jnp.zeros_like(w), jnp.zeros_like(bias)
+            counted = CountedBigram(vocab_size, **frozen["counted"])
+        return DeepReadout(self, SideBySide(cells), trunk, FullRankReadout(w, bias), counted)
+
+
+def frozen_size(config: DeepReadoutConfig) -> int:
+    """Returns the size of h, the features that the frozen cells compute."""
+    return sum(part.size for part in config.frozen_parts.values())
+
+
+class SideBySide(nnx.Module):
+    """Several cells as one: the state is the tuple of their states, and their features are stacked.
+
+    It has no dropout: no cell gets a mask.
+    """
+
+    def __init__(self, cells: list[Any]) -> None:
+        self.cells = nnx.List(cells)
+
+    @property
+    def output_size(self) -> int:
+        return sum(cell.output_size for cell in self.cells)
+
+    @property
+    def mask_size(self) -> int:
+        return self.output_size
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of frozen nonzeros."""
+        return sum(
+            reservoir_nonzeros(cell) if isinstance(cell, ReservoirLayer | Stack) else cell.nonzeros
+            for cell in self.cells
         )
-        rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
-        trunk = Trunk(self.readout, frozen_size(self), history(self), heads, vocab_size, rng)
-        w, bias = (
-            initial.uniform(rng, rank, vocab_size, rank),
-            initial.uniform(rng, rank, vocab_size),
+
+    def for_device(self, kernel: str, *, state_precision: str = "float32") -> "SideBySide":
+        return SideBySide(
+            [cell.for_device(kernel, state_precision=state_precision) for cell in self.cells]
         )
-        if not self.readout.is_counted:
-            return DeepReadout(self, attending, trunk, FullRankReadout(w[...], bias[...]))
-        readout = FullRankReadout(jnp.zeros_like(w[...]), jnp.zeros_like(bias[...]))
-        return DeepReadout(
-            self, attending, trunk, readout, CountedBigram(vocab_size, **frozen["counted"])
-        )
+
+    def initial_state(self, slots: int) -> State:
+        return tuple(cell.initial_state(slots) for cell in self.cells)
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> tuple:
+        assert keep is None, "nothing is dropped"
+        return tuple(cell.embed(tokens) for cell in self.cells)
+
+    def advance(self, state: State, x: tuple) -> State:
+        parts = zip(self.cells, state, x, strict=True)
+        return tuple(cell.advance(part, embedded) for cell, part, embedded in parts)
+
+    def step(self, state: State, tokens: jax.Array) -> State:
+        return tuple(cell.step(part, tokens) for cell, part in zip(self.cells, state, strict=True))
+
+    def output(self, state: State) -> jax.Array:
+        """Returns the features of all cells, the first on top, (F, B)."""
+        parts = zip(self.cells, state, strict=True)
+        return jnp.concatenate([cell.output(part) for cell, part in parts])
 
 
 class DeepReadout(RecurrentModel):
-    """The frozen cells (`frozen`), the trunk (`layers`), A and b_out (`readout`) and a counted
+    """The frozen cells (`frozen`), the trunk (`layers`), A and b_out (`readout`), and a counted
     model (`counted`)."""
 
     config: DeepReadoutConfig
@@ -229,21 +232,17 @@ class DeepReadout(RecurrentModel):
     def __init__(
         self,
         config: DeepReadoutConfig,
-        frozen: SideBySide | Attention,
+        frozen: SideBySide,
         layers: Trunk,
         readout: FullRankReadout,
         counted: CountedBigram | None = None,
     ) -> None:
-        self.config, self.frozen, self.layers, self.readout, self.counted = (
-            config,
-            frozen,
-            layers,
-            readout,
-            counted,
-        )
+        self.config, self.layers, self.readout = config, layers, readout
+        self.frozen: Any = frozen
+        self.counted = counted
 
     @property
-    def cell(self) -> SideBySide | Attention:
+    def cell(self) -> Any:
         return self.frozen
 
     def output(self, state: State) -> jax.Array:
@@ -270,35 +269,38 @@ class DeepReadout(RecurrentModel):
         graphdef, *(_, rest) = nnx.split(self.layers, nnx.Param, ...)
         precision = self.precision
 
-        def apply(params: dict, ahead: jax.Array) -> jax.Array:
-            return merge(graphdef, params["layers"], rest)(ahead, params["readout"]["w"], precision)
+        def apply(params: dict, features: jax.Array) -> jax.Array:
+            layers = merge(graphdef, params["layers"], rest)
+            return layers(features, params["readout"]["w"], precision)
 
         return apply
 
     def counts(self) -> Counts:
         expected = self.config.expected_counts(self.readout.bias.shape[0])
-        frozen = 0 if self.counted is None else self.counted.pairs
-        together = self.frozen
-        if isinstance(together, Attention):
-            frozen += together.projection[...].size
-            together = together.cells
-        for each in together.cells:
-            is_reservoir = isinstance(each, Reservoir | Stack)
-            frozen += reservoir_nonzeros(each) if is_reservoir else each.nonzeros
-        return Counts(expected.trainable, expected.trainable + frozen, expected.entries)
+        pairs = 0 if self.counted is None else self.counted.pairs
+        total = expected.trainable + self.frozen.nonzeros + pairs
+        return Counts(expected.trainable, total, expected.entries)
 
 
-def frozen_size(config: DeepReadoutConfig) -> int:
-    """Returns the size of h, the features that the frozen cells compute."""
-    in_reservoirs = config.reservoirs * config.reservoir.layers * config.reservoir.state_size
-    return in_reservoirs + config.diagonal.units + config.gru.units
+# Sections of a deep readout that moved, with the setting that made each act.
+MOVED = {"diagonal": "units", "gru": "units", "attention": "heads"}
+MOVED_TO = "experiments.frozen_cells:FrozenCellsConfig"
 
 
-def history(config: DeepReadoutConfig) -> int:
-    """Returns the number of last tokens that the trunk reads."""
-    return max(config.readout.history, config.attention.history)
+def without_moved_cells(tree: dict[str, Any]) -> dict[str, Any]:
+    """Reads settings from before frozen GRUs, diagonal units and attention left the package.
 
-
-def _member_seed(seed: int, member: int) -> int:
-    """Returns the seed of reservoir number `member`; the first one has the run's seed."""
-    return int(generator(seed, Stream.MEMBER, member).integers(1 << 31))
+    Runs have all sections in their config.yaml. Those without units are left out; any others make a
+    model of the family in experiments/.
+    """
+    model = tree.get("model")
+    if not isinstance(model, dict) or model.get("family") != "deep_readout":
+        return tree
+    moved = {name: model[name] for name in MOVED if isinstance(model.get(name), dict)}
+    others = {name: section for name, section in model.items() if name not in moved}
+    if any(str(section.get(MOVED[name], 0)) != "0" for name, section in moved.items()):
+        warn(f"model.{', model.'.join(moved)}: this is model.family {MOVED_TO} now")
+        readout = others.get("readout", {})
+        tokens = readout.get("recent_tokens", {}) | {"attention": moved.pop("attention", {})}
+        others |= {"family": MOVED_TO, "readout": readout | {"recent_tokens": tokens}, **moved}
+    return tree | {"model": others}

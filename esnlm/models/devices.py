@@ -1,8 +1,7 @@
-"""The devices of a model: their mesh, the placement of its arrays, and compute settings chosen for
-them."""
+"""The machine of a model: its devices, its arrays on them, and its compute settings."""
 
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from jax.sharding import Mesh
@@ -31,45 +30,50 @@ SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
 STEPS = 128
 
 
-def mesh_of(model: ModelConfig, compute: ComputeConfig) -> Mesh | None:
-    """Returns the mesh of devices for a model; None for one device.
+@dataclass(frozen=True)
+class Machine:
+    """The devices that compute a model."""
+
+    backend: str  # cpu, gpu or tpu
+    mesh: Mesh | None = None  # None: one device
+
+    @property
+    def devices(self) -> int:
+        return 1 if self.mesh is None else self.mesh.size
+
+
+def find_machine(model: ModelConfig, compute: ComputeConfig) -> Machine:
+    """Returns the devices for a model, by default all devices that it can use.
 
     Raises:
         InputError: there are fewer devices than requested, or several are requested for a model
             that needs one device.
     """
+    kind = backend()  # First, since it reports in one line if JAX finds no device.
     if model.token_arrays is not None:
-        return meshes.make_mesh(compute.mesh)
+        return Machine(kind, meshes.make_mesh(compute.mesh))
     if math.prod((compute.mesh or {}).values()) > 1:
         raise InputError(
             f"compute.mesh asks for several devices: {model.title} runs on one device only; give"
             " null"
         )
-    meshes.require_one_process(f"{model.title} runs on one device only")
-    return None
+    meshes.check_one_process(f"{model.title} runs on one device only")
+    return Machine(kind)
 
 
-def placement_of(model: ModelConfig, compute: ComputeConfig, vocab_size: int) -> Placement:
-    """Returns the placement of a model's arrays on the devices, and their number of token rows
-    there."""
-    mesh = mesh_of(model, compute)
+def placement_of(model: ModelConfig, machine: Machine, vocab_size: int) -> Placement:
+    """Returns the placement of a model's arrays on a machine."""
+    mesh = machine.mesh
     if mesh is None:
-        rows = rows_on(backend(), vocab_size) if model.readout_can_be_padded else vocab_size
+        is_padded = model.readout_can_be_padded
+        rows = rows_on(machine.backend, vocab_size) if is_padded else vocab_size
         return Placement(None, vocab_size, rows, READOUT_ARRAYS)
-    rows = rows_on(backend(), vocab_size, mesh.shape[VOCABULARY])
-    is_cut = model.feature_size % mesh.size == 0 and (
-        model.features_are_frozen or not model.ahead_size
+    rows = rows_on(machine.backend, vocab_size, mesh.shape[VOCABULARY])
+    is_sharded_by_unit = model.feature_size % mesh.size == 0 and (
+        model.features_are_frozen or not model.precomputed_width
     )
-    return Placement(
-        mesh, vocab_size, rows, model.token_arrays or (), ("readout.b",) if is_cut else ()
-    )
-
-
-def resolve_compute(compute: ComputeConfig, model: ModelConfig) -> ResolvedCompute:
-    """Returns the settings with every open choice made for the devices of this process."""
-    kind = backend()  # First, since it reports in one line if JAX finds no device.
-    mesh = mesh_of(model, compute)
-    return choose_compute(compute, model, kind, 1 if mesh is None else mesh.size)
+    by_unit = ("readout.b",) if is_sharded_by_unit else ()
+    return Placement(mesh, vocab_size, rows, model.token_arrays or (), by_unit)
 
 
 def choose_compute(
@@ -97,41 +101,34 @@ def choose_compute(
             f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose"
             " auto"
         )
-    numbers = 4 * (model.ahead_size or model.feature_size)
-    window = min(
-        LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // numbers)
-    )
+    settings: dict[str, Any] = {each.name: getattr(compute, each.name) for each in fields(compute)}
+    if compute.kernel == "auto":
+        settings["kernel"] = choose_kernel(model.recurrence, backend, compute.state_precision)
+    bytes_per_token = 4 * (model.precomputed_width or model.feature_size)
+    tokens = WINDOW_BYTES.get(backend, 1 << 30) // bytes_per_token
+    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, tokens))
     slots = 256 if backend == "cpu" else MOST_SLOTS
     if model.recurrence is not None:
         slots = default_batch_slots(model.recurrence.units, backend)
-    kernel: str = compute.kernel
-    if kernel == "auto":
-        kernel = choose_kernel(model.recurrence, backend, compute.state_precision)
-    chosen: dict[str, Any] = {
-        "kernel": kernel,
-        "batch_slots": compute.batch_slots or min(slots, max(8, window // STEPS)),
-        "window_tokens": compute.window_tokens or window * devices,
-    }
-    return ResolvedCompute(
-        **{each.name: getattr(compute, each.name) for each in fields(compute)} | chosen
-    )
+    settings["batch_slots"] = compute.batch_slots or min(slots, max(8, window // STEPS))
+    settings["window_tokens"] = compute.window_tokens or window * devices
+    return ResolvedCompute(**settings)
 
 
 def choose_kernel(recurrence: Recurrence | None, backend: str, precision: str = "float32") -> str:
-    """Returns the kernel of a recurrence's sparse products in a `state_precision`; "auto" if it has
-    none.
+    """Returns the kernel of a recurrence's sparse products; "auto" if it has none.
 
     All matrices use one kernel. If the best kernels differ, this is dense as long as the sparse
     matrices, stored dense, have no more entries than the dense ones have already.
     """
     if recurrence is None or not recurrence.matrices:
         return "auto"
-    wanted, in_full, if_dense = "dense", 0, 0
+    sparse_kernels, dense_entries, entries_if_dense = [], 0, 0
     for size, nonzeros, _ in recurrence.matrices:
         kernel = sparse.choose_kernel(size, nonzeros, backend, precision)
         if kernel == "dense":
-            in_full += nonzeros
+            dense_entries += nonzeros
         else:
-            wanted = kernel if wanted == "dense" else wanted
-            if_dense += size * size
-    return wanted if if_dense > in_full else "dense"
+            sparse_kernels.append(kernel)
+            entries_if_dense += size * size
+    return sparse_kernels[0] if entries_if_dense > dense_entries else "dense"

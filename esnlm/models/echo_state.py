@@ -4,11 +4,12 @@ With `train_input` W_in is trained too, by gradients through time and through th
 ESN+i of Ueda et al. 2025b. In a stack of layers only W_in of the first layer is trained.
 """
 
-import dataclasses
-from dataclasses import field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
+from esnlm.base.rng import Stream, generator
 from esnlm.base.settings import Rate, settings
 from esnlm.data.store import TokenStore
 from esnlm.machine.compute import Recurrence, ResolvedCompute, SparseMatrix
@@ -16,8 +17,79 @@ from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentMode
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
 from esnlm.reservoir import cell, weights
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.weights import ReservoirConfig
+
+
+@dataclass(frozen=True)
+class Reservoirs:
+    """Reservoirs with the same settings and different weights, of any model.
+
+    They are a FrozenPart of a deep readout, which describes the methods.
+    """
+
+    config: ReservoirConfig
+    number: int = 1
+
+    @property
+    def title(self) -> str:
+        title = f"ESN {self.config.layers * self.config.state_size:,}"
+        return title if self.number == 1 else f"{self.number} x {title}"
+
+    @property
+    def size(self) -> int:
+        return self.number * self.config.layers * self.config.state_size
+
+    @property
+    def matrices(self) -> tuple[SparseMatrix, ...]:
+        """W_rec of each layer, and W_in above the first layer, which is as sparse."""
+        size, copies = self.config.state_size, self.number * (2 * self.config.layers - 1)
+        nonzeros = round(self.config.recurrent_gamma * size * size)
+        return (SparseMatrix(size, nonzeros, copies),)
+
+    def counts(self, vocab_size: int) -> tuple[float, int]:
+        sizes = self._sizes(vocab_size)
+        nonzeros = sum(size * share for size, share in sizes) + self.size
+        return nonzeros, sum(size for size, _ in sizes) + self.size
+
+    def frozen_bytes(self, vocab_size: int) -> float:
+        """Returns 4 bytes per leak and entry of a dense matrix, and 12 per nonzero of a sparse
+        one: a value and two indices."""
+        return 4 * self.size + sum(
+            4 * size if share >= weights.DENSE_FROM else 12 * size * share
+            for size, share in self._sizes(vocab_size)
+        )
+
+    def initialize(
+        self, vocab_size: int, seed: int, text: TokenStore | None
+    ) -> tuple[dict, list[dict]]:
+        """The first reservoir depends on the seed alone, as that of an ESN."""
+        arrays, records = {}, []
+        for number in range(self.number):
+            draws = generator(seed, Stream.MEMBER, number)
+            member_seed = int(draws.integers(1 << 31)) if number else seed
+            drawn = weights.initialize_reservoir(self.config, vocab_size, member_seed, text)
+            arrays[str(number)] = drawn.reservoir.arrays()
+            records.append(
+                {
+                    "seed": member_seed,
+                    "redraws": drawn.redraws,
+                    "radius_before_scaling": [asdict(radius) for radius in drawn.radii],
+                    "nonzeros": reservoir_nonzeros(drawn.reservoir),
+                }
+            )
+        return arrays, records
+
+    def cells(self, arrays: dict, vocab_size: int) -> list[Any]:
+        return [
+            cell.from_arrays(arrays[str(number)], vocab_size, **self.config.dynamics)
+            for number in range(self.number)
+        ]
+
+    def _sizes(self, vocab_size: int) -> list[tuple[int, float]]:
+        """Returns the entries of each matrix and their share of nonzeros."""
+        matrices = self.number * self.config.matrices(vocab_size)
+        return [(rows * columns, share) for rows, columns, share in matrices]
 
 
 @settings
@@ -69,7 +141,7 @@ class EchoStateConfig(ModelConfig):
 
     @property
     def recurrence(self) -> Recurrence:
-        return Recurrence(self.reservoir.state_size, (recurrent_matrix(self.reservoir),))
+        return Recurrence(self.reservoir.state_size, Reservoirs(self.reservoir).matrices)
 
     @property
     def linear_readout(self) -> ReadoutConfig:
@@ -87,23 +159,22 @@ class EchoStateConfig(ModelConfig):
         With L layers, each has a leak and two frozen matrices, and the readout is F = L N wide.
         Embeddings are frozen.
         """
-        reservoir = self.reservoir
+        reservoir, trained = self.reservoir, 0.0
         in_readout = linear.count(self.readout, self.feature_size, vocab_size)
-        trained = (
-            vocab_size * reservoir.input_gamma * reservoir.state_size if self.train_input else 0
-        )
-        nonzeros, entries = reservoir_numbers(reservoir, vocab_size)
+        if self.train_input:
+            trained = vocab_size * reservoir.input_gamma * reservoir.state_size
+        nonzeros, entries = Reservoirs(reservoir).counts(vocab_size)
         trainable = in_readout + round(trained)
         return Counts(trainable, trainable + round(nonzeros - trained), in_readout + entries)
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        return round(reservoir_bytes(self.reservoir, vocab_size))
+        return round(Reservoirs(self.reservoir).frozen_bytes(vocab_size))
 
     def initialize_frozen(
         self, vocab_size: int, seed: int, text: TokenStore | None = None
     ) -> tuple[dict, dict]:
-        initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed, text)
-        return initialized.reservoir.arrays(), record_of_reservoir(seed, initialized)
+        arrays, records = Reservoirs(self.reservoir).initialize(vocab_size, seed, text)
+        return arrays["0"], records[0]
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "EchoState":
         """Returns a reservoir with these arrays and a random readout."""
@@ -129,13 +200,13 @@ class EchoState(RecurrentModel):
     def __init__(
         self,
         config: EchoStateConfig,
-        reservoir: Reservoir | Stack,
+        reservoir: ReservoirLayer | Stack,
         readout: LowRankReadout | FullRankReadout,
     ) -> None:
         self.config, self.reservoir, self.readout = config, reservoir, readout
 
     @property
-    def cell(self) -> Reservoir | Stack:
+    def cell(self) -> ReservoirLayer | Stack:
         return self.reservoir
 
     def for_device(self, compute: ResolvedCompute) -> "EchoState":
@@ -152,57 +223,11 @@ class EchoState(RecurrentModel):
         in_readout = linear.count(config.readout, config.feature_size, vocab_size)
         trainable = in_readout + (self.reservoir.layers[0].nonzeros[1] if config.train_input else 0)
         total = in_readout + reservoir_nonzeros(self.reservoir)
-        return Counts(
-            trainable, total, in_readout + reservoir_numbers(config.reservoir, vocab_size)[1]
-        )
+        return Counts(trainable, total, config.expected_counts(vocab_size).entries)
 
 
-# ---- for every model with a reservoir ----
-
-
-def recurrent_matrix(reservoir: ReservoirConfig) -> SparseMatrix:
-    """Returns the size of W_rec of each layer, and of W_in above the first layer, as one sparse
-    matrix."""
-    size = reservoir.state_size
-    nonzeros = round(reservoir.recurrent_gamma * size * size)
-    return SparseMatrix(size, nonzeros, copies=2 * reservoir.layers - 1)
-
-
-def reservoir_numbers(reservoir: ReservoirConfig, vocab_size: int) -> tuple[float, int]:
-    """Returns the expected number of nonzeros, and the number of entries, of all matrices and
-    leaks."""
-    matrices, leaks = reservoir.matrices(vocab_size), reservoir.layers * reservoir.state_size
-    nonzeros = sum(rows * columns * share for rows, columns, share in matrices)
-    return nonzeros + leaks, sum(rows * columns for rows, columns, _ in matrices) + leaks
-
-
-def reservoir_bytes(reservoir: ReservoirConfig, vocab_size: int) -> float:
-    """Returns the bytes of a saved reservoir.
-
-    A dense matrix takes 4 bytes per entry. A sparse one takes 12 per nonzero, a value and two
-    indices of 4 each.
-    """
-    sizes = [(rows * columns, share) for rows, columns, share in reservoir.matrices(vocab_size)]
-    matrices = sum(
-        4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes
-    )
-    return 4 * reservoir.layers * reservoir.state_size + matrices
-
-
-def record_of_reservoir(seed: int, initialized: weights.InitializedReservoir) -> dict:
-    """Returns a reservoir's record for frozen/: its seed, discarded draws, radii before scaling,
-    and nonzeros."""
-    return {
-        "seed": seed,
-        "redraws": initialized.redraws,
-        "radius_before_scaling": [dataclasses.asdict(radius) for radius in initialized.radii],
-        "nonzeros": reservoir_nonzeros(initialized.reservoir),
-    }
-
-
-def reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
-    """Returns the number of nonzeros in W_rec, W_in, leak and embedding of all layers; a trained
-    W_in counts, too."""
+def reservoir_nonzeros(reservoir: ReservoirLayer | Stack) -> int:
+    """Returns the number of nonzeros of all layers; those of a trained W_in count, too."""
     embedding = reservoir.layers[0].embedding
     in_layers = sum(sum(layer.nonzeros) + layer.state_size for layer in reservoir.layers)
     return in_layers + (0 if embedding is None else int(np.count_nonzero(embedding[...])))

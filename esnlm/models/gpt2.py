@@ -1,17 +1,14 @@
-"""GPT-2 as Hugging Face's GPT2LMHeadModel defines it, the transformer of the comparisons of Ueda et
-al. 2025a.
+"""GPT-2 as Hugging Face's GPT2LMHeadModel, with which Ueda et al. 2025a compare.
 
     x = wte[token] + wpe[position]
     x = x + attn(ln_1(x)),  x = x + mlp(ln_2(x))        in every layer
-    h = ln_f(x),  o = wte h                             features, and the embedding again as the
-    readout
+    h = ln_f(x),  o = wte h                             features; the embedding is the readout
 
 Arrays have Hugging Face's names. The arrays of the layers are stacked, and one compiled block is
 scanned over them, so that the time to compile does not grow with the depth.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -40,8 +37,7 @@ CACHE_STEP = 64  # The cache's length is a multiple of this, to limit the number
 
 @settings
 class GPT2Config(ModelConfig):
-    """GPT-2; the defaults are those of the released model with 124M parameters, and of Hugging
-    Face."""
+    """GPT-2; the defaults are those of the released model of 124M parameters."""
 
     family: str = "gpt2"
     layers: Count = 12  # number of blocks of attention and MLP
@@ -79,8 +75,7 @@ class GPT2Config(ModelConfig):
         return False  # The readout is the embedding, without a bias.
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns the counts. All are equal, as no array is frozen or sparse; the tied embedding
-        counts once."""
+        """Returns equal counts: no array is frozen or sparse. The embedding counts once."""
         entries = sum(math.prod(shape) for shape in shapes(self, vocab_size).values())
         return Counts(entries, entries, entries)
 
@@ -91,26 +86,21 @@ class GPT2Config(ModelConfig):
         branch (c_proj) are divided by sqrt(2 * layers); biases are 0; LayerNorm begins with 1 and
         0.
         """
-        rng = generator(seed, Stream.WEIGHTS)
-
-        def initial(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        rng, arrays = generator(seed, Stream.WEIGHTS), {}
+        for name, shape in shapes(self, vocab_size).items():
             if name.endswith("bias"):
-                return np.zeros(shape, np.float32)
-            if name.split(".")[-2].startswith("ln_"):
-                return np.ones(shape, np.float32)
-            values = rng.standard_normal(shape, dtype=np.float32)
-            values *= self.initializer_range / (
-                math.sqrt(2 * self.layers) if "c_proj" in name else 1
-            )
-            return values
-
-        arrays = {name: initial(name, shape) for name, shape in shapes(self, vocab_size).items()}
+                arrays[name] = np.zeros(shape, np.float32)
+            elif "ln_" in name:
+                arrays[name] = np.ones(shape, np.float32)
+            else:
+                branch = math.sqrt(2 * self.layers) if "c_proj" in name else 1
+                arrays[name] = rng.standard_normal(shape, dtype=np.float32)
+                arrays[name] *= self.initializer_range / branch
         return GPT2(self, traverse_util.unflatten_dict(arrays, sep="."))
 
 
 def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each array by name. Matrices are (in, out); arrays in `h` have a leading
-    axis of layers."""
+    """Returns the shape of each array. Matrices are (in, out), and `h` has an axis of layers."""
     width = config.width
     layer = {
         "ln_1.weight": (width,),
@@ -145,8 +135,7 @@ class Cache(NamedTuple):
 
 
 class GPT2(LanguageModel):
-    """The arrays of `shapes`, float32 and nested as their names are:
-    model.h["attn"]["c_attn"]["weight"], for example.
+    """The arrays of `shapes`, nested by their names, such as model.h["attn"]["c_attn"]["weight"].
 
     All are trained. A token or position outside its table gives NaN.
     """
@@ -183,9 +172,7 @@ class GPT2(LanguageModel):
         config, length = self.config, tokens.shape[1]
         keys = keys if config.dropout else None
 
-        # (B, T, D)
-        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], positions)
-        x = _drop(x, keys, EMBEDDING, config.dropout)
+        x = _drop(self._embed(tokens, positions), keys, EMBEDDING, config.dropout)  # (B, T, D)
         sentence, column = jnp.cumsum(positions == 0, axis=1), jnp.arange(length)  # (B, T), (T,)
         # (B, T, T): query, key
         visible = (sentence[:, :, None] == sentence[:, None, :]) & (column[:, None] >= column)
@@ -194,68 +181,55 @@ class GPT2(LanguageModel):
             p, number = inputs
             site = LAYER_SITES * number
             query, key, value = self._queries_keys_values(x, p)  # (B, T, heads, E)
-            own = None if keys is None else _fold_in(keys, site + ATTENTION)
+            drop_keys = None if keys is None else _fold_in(keys, site + ATTENTION)
             y = _attention(
-                query, key, value, visible, positions, own, config.dropout, self.precision
+                query, key, value, visible, positions, drop_keys, config.dropout, self.precision
             )
-            return (
-                self._after_attention(
-                    x, y, p, lambda y, where: _drop(y, keys, site + where, config.dropout)
-                ),
-                None,
-            )
+            return self._after_attention(x, y, p, keys, site), None
 
         x, _ = lax.scan(layer, x, (arrays_by_name(self.h), jnp.arange(config.layers)))
         return _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)
 
     def initial_state(self, slots: int, length: int | None = None) -> Cache:
         config = self.config
-        positions = min(
-            config.positions, -(-(length or config.positions) // CACHE_STEP) * CACHE_STEP
-        )
-        shape = config.layers, slots, config.heads, positions, config.width // config.heads
-        features = jnp.zeros((config.width, slots), jnp.float32)
-        return Cache(
-            jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32), jnp.int32(0), features
-        )
+        length = -(-(length or config.positions) // CACHE_STEP) * CACHE_STEP
+        positions, size = min(config.positions, length), config.width // config.heads
+        shape = config.layers, slots, config.heads, positions, size
+        key, value = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32)
+        return Cache(key, value, jnp.int32(0), jnp.zeros((config.width, slots), jnp.float32))
 
     def step(self, state: Cache, tokens: jax.Array) -> Cache:
-        """Returns the cache after one more token per slot. Beyond its length the features are
-        NaN."""
+        """Returns the cache after one more token per slot; features beyond its length are NaN."""
         config, position, length = self.config, state.position, state.key.shape[3]
-        # (B, D)
-        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], position)
+        x = self._embed(tokens, position)  # (B, D)
         x = jnp.where(position < length, x, jnp.nan)[:, None]  # (B, 1, D)
         visible = jnp.arange(length) <= position
 
         def layer(
             x: jax.Array, inputs: tuple[dict, jax.Array, jax.Array]
         ) -> tuple[jax.Array, tuple]:
-            p, *kept = inputs  # (B, heads, positions, E)
+            p, *cached = inputs  # (B, heads, positions, E)
             # (B, heads, 1, E)
             query, *new = (part.swapaxes(1, 2) for part in self._queries_keys_values(x, p))
             key, value = (
                 lax.dynamic_update_slice_in_dim(*each, position, 2)
-                for each in zip(kept, new, strict=True)
+                for each in zip(cached, new, strict=True)
             )
-            scores = einsum("bhqe,bhke->bhqk", query, key, self.precision) / math.sqrt(
-                query.shape[-1]
-            )
-            # (B, heads, 1, positions)
-            weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf))
+            scores = einsum("bhqe,bhke->bhqk", query, key, self.precision)
+            scores = jnp.where(visible, scores / math.sqrt(query.shape[-1]), -jnp.inf)
+            weights = jax.nn.softmax(scores)  # (B, heads, 1, positions)
             y = einsum("bhqk,bhke->bhqe", weights, value, self.precision)
-            return self._after_attention(x, y, p, lambda y, where: y), (key, value)
+            return self._after_attention(x, y, p), (key, value)
 
         x, (key, value) = lax.scan(layer, x, (arrays_by_name(self.h), state.key, state.value))
-        # (B, D)
-        features = _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)[:, 0]
-        return Cache(key, value, position + 1, features.T)
+        features = _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)
+        return Cache(key, value, position + 1, features[:, 0].T)
 
     def output(self, state: Cache) -> jax.Array:
         return state.features
 
     def stream(self, compute: ResolvedCompute, placement: Placement | None = None) -> PackedStream:
-        model = self if placement is None else placement.everywhere(self)
+        model = self if placement is None else placement.replicate(self)
         return PackedStream(partial(_evaluate, model), compute.batch_slots, placement)
 
     def readout_arrays(self, params: dict) -> dict:
@@ -265,14 +239,14 @@ class GPT2(LanguageModel):
     def counts(self) -> Counts:
         return self.config.expected_counts(self.wte["weight"].shape[0])
 
+    def _embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
+        wte, wpe = self.wte["weight"][...], self.wpe["weight"][...]
+        return _rows(wte, tokens) + _rows(wpe, positions)
+
     def _queries_keys_values(self, x: jax.Array, p: dict) -> jax.Array:
-        """Returns queries, keys and values, (3, B, T, heads, E), for x (B, T, D) in a layer with
-        arrays `p`."""
-        y = _linear(
-            _layer_norm(x, p["ln_1"], self.config.layer_norm_epsilon),
-            p["attn"]["c_attn"],
-            self.precision,
-        )
+        """Returns queries, keys and values, (3, B, T, heads, E), for x (B, T, D)."""
+        normed = _layer_norm(x, p["ln_1"], self.config.layer_norm_epsilon)
+        y = _linear(normed, p["attn"]["c_attn"], self.precision)
         return y.reshape(*x.shape[:2], 3, self.config.heads, -1).transpose(2, 0, 1, 3, 4)
 
     def _after_attention(
@@ -280,20 +254,16 @@ class GPT2(LanguageModel):
         x: jax.Array,
         attended: jax.Array,
         p: dict,
-        drop: Callable[[jax.Array, int], jax.Array],
+        keys: jax.Array | None = None,
+        site: int | jax.Array = 0,
     ) -> jax.Array:
-        """Returns x (B, T, D) after a layer with arrays `p`, from its attended values in the order
-        (B, T, heads, E)."""
+        """Returns x (B, T, D) after a layer, from its attended values (B, T, heads, E)."""
         y = _linear(attended.reshape(x.shape), p["attn"]["c_proj"], self.precision)
-        x = x + drop(y, AFTER_ATTENTION)
-        y = _linear(
-            _layer_norm(x, p["ln_2"], self.config.layer_norm_epsilon),
-            p["mlp"]["c_fc"],
-            self.precision,
-        )
-        # (B, T, 4 D) before
+        x = x + _drop(y, keys, site + AFTER_ATTENTION, self.config.dropout)
+        normed = _layer_norm(x, p["ln_2"], self.config.layer_norm_epsilon)
+        y = _linear(normed, p["mlp"]["c_fc"], self.precision)  # (B, T, 4 D)
         y = _linear(jax.nn.gelu(y, approximate=True), p["mlp"]["c_proj"], self.precision)
-        return x + drop(y, AFTER_MLP)
+        return x + _drop(y, keys, site + AFTER_MLP, self.config.dropout)
 
 
 @jax.jit
@@ -301,9 +271,8 @@ def _evaluate(model: GPT2, batch: PackedBatch) -> jax.Array:
     return model(batch)
 
 
-# Kept for the gradient, the attention weights (B, heads, T, T) of all layers would take most of the
-# memory.
-# scan keeps the two passes apart
+# The backward pass recomputes the attention weights (B, heads, T, T), since those of all layers would
+# take most of the memory. scan keeps the two passes apart without a barrier against CSE.
 @partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)
 def _attention(
     query: jax.Array,
@@ -315,8 +284,7 @@ def _attention(
     rate: float,
     precision: str,
 ) -> jax.Array:
-    """Returns softmax(query key^T / sqrt E) value, (B, T, heads, E), over the visible keys, after
-    dropout on the softmax."""
+    """Returns softmax(query key^T / sqrt E) value, (B, T, heads, E), and drops parts of softmax."""
     scores = einsum("lqhe,lkhe->lhqk", query, key, precision) / math.sqrt(query.shape[-1])
     weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))  # (L, heads, T, T)
     if keys is not None:
@@ -325,8 +293,9 @@ def _attention(
 
 
 def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: float) -> jax.Array:
-    """Returns dropout's mask, (B, heads, T, T), from the query's key, the position of the key
-    token, and the head.
+    """Returns dropout's mask, (B, heads, T, T).
+
+    It depends on the query's dropout key, the position of the token attended to, and the head.
 
     A threefry block per number would take about as many operations as attention itself. So threefry
     makes one key per query, and murmur3's finalizer scrambles the two words of that key with a
@@ -340,8 +309,7 @@ def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: flo
 
 
 def _scramble(x: jax.Array) -> jax.Array:
-    """Applies the finalizer of murmur3 (Appleby), a bijection of uint32 in which every input bit
-    affects every bit."""
+    """Applies murmur3's finalizer (Appleby), a bijection of uint32 that mixes all bits."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)

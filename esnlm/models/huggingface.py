@@ -1,7 +1,6 @@
 """Reads a GPT-2 from a local folder in Hugging Face's format, such as the one released by OpenAI.
 
-(Ueda et al. 2025a compare with it, section "Comparisons".) It raises an error for any setting of
-the folder that esnlm's GPT-2 does not support.
+Settings of the folder that esnlm's GPT-2 does not support are errors.
 """
 
 import json
@@ -31,8 +30,7 @@ MASKS = r"h\.\d+\.attn\.(bias|masked_bias)"  # constants that older versions of 
 
 
 def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
-    """Returns the configuration, the model and the tokenizer of a published folder or of
-    `save_pretrained`'s.
+    """Returns the configuration, the model and the tokenizer of a folder.
 
     It reads config.json, model.safetensors (float32, float16 or bfloat16, converted to float32),
     and vocab.json with merges.txt, or tokenizer.json. It downloads nothing and opens no pickle.
@@ -59,29 +57,28 @@ def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
 
 
 def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
-    """Returns the configuration, the vocabulary size, and whether config.json ties the readout to
-    the embedding."""
+    """Returns the configuration, the vocabulary size, and whether the readout is the embedding."""
     tree = _read_json(file)
     if tree.get("model_type") != "gpt2":
         raise InputError(
             f"{file}: model_type is {tree.get('model_type')!r}: only gpt2 is supported"
         )
     dropout = tree.get("resid_pdrop", 0.1)
-    named = {"layers": "n_layer", "heads": "n_head", "width": "n_embd", "positions": "n_positions"}
-    if missing := [key for key in (*named.values(), "vocab_size") if key not in tree]:
+    keys = {"layers": "n_layer", "heads": "n_head", "width": "n_embd", "positions": "n_positions"}
+    if missing := [key for key in (*keys.values(), "vocab_size") if key not in tree]:
         raise InputError(f"{file}: {missing[0]} is missing")
-    given = {name: tree[key] for name, key in named.items()} | {"dropout": dropout}
-    given |= {
-        name: tree[name] for name in ("layer_norm_epsilon", "initializer_range") if name in tree
-    }
-    config = build(GPT2Config, given, where=str(file))
+    settings = {name: tree[key] for name, key in keys.items()} | {"dropout": dropout}
+    for name in ("layer_norm_epsilon", "initializer_range"):
+        if name in tree:
+            settings[name] = tree[name]
+    config = build(GPT2Config, settings, where=str(file))
     rules = ACCEPTED | {"n_inner": (None, 4 * config.width)}
     rules |= {"embd_pdrop": (dropout,), "attn_pdrop": (dropout,)}  # esnlm's GPT-2 has one rate
     for key, values in rules.items():
         usual = 0.1 if key.endswith("pdrop") else values[0]
-        if (found := tree.get(key, usual)) not in values:
+        if (value := tree.get(key, usual)) not in values:
             raise InputError(
-                f"{file}: {key} is {found!r}: only {' or '.join(map(repr, values))} is supported"
+                f"{file}: {key} is {value!r}: only {' or '.join(map(repr, values))} is supported"
             )
     return config, tree["vocab_size"], tree.get("tie_word_embeddings", True)
 

@@ -1,10 +1,8 @@
-"""Jaeger's network as a language model: a frozen reservoir with feedback from its own prediction
-(Jaeger 2001).
+"""Jaeger's network: a frozen reservoir with feedback from its own prediction (Jaeger 2001).
 
     p(n)   = softmax(o(n)),  0 before the first prediction of a sentence
-    x(n+1) = (1 - a) x(n) + a f(W_in u(n+1) + W x(n) + W_back p(n))                  frozen: W_in,
-    W, W_back and a o(n+1) = A (B x(n+1) + B_u u(n+1) + B_y p(n)) + b_out
-    trained: A, B, B_u, B_y and b_out
+    x(n+1) = (1 - a) x(n) + a f(W_in u(n+1) + W x(n) + W_back p(n))   frozen: W_in, W, W_back, a
+    o(n+1) = A (B x(n+1) + B_u u(n+1) + B_y p(n)) + b_out             trained: A, B, B_u, B_y, b_out
 
 These are eq. 1 and 2 of Jaeger 2001, as summarised by Ichimura 2019, with y = o and W_out = A (B_u
 B B_y), the readout on (u, x, y). The leaks a and the low rank of W_out come from Ueda et al. 2025a
@@ -35,12 +33,13 @@ from esnlm.base.settings import Count, Positive, settings
 from esnlm.data.store import TokenStore
 from esnlm.machine.compute import Recurrence, ResolvedCompute
 from esnlm.machine.matmul import matmul
+from esnlm.models import initial
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
-from esnlm.models.echo_state import EchoState, EchoStateConfig
+from esnlm.models.echo_state import EchoStateConfig, Reservoirs, reservoir_nonzeros
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -71,17 +70,23 @@ class JaegerConfig(ModelConfig):
 
     @property
     def recurrence(self) -> Recurrence:
-        below = without_feedback(self)
-        return below.recurrence._replace(units=below.feature_size)
+        reservoirs = Reservoirs(self.reservoir)
+        return Recurrence(reservoirs.size, reservoirs.matrices)
 
     @property
     def readout_can_be_padded(self) -> bool:
         return False  # The recurrence reads A and b_out, and its other tables are V wide, too.
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        nonzeros = round(self.reservoir.state_size * vocab_size * feedback_gamma(self))
-        return _add_feedback(
-            self, without_feedback(self).expected_counts(vocab_size), vocab_size, nonzeros
+        counts, tables = (
+            without_feedback(self).expected_counts(vocab_size),
+            2 * vocab_size * self.rank,
+        )
+        entries = self.reservoir.state_size * vocab_size  # of W_back
+        return Counts(
+            counts.trainable + tables,
+            counts.total + tables + round(entries * feedback_gamma(self)),
+            counts.entries + tables + entries,
         )
 
     def frozen_bytes(self, vocab_size: int) -> int:
@@ -92,56 +97,36 @@ class JaegerConfig(ModelConfig):
     def initialize_frozen(
         self, vocab_size: int, seed: int, text: TokenStore | None = None
     ) -> tuple[dict, dict]:
-        """Returns the arrays of the reservoir and of W_back (Bernoulli connectivity, N(0,
-        feedback_scale^2)), and a record."""
+        """Draws the reservoir, and W_back: Bernoulli connectivity, N(0, feedback_scale^2)."""
         arrays, record = without_feedback(self).initialize_frozen(vocab_size, seed, text)
         rng, size = generator(seed, Stream.FEEDBACK), self.reservoir.state_size
-        indices = np.stack(
-            bernoulli_positions(size, vocab_size, feedback_gamma(self), rng), axis=1
-        ).astype(np.int32)
-        values = rng.standard_normal(len(indices), dtype=np.float32) * np.float32(
-            self.feedback_scale
-        )
+        positions = bernoulli_positions(size, vocab_size, feedback_gamma(self), rng)
+        indices = np.stack(positions, axis=1).astype(np.int32)
+        values = np.float32(self.feedback_scale) * rng.standard_normal(len(indices), np.float32)
         record |= {"nonzeros": record["nonzeros"] + len(indices)}
         return arrays | {"feedback": {"values": values, "indices": indices}}, record
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Jaeger":
-        """Returns A, B and b_out as in Ueda et al. 2025a, and B_u and B_y ~ U(-1/sqrt N, 1/sqrt N)
-        like B."""
-        of_reservoir = {name: arrays for name, arrays in frozen.items() if name != "feedback"}
-        plain = without_feedback(self).initialize(vocab_size, seed, of_reservoir)
-        rng = generator(seed, Stream.FEEDBACK_TABLES)
-        bound = np.float32(1 / np.sqrt(without_feedback(self).feature_size))
-        b_u, b_y = (
-            rng.uniform(-bound, bound, shape).astype(np.float32)
-            for shape in ((vocab_size, self.rank), (self.rank, vocab_size))
-        )
+        """Draws A, B and b_out as Ueda et al. 2025a, and B_u and B_y like B: ~ U(+-1 / sqrt N)."""
+        reservoir = {name: arrays for name, arrays in frozen.items() if name != "feedback"}
+        plain = without_feedback(self).initialize(vocab_size, seed, reservoir)
+        rng, width = generator(seed, Stream.FEEDBACK_TABLES), plain.config.feature_size
+        b_u = initial.uniform(rng, width, vocab_size, self.rank)
+        b_y = initial.uniform(rng, width, self.rank, vocab_size)
         w_back = matrix_from_arrays(frozen["feedback"], (self.reservoir.state_size, vocab_size))
         assert isinstance(plain.readout, LowRankReadout)
         return Jaeger(self, plain.reservoir, w_back, plain.readout, b_u, b_y)
 
 
 def without_feedback(config: JaegerConfig) -> EchoStateConfig:
-    """Returns the configuration of the same network without feedback, whose readout reads x
-    only."""
+    """Returns the same network without feedback, whose readout reads x only."""
     return EchoStateConfig(reservoir=config.reservoir, readout=ReadoutConfig(config.rank))
 
 
 def feedback_gamma(config: JaegerConfig) -> float:
     """Returns the share of nonzeros of W_back, the same as in a random W_in."""
-    of_input = config.reservoir.input_connectivity
-    return min(1.0, config.reservoir.gamma if of_input is None else of_input)
-
-
-def _add_feedback(config: JaegerConfig, without: Counts, vocab_size: int, nonzeros: int) -> Counts:
-    """Adds W_back (with its number of nonzeros), B_u and B_y to the counts of a network `without`
-    feedback."""
-    tables, matrix = 2 * vocab_size * config.rank, config.reservoir.state_size * vocab_size
-    return Counts(
-        without.trainable + tables,
-        without.total + tables + nonzeros,
-        without.entries + tables + matrix,
-    )
+    share = config.reservoir.input_connectivity
+    return min(1.0, config.reservoir.gamma if share is None else share)
 
 
 class Jaeger(RecurrentModel):
@@ -153,26 +138,20 @@ class Jaeger(RecurrentModel):
     def __init__(
         self,
         config: JaegerConfig,
-        reservoir: Reservoir | Stack,
+        reservoir: ReservoirLayer | Stack,
         w_back: Matrix,
         readout: LowRankReadout,
-        b_u: np.ndarray,
-        b_y: np.ndarray,
+        b_u: nnx.Param,
+        b_y: nnx.Param,
     ) -> None:
-        self.config = config
+        self.config, self.readout, self.b_u, self.b_y = config, readout, b_u, b_y
         self.reservoir: Any = reservoir
         self.feedback: Frozen = FrozenMatrix(w_back)
-        self.readout = readout
-        self.b_u, self.b_y = nnx.Param(jnp.asarray(b_u)), nnx.Param(jnp.asarray(b_y))
 
     @property
     def w_back(self) -> BCOO:
         """W_back, (N, V) BCOO. It is not available after `for_device`."""
         return self.feedback.get_value()
-
-    @property
-    def cell(self) -> "Jaeger":
-        return self
 
     @property
     def output_size(self) -> int:
@@ -201,15 +180,12 @@ class Jaeger(RecurrentModel):
         below, z, predicted = lax.stop_gradient(state)
         w_in_u, b_u_u = x
         frozen = lax.stop_gradient(self)
-        logits = (
-            matmul(frozen.readout.a[...], z, (1, 0), self.precision)
-            + frozen.readout.bias[...][:, None]
-        )
-        p = jax.nn.softmax(logits, axis=0) * predicted  # (V, B)
-        fed_back = sparse.matmul(frozen.feedback.get_value(), p)
-        below = frozen.reservoir.advance(below, lax.stop_gradient(w_in_u) + fed_back)
-        seen = matmul(self.readout.b[...], frozen.reservoir.output(below), (1, 0), self.precision)
-        z = seen + b_u_u + matmul(self.b_y[...], p, (1, 0), self.precision)
+        logits = matmul(frozen.readout.a[...], z, (1, 0), self.precision)
+        p = jax.nn.softmax(logits + frozen.readout.bias[...][:, None], axis=0) * predicted  # (V, B)
+        feedback = sparse.matmul(frozen.feedback.get_value(), p)
+        below = frozen.reservoir.advance(below, lax.stop_gradient(w_in_u) + feedback)
+        b_x = matmul(self.readout.b[...], frozen.reservoir.output(below), (1, 0), self.precision)
+        z = b_x + b_u_u + matmul(self.b_y[...], p, (1, 0), self.precision)
         return below, z, jnp.ones_like(predicted)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -235,5 +211,6 @@ class Jaeger(RecurrentModel):
         return {"w": params["readout"]["a"], "bias": params["readout"]["bias"]}
 
     def counts(self) -> Counts:
-        without = EchoState(without_feedback(self.config), self.reservoir, self.readout).counts()
-        return _add_feedback(self.config, without, self.reservoir.vocab_size, self.w_back.nse)
+        expected = self.config.expected_counts(self.reservoir.vocab_size)
+        frozen = reservoir_nonzeros(self.reservoir) + self.w_back.nse
+        return Counts(expected.trainable, expected.trainable + frozen, expected.entries)

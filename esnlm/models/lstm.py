@@ -1,8 +1,6 @@
-"""The LSTM language model that the papers compare with: embedding, one layer, and a full-rank
-readout.
+"""The LSTM language model that the papers compare with: embedding, one layer, full-rank readout.
 
-Hashed n-grams may be added to its features [ours], for a comparison with a deep readout that has
-n-grams.
+Hashed n-grams may be added to its features [ours], to compare it with a deep readout that has them.
 """
 
 from dataclasses import field
@@ -17,9 +15,9 @@ from esnlm.base.rng import Stream, generator
 from esnlm.base.settings import Count, Rate, settings
 from esnlm.features import through_time
 from esnlm.machine.matmul import matmul
+from esnlm.models import initial
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
-from esnlm.models.token_history import TokenHistory, ids_of
-from esnlm.models.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
+from esnlm.models.hashed_ngrams import HashedNgrams, HashedNgramsConfig, TokenHistory, ids_of
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 
@@ -58,15 +56,10 @@ class LstmConfig(ModelConfig):
         return not self.tied
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns 2 V H + V + 8 H (H + 1) (two bias vectors as in PyTorch), less V H if tied, plus
-        those of n-grams."""
+        """Returns 2 V H + V + 8 H (H + 1) (two biases, as in PyTorch); V H less if tied."""
         tables = (1 if self.tied else 2) * vocab_size * self.width
-        count = (
-            tables
-            + vocab_size
-            + 8 * self.width * (self.width + 1)
-            + self.ngrams.parameters(self.width)
-        )
+        layer = 8 * self.width * (self.width + 1)
+        count = tables + vocab_size + layer + self.ngrams.parameters(self.width)
         return Counts(count, count, count)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Lstm":
@@ -75,36 +68,17 @@ class LstmConfig(ModelConfig):
 
         N-grams do not change the initial values of the other arrays.
         """
-        rng, width = generator(seed, Stream.WEIGHTS), self.width
-        bound = np.float32(1 / np.sqrt(width))
-
-        def uniform(*shape: int) -> np.ndarray:
-            return rng.uniform(-bound, bound, shape).astype(np.float32)
-
-        embedding = rng.standard_normal((vocab_size, width), dtype=np.float32)
-        layer = (
-            uniform(4 * width, width),
-            uniform(4 * width, width),
-            uniform(4 * width),
-            uniform(4 * width),
-        )
-        readout = linear.initialize(ReadoutConfig(rank=None), width, vocab_size, seed)
+        rng = generator(seed, Stream.WEIGHTS)
+        readout = linear.initialize(ReadoutConfig(rank=None), self.width, vocab_size, seed)
         assert isinstance(readout, FullRankReadout)
-        arrays = (
-            (readout.w[...], *layer, Bias(readout.bias[...]))
-            if self.tied
-            else (embedding, *layer, readout)
-        )
-        if self.ngrams.orders:
-            return LstmWithNgrams(self, HashedNgrams(self.ngrams, width, rng), *arrays)
-        return Lstm(self, *arrays)
+        return (LstmWithNgrams if self.ngrams.orders else Lstm)(self, readout, rng)
 
 
 class Bias(nnx.Module):
     """The readout of a tied LSTM, whose W_out is the embedding: `bias` (V,)."""
 
-    def __init__(self, bias: jax.Array) -> None:
-        self.bias = nnx.Param(bias)
+    def __init__(self, bias: nnx.Param) -> None:
+        self.bias = bias
 
 
 class Lstm(RecurrentModel):
@@ -120,24 +94,15 @@ class Lstm(RecurrentModel):
     config: LstmConfig
 
     def __init__(
-        self,
-        config: LstmConfig,
-        embedding: jax.typing.ArrayLike,
-        w_ih: np.ndarray,
-        w_hh: np.ndarray,
-        b_ih: np.ndarray,
-        b_hh: np.ndarray,
-        readout: "FullRankReadout | Bias",
+        self, config: LstmConfig, readout: FullRankReadout, rng: np.random.Generator
     ) -> None:
-        self.config = config
-        self.embedding = nnx.Param(jnp.asarray(embedding))
-        self.w_ih, self.w_hh = nnx.Param(jnp.asarray(w_ih)), nnx.Param(jnp.asarray(w_hh))
-        self.b_ih, self.b_hh = nnx.Param(jnp.asarray(b_ih)), nnx.Param(jnp.asarray(b_hh))
-        self.readout = readout
-
-    @property
-    def cell(self) -> "Lstm":
-        return self
+        self.config, width = config, config.width
+        self.embedding = initial.normal(rng, len(readout.bias[...]), width)
+        self.w_ih, self.w_hh = (initial.uniform(rng, width, 4 * width, width) for _ in range(2))
+        self.b_ih, self.b_hh = (initial.uniform(rng, width, 4 * width) for _ in range(2))
+        self.readout: FullRankReadout | Bias = readout
+        if config.tied:
+            self.embedding, self.readout = readout.w, Bias(readout.bias)
 
     @property
     def output_size(self) -> int:
@@ -152,10 +117,8 @@ class Lstm(RecurrentModel):
         """Returns W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
         x = embedding_scale(self.config) * self.embedding[...][tokens]  # (B, H)
         x = x if keep is None else x * keep.T
-        return (
-            matmul(self.w_ih[...], x, (1, 1), self.precision)
-            + (self.b_ih[...] + self.b_hh[...])[:, None]
-        )
+        bias = (self.b_ih[...] + self.b_hh[...])[:, None]
+        return matmul(self.w_ih[...], x, (1, 1), self.precision) + bias
 
     def advance(self, state: State, x: jax.Array) -> State:
         return _advance(lambda h: matmul(self.w_hh[...], h, (1, 0), self.precision), state, x)[0]
@@ -163,8 +126,7 @@ class Lstm(RecurrentModel):
     def through_time(
         self, x: jax.Array, positions: jax.Array, start: State
     ) -> tuple[State, jax.Array]:
-        """Returns the last state, and h after each token, (T, H, B); x is (T, 4 H, B). See
-        features/recurrence.py."""
+        """Returns the last state, and h after each token, (T, H, B), for x (T, 4 H, B)."""
         return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -181,16 +143,18 @@ class Lstm(RecurrentModel):
 
 
 class LstmWithNgrams(Lstm):
-    """An LSTM with features z = h + the embeddings of the last n tokens, for some n
-    (trunk/hashed_ngrams.py).
+    """An LSTM with features z = h + the embeddings of the last n tokens, for some n.
 
     Only the readout reads z: n-grams affect neither the gates nor the next h. The state is a pair
-    of the LSTM's state and the last tokens in the form of TokenHistory, (K, B).
+    of the LSTM's state and that of a TokenHistory.
     """
 
-    def __init__(self, config: LstmConfig, ngrams: HashedNgrams, *arrays: Any) -> None:
-        super().__init__(config, *arrays)
-        self.ngrams, self.history = ngrams, TokenHistory(config.ngrams.history)
+    def __init__(
+        self, config: LstmConfig, readout: FullRankReadout, rng: np.random.Generator
+    ) -> None:
+        super().__init__(config, readout, rng)
+        self.ngrams = HashedNgrams(config.ngrams, config.width, rng)
+        self.history = TokenHistory(config.ngrams.history)
 
     def initial_state(self, slots: int, length: int | None = None) -> Any:
         return super().initial_state(slots), self.history.initial_state(slots)
@@ -203,7 +167,7 @@ class LstmWithNgrams(Lstm):
         return super().advance(state[0], x[0]), self.history.advance(state[1], x[1])
 
     def through_time(self, x: Any, positions: jax.Array, start: Any) -> tuple[Any, jax.Array]:
-        """Returns the last state, and z after each token, (T, H, B). See features/recurrence.py."""
+        """Returns the last state, and z after each token, (T, H, B)."""
         last_tokens, history = self.history.through_time(x[1], positions, start[1])  # (T, K, B)
         # (T B, H)
         added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)
@@ -216,16 +180,14 @@ class LstmWithNgrams(Lstm):
 
 
 def embedding_scale(config: LstmConfig) -> float:
-    """Returns the factor on embeddings: a tied one begins with entries of about 1 / sqrt H, others
-    with about 1."""
+    """Returns the factor on embeddings: tied ones begin at about 1 / sqrt H, others at about 1."""
     return config.width**0.5 if config.tied else 1.0
 
 
 def _advance(
     recurrent: through_time.Product, state: State, x: jax.Array
 ) -> tuple[State, jax.Array]:
-    """Returns the next (h, c), and h again, given h -> W_hh h and the input W_ih x + b_ih + b_hh,
-    (4 H, B)."""
+    """Returns the next (h, c), and h, from h -> W_hh h and W_ih x + b_ih + b_hh, (4 H, B)."""
     h, c = state
     i, f, g, o = jnp.split(x + recurrent(h), 4)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

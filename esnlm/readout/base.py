@@ -1,5 +1,4 @@
-"""The base class for fits of the readout by regression. A subclass is also its section of the
-configuration."""
+"""The base class for fits of the readout by regression, each also a section of a configuration."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -7,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from esnlm.base.settings import Count
+from esnlm.base.settings import Count, settings
 from esnlm.readout.calibration import Fitted, HeldOut, LogProbs
 
 # The state of a fit after the text so far: arrays of NumPy or JAX, by name. A run resumes from
@@ -21,24 +20,24 @@ BLOCK = 1 << 23  # entries of features in float64 at once
 class Window(NamedTuple):
     """Some sentences with their features."""
 
-    features: jax.Array  # (rows, F) float32, in any order
+    features: jax.Array | np.ndarray  # (rows, F), in any order; float32 for tokens
     rows: list[np.ndarray]  # feature rows of each sentence, one array per sentence
     targets: np.ndarray  # (tokens,), the next token at each position, concatenated over sentences
 
 
+@settings
 class Fitter(ABC):
     """Fits a readout onto one-hot next tokens, window by window.
 
-    A subclass is a frozen dataclass. Its fields are the settings of the section `training` of a
-    configuration; the first one, `kind`, is its name there. All subclasses have the settings below.
+    The fields of a subclass, and those below, are the settings of the section `training` of a
+    configuration; `kind` is its name there.
     """
 
     kind: str
-    log_probs: (
-        LogProbs  # rule that turns linear scores into log-probabilities (regression/calibration.py)
-    )
-    held_out_tokens: Count  # tokens of training text kept out of the fit, to calibrate
-    checkpoint_every: Count  # windows of text
+    log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
+    # tokens of training text kept out of the fit, to calibrate and to choose ridge's lambda
+    held_out_tokens: Count = 4096
+    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str]  # the method in a few words
     makes_low_rank: ClassVar[bool] = False  # whether `solve` makes low-rank readouts
@@ -46,8 +45,7 @@ class Fitter(ABC):
 
     @property
     def epochs(self) -> int:
-        """Passes over the text. With equal weights for all tokens, a second pass would add the same
-        to every sum."""
+        """Passes over the text; a second pass would add the same to every sum."""
         return 1
 
     @abstractmethod
@@ -66,19 +64,18 @@ class Fitter(ABC):
         """
 
     def finish(self, accumulators: Accumulators, precision: str) -> int:
-        """Adds the features that wait for a next window, after the last one. Returns the number of
-        updates."""
+        """Adds features that wait for a next window, and returns the number of updates."""
         return 0
 
     @abstractmethod
     def solve(
         self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
     ) -> Fitted:
-        """Makes the readout, {"a" (V, r), "b" (r, F), "bias" (V,)}, or at full rank (None) {"w" (V,
-        F), "bias" (V,)}.
+        """Returns the readout and its record, and overwrites the accumulators.
 
-        The readout is float32. The call overwrites the accumulators. `held_out` is text that the
-        fit has not seen, to choose and calibrate; `log_p` (V,) is the unigram model.
+        The readout is float32: {"a" (V, r), "b" (r, F), "bias" (V,)}, or at full rank (None)
+        {"w" (V, F), "bias" (V,)}. `held_out` is text that the fit has not seen, to choose and
+        calibrate; `log_p` (V,) is the unigram model.
         """
 
     @abstractmethod
@@ -86,14 +83,12 @@ class Fitter(ABC):
         """Returns the peak memory in bytes."""
 
     def memory_on_device(self, features: int, vocab_size: int) -> int:
-        """Returns the part of `memory` on a GPU or TPU: W, which scores held-out text. The host
-        holds the sums."""
+        """Returns the part of `memory` on a GPU or TPU: W, which scores held-out text."""
         return 4 * vocab_size * features
 
 
 def add_by_target(sums: np.ndarray, h: np.ndarray, targets: np.ndarray) -> None:
-    """Adds each row of h (n, F) to row `target` of sums (V, F), for targets (n,); or targets^T h
-    for targets (n, V)."""
+    """Adds targets^T h to sums (V, F), for rows h (n, F) and targets (n, V), or ids (n,)."""
     if targets.ndim == 2:
         sums += targets.T @ h
         return
@@ -103,7 +98,6 @@ def add_by_target(sums: np.ndarray, h: np.ndarray, targets: np.ndarray) -> None:
 
 
 def row_blocks(count: int, width: int) -> list[slice]:
-    """Cuts `count` rows of `width` entries into slices of at most BLOCK entries, or of 256 rows if
-    these are more."""
+    """Cuts `count` rows of `width` entries into slices of BLOCK entries, or at least 256 rows."""
     size = max(256, BLOCK // width)
     return [slice(start, start + size) for start in range(0, count, size)]

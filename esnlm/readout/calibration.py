@@ -1,22 +1,21 @@
-"""From linear scores to log-probabilities, by rules that are affine in the features; the same for
-ridge, LMS and RLS.
+"""From linear scores to log-probabilities, by rules that are affine in the features.
 
 A regression onto one-hot next tokens scores every token v by y_v(h) = w_v h + c_v, an estimate of
 p(v | h) that may be negative and need not sum to 1. Each rule gives logits o that are affine in h,
 and thus an ordinary readout.
 
-softmax      o_v = y_v, the simplest choice; the slides of Fujimaki 2026 give none [ours]. Scores
-lie near 0 .. 1, so it
-             is nearly uniform, with an NLL of about ln V.
+    softmax     o_v = y_v
+    calibrated  o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma
 
-calibrated   o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma [ours]
+Both are [ours]; the slides of Fujimaki 2026 give none. Scores lie near 0 .. 1, so softmax is nearly
+uniform, with an NLL of about ln V.
 
-Here f_v is the share of v in the training text, p its add-one unigram probabilities, and s_v the
-mean of y_v - f_v over the training positions with next token v. beta and gamma are fitted to the
-NLL of held-out text. At beta = gamma = 1 this is linear discriminant analysis with the total
-covariance S: an exact regression has w_v = p_v S^-1 (mu_v - m), where mu_v is the mean feature
-before v, so that o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma
-below 1 shrinks the means of rare tokens, which are mostly noise.
+In the calibrated rule f_v is the share of v in the training text, p its add-one unigram
+probabilities, and s_v the mean of y_v - f_v over the training positions with next token v. beta and
+gamma are fitted to the NLL of held-out text. At beta = gamma = 1 this is linear discriminant
+analysis with the total covariance S: an exact regression has w_v = p_v S^-1 (mu_v - m), where mu_v
+is the mean feature before v, so that o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1
+(mu_v - m) / 2. A gamma below 1 shrinks the means of rare tokens, which are mostly noise.
 """
 
 from dataclasses import dataclass, replace
@@ -41,19 +40,17 @@ class HeldOut(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Linear scores y = w h + intercept, and the mean score of each token where it is the
-    target."""
+    """Linear scores y = w h + intercept, with what the rules need of the training text."""
 
     w: np.ndarray  # (V, F) float32
     intercept: np.ndarray  # (V,)
-    own: np.ndarray  # (V,): mean of y_v over the training positions with target v
+    at_target: np.ndarray  # (V,): mean of y_v over the training positions with target v
     share: np.ndarray  # (V,): f, share of each token in the training text
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule with its fitted numbers, and the NLL of the held-out text under it, in nats per
-    token."""
+    """A rule with its fitted numbers, and its NLL of the held-out text in nats per token."""
 
     kind: str
     beta: float = 1.0
@@ -82,8 +79,8 @@ def linear_scores(
     `sums` (V, F) add up the features before each token v, and `counts` (V,) is their number. The
     mean score of a token without any is its intercept.
     """
-    own = np.einsum("vf,vf->v", w, sums) / np.where(counts > 0, counts, 1) + intercept
-    return Scores(np.asarray(w, np.float32), intercept, own, counts / counts.sum())
+    at_target = np.einsum("vf,vf->v", w, sums) / np.where(counts > 0, counts, 1) + intercept
+    return Scores(np.asarray(w, np.float32), intercept, at_target, counts / counts.sum())
 
 
 def fit_rule(
@@ -99,8 +96,7 @@ def fit_rule(
     softmax = rule.kind == "softmax"
     offset = jnp.asarray(scores.intercept if softmax else _centred(scores), jnp.float32)
     base = jnp.zeros(len(log_p), jnp.float32) if softmax else jnp.asarray(log_p, jnp.float32)
-    w = jnp.asarray(scores.w)
-    count = len(held_out.targets)
+    w, count = jnp.asarray(scores.w), len(held_out.targets)
     chunks = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
     parts = [
         (_scores(held_out.features[c], w, offset), held_out.targets[c].astype(np.int32))
@@ -109,19 +105,16 @@ def fit_rule(
 
     def mean_nll(numbers: np.ndarray | list[float]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the NLL at (log beta, gamma), and its gradient."""
-        found = zip(
-            *(_nll_and_gradient(jnp.asarray(numbers, jnp.float32), *part, base) for part in parts),
-            strict=True,
-        )
-        loss, gradient = (
-            np.sum([np.asarray(one, np.float64) for one in column], axis=0) for column in found
-        )
+        at = jnp.asarray(numbers, jnp.float32)
+        results = [_nll_and_gradient(at, *part, base) for part in parts]
+        loss = np.sum([np.float64(nll) for nll, _ in results])
+        gradient = np.sum([np.asarray(slope, np.float64) for _, slope in results], axis=0)
         return loss / count, gradient / count
 
     if softmax:
         return Rule("softmax", nll=float(mean_nll([0.0, 0.0])[0]))
-    begin = np.array([np.log(rule.beta), rule.gamma])
-    if not np.isfinite(mean_nll(begin)[0]):
+    start = np.array([np.log(rule.beta), rule.gamma])
+    if not np.isfinite(mean_nll(start)[0]):
         return replace(rule, nll=np.nan)
     free = slice(0, 2 if gamma_too else 1)
     mean, deviation = np.array(PRIOR_MEAN)[free], np.array(PRIOR_DEVIATION)[free]
@@ -130,30 +123,33 @@ def fit_rule(
         """Returns -log of the prior's density up to a constant, divided by the number of tokens."""
         return float(np.sum(((numbers - mean) / deviation) ** 2)) / 2 / count
 
-    def of_free(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        loss, gradient = mean_nll([*numbers, *begin[len(numbers) :]])
+    def penalized_nll(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss, gradient = mean_nll([*numbers, *start[len(numbers) :]])
         slope = (numbers - mean) / deviation**2 / count
         return loss + penalty(numbers), gradient[free] + slope
 
-    found = optimize.minimize(
-        of_free, begin[free], jac=True, method="L-BFGS-B", options={"maxiter": 30, "ftol": 1e-7}
+    fit = optimize.minimize(
+        penalized_nll,
+        start[free],
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 30, "ftol": 1e-7},
     )
-    log_beta, gamma = np.concatenate([found.x, begin[len(found.x) :]])
+    log_beta, gamma = np.concatenate([fit.x, start[len(fit.x) :]])
     return Rule(
-        "calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun - penalty(found.x))
+        "calibrated", float(np.exp(log_beta)), float(gamma), float(fit.fun - penalty(fit.x))
     )
 
 
 def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> Fitted:
-    """Returns the readout from scores under a rule fitted to held-out text, and the rule's
-    record."""
+    """Returns the readout from scores under a rule fitted to held-out text, and its record."""
     rule = fit_rule(scores, held_out, log_p, Rule(kind))
     return rule.readout(scores, log_p), rule.record()
 
 
 def _centred(scores: Scores) -> np.ndarray:
-    """Returns c_v - f_v - s_v / 2, (V,), with s_v = own_v - f_v."""
-    return scores.intercept - (scores.own + scores.share) / 2
+    """Returns c_v - f_v - s_v / 2, (V,), with s_v = at_target_v - f_v."""
+    return scores.intercept - (scores.at_target + scores.share) / 2
 
 
 @jax.jit
@@ -166,8 +162,7 @@ def _scores(features: jax.Array, w: jax.Array, offset: jax.Array) -> jax.Array:
 def _nll_and_gradient(
     numbers: jax.Array, scores: jax.Array, targets: jax.Array, base: jax.Array
 ) -> jax.Array:
-    """Returns summed -log p of the targets and its slope in (log beta, gamma); base is log p_v, or
-    0 for softmax."""
+    """Returns the sum of -log p of the targets; base is log p_v, or 0 for softmax."""
     o = base + scores * jnp.exp(numbers[0] - numbers[1] * base)
     return jnp.sum(
         jax.nn.logsumexp(o, axis=1) - jnp.take_along_axis(o, targets[:, None], axis=1)[:, 0]

@@ -1,7 +1,7 @@
 """Least mean squares: the online delta rule over sentences read side by side.
 
-    W_out(t + 1) = W_out(t) + mu / B * sum_k e_k(t) r_k(t)^T,    e_k(t) = d_k(t) - y_k(t),    y_k(t)
-    = W_out(t) r_k(t)
+    W_out(t + 1) = W_out(t) + mu / B * sum_k e_k(t) r_k(t)^T
+    e_k(t) = d_k(t) - y_k(t),    y_k(t) = W_out(t) r_k(t)
 
 (Fujimaki 2026). One time step makes one update, over the B sentences k; d is the one-hot next token
 and r the features. With `intercept` a 1 is appended to r [ours]. B sentences are always being read,
@@ -20,7 +20,7 @@ from jax import lax
 from esnlm.base.settings import Count, Positive, settings
 from esnlm.machine.matmul import matmul
 from esnlm.readout.base import Accumulators, Fitter, Window, add_by_target, row_blocks
-from esnlm.readout.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
+from esnlm.readout.calibration import Fitted, HeldOut, calibrate, linear_scores
 
 
 @settings
@@ -32,11 +32,6 @@ class LeastMeanSquares(Fitter):
     batch_size: Count = 32  # sentences read side by side [B]
     learning_rate: Positive = 0.01  # step size [mu]
     intercept: bool = True  # learn an intercept for each token, too; the slides have none
-    # Rule that turns linear scores into log-probabilities [ours]; the slides do not give one.
-    log_probs: LogProbs = "calibrated"
-    # Tokens of training text kept out of the fit under either rule [ours], to calibrate.
-    held_out_tokens: Count = 4096
-    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by least mean squares"
     computed_by_host: ClassVar[bool] = False
@@ -60,76 +55,61 @@ class LeastMeanSquares(Fitter):
         """Updates W_out once per time step, up to the first step in which a sentence of the next
         window may begin."""
         features, rows, targets = window
-        waiting, waiting_for = accumulators["waiting"], accumulators["waiting_for"]
+        waiting_for = accumulators["waiting_for"]
         free = np.zeros(self.batch_size, np.int64)
         np.maximum.at(free, waiting_for[:, 1], waiting_for[:, 0] + 1)
         step, slot = side_by_side([len(row) for row in rows], free)
-        row, steps = np.concatenate(rows), int(free.min())
-
-        # Waiting features have the indices -2, -3, ...; features of the window have their row
-        # indices.
-        numbers = np.concatenate([-2 - np.arange(len(waiting)), row])
-        places = np.concatenate(
-            [waiting_for, np.column_stack([step, slot, targets]).astype(np.int32)]
-        )
-        now = places[:, 0] < steps
-        self._run(accumulators, features, numbers[now], places[now], steps, precision)
-
-        host, later = np.asarray(features), numbers[~now]
-        kept = np.concatenate([waiting[-2 - later[later < 0]], host[later[later >= 0]]])
-        accumulators["waiting"], accumulators["waiting_for"] = (
-            kept,
-            places[~now] - np.array([steps, 0, 0], np.int32),
-        )
+        steps, row = int(free.min()), np.concatenate(rows)
+        places = np.column_stack([step, slot, targets]).astype(np.int32)
+        self._run(accumulators, features, row, places, steps, precision)
+        host = np.asarray(features)
         for part in row_blocks(len(row), host.shape[1]):
             add_by_target(accumulators["cross"], host[row[part]].astype(np.float64), targets[part])
         accumulators["counts"] += np.bincount(targets, minlength=len(accumulators["counts"]))
         return steps
 
     def finish(self, accumulators: Accumulators, precision: str) -> int:
-        waiting, places = accumulators["waiting"], accumulators["waiting_for"]
-        steps = int(places[:, 0].max(initial=-1)) + 1
-        self._run(
-            accumulators,
-            jnp.asarray(waiting[:1]),
-            -2 - np.arange(len(waiting)),
-            places,
-            steps,
-            precision,
-        )
-        accumulators["waiting"], accumulators["waiting_for"] = waiting[:0], places[:0]
+        waiting, waiting_for = accumulators["waiting"], accumulators["waiting_for"]
+        steps = int(waiting_for[:, 0].max(initial=-1)) + 1
+        none, nowhere = np.zeros(0, np.int64), np.zeros((0, 3), np.int32)
+        self._run(accumulators, jnp.asarray(waiting[:0]), none, nowhere, steps, precision)
         return steps
 
     def _run(
         self,
         accumulators: Accumulators,
-        features: jax.Array,
-        numbers: np.ndarray,
+        features: jax.Array | np.ndarray,
+        row: np.ndarray,
         places: np.ndarray,
         steps: int,
         precision: str,
     ) -> None:
-        """Runs time steps over `places` (n, 3), time step, slot and target; `numbers` (n,) are the
-        rows of features."""
-        if steps == 0:
-            return
-        shape = _few(steps), self.batch_size
-        laid, targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
-        laid[places[:, 0], places[:, 1]], targets[places[:, 0], places[:, 1]] = (
-            numbers,
-            places[:, 2],
-        )
+        """Runs time steps over waiting and new tokens; tokens of later steps wait.
+
+        Args:
+            features: (rows, F); `row` (n,) is that of each new token.
+            places: time step, slot and target of each new token, (n, 3).
+        """
         waiting = accumulators["waiting"]
-        padded = np.zeros((_few(max(1, len(waiting))), waiting.shape[1]), np.float32)
-        padded[: len(waiting)] = waiting
-        rates = np.array([1, self.intercept], np.float32) * np.float32(
-            self.learning_rate / self.batch_size
-        )
-        weights = accumulators["w"], accumulators["bias"]
-        weights = run_delta_rule(
-            *weights, features, padded, laid, targets, steps, rates, precision=precision
-        )
-        accumulators["w"], accumulators["bias"] = weights
+        # padded to few sizes, as each one is compiled
+        room = _power_of_two(max(1, len(waiting)))
+        stack = jnp.concatenate([np.pad(waiting, ((0, room - len(waiting)), (0, 0))), features])
+        row = np.concatenate([np.arange(len(waiting)), room + row])
+        places = np.concatenate([accumulators["waiting_for"], places])
+        now = places[:, 0] < steps
+        if steps > 0:
+            step, slot, target = places[now].T
+            rows = np.full((_power_of_two(steps), self.batch_size), -1, np.int32)
+            targets = np.zeros_like(rows)
+            rows[step, slot], targets[step, slot] = row[now], target
+            rate = np.float32(self.learning_rate / self.batch_size)
+            rates = np.array([1, self.intercept], np.float32) * rate
+            weights = accumulators["w"], accumulators["bias"]
+            accumulators["w"], accumulators["bias"] = run_delta_rule(
+                *weights, stack, rows, targets, steps, rates, precision=precision
+            )
+        accumulators["waiting"] = np.asarray(stack)[row[~now]]
+        accumulators["waiting_for"] = places[~now] - np.array([steps, 0, 0], np.int32)
 
     def solve(
         self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
@@ -163,8 +143,8 @@ def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.n
     return np.concatenate(steps), np.repeat(slot_of, lengths)
 
 
-def _few(n: int) -> int:
-    """Returns the next power of 2 from n, to limit compilations."""
+def _power_of_two(n: int) -> int:
+    """Returns the least power of 2 that is at least n."""
     return 1 << (n - 1).bit_length()
 
 
@@ -173,7 +153,6 @@ def run_delta_rule(
     w: jax.Array,
     bias: jax.Array,
     features: jax.Array,
-    waiting: jax.Array,
     rows: jax.Array,
     targets: jax.Array,
     steps: int,
@@ -185,9 +164,8 @@ def run_delta_rule(
 
     Args:
         w, bias: W_out (V, F) and (V,), overwritten.
-        features, waiting: features (rows, F), and further ones, (one or more, F).
-        rows: feature row of each step and slot, (T, B) int32; -1 for an idle slot; -2 - n for row n
-            of `waiting`.
+        features: (rows, F).
+        rows: feature row of each step and slot, (T, B) int32; -1 for an idle slot.
         targets: (T, B) int32.
         steps: number of the T steps to run.
         rates: mu / B for w and for bias, (2,); the latter is 0 without an intercept.
@@ -195,10 +173,8 @@ def run_delta_rule(
 
     def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         w, bias = carry
-        row = rows[t][:, None]  # (B, 1)
-        running = row != -1
-        given = jnp.where(row < -1, waiting[-2 - rows[t]], features[rows[t]])
-        r = jnp.where(running, given, 0)  # (B, F)
+        running = (rows[t] != -1)[:, None]  # (B, 1)
+        r = jnp.where(running, features[rows[t]], 0)  # (B, F)
         y = matmul(r, w, (1, 1), precision) + bias  # (B, V)
         e = jnp.where(running, (-y).at[jnp.arange(len(r)), targets[t]].add(1), 0)
         return w + rates[0] * matmul(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)

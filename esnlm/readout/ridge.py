@@ -1,7 +1,7 @@
 """Ridge regression onto one-hot targets, from sums in one pass over the text.
 
-    y(h) = p + W (h - m),    W = C (G + lambda I)^-1,    G = sum (h - m)(h - m)^T,    C = sum (d -
-    p)(h - m)^T
+    y(h) = p + W (h - m),    W = C (G + lambda I)^-1
+    G = sum (h - m)(h - m)^T,    C = sum (d - p)(h - m)^T
 
 over all tokens, of features h and one-hot next tokens d, with means m and p: the intercept is not
 penalised. One eigendecomposition G = Q diag(s) Q^T serves every lambda. No array of size tokens x F
@@ -9,7 +9,6 @@ is needed, and d is an index: C adds up the features that precede each token. Su
 float64.
 """
 
-from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -17,17 +16,18 @@ import scipy.linalg
 from scipy.linalg import blas
 
 from esnlm.base.errors import InputError
-from esnlm.base.settings import Count, NonNegative, settings
+from esnlm.base.settings import NonNegative, settings
 from esnlm.readout.base import Accumulators, Fitter, Window, add_by_target, row_blocks
 from esnlm.readout.calibration import (
     Fitted,
     HeldOut,
-    LogProbs,
     Rule,
     Scores,
     fit_rule,
     linear_scores,
 )
+
+GRID = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
 @settings
@@ -38,22 +38,7 @@ class Ridge(Fitter):
     kind: str = "ridge"
     # Values to try, relative to the mean eigenvalue of the Gram matrix; held-out text chooses the
     # best one [lambda].
-    regularizations: tuple[NonNegative, ...] = (
-        1e-9,
-        1e-8,
-        1e-7,
-        1e-6,
-        1e-5,
-        1e-4,
-        1e-3,
-        1e-2,
-        1e-1,
-        1.0,
-    )
-    log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
-    # tokens of training text kept out of the fit, to choose lambda and to calibrate
-    held_out_tokens: Count = 4096
-    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
+    regularizations: tuple[NonNegative, ...] = GRID
 
     description: ClassVar[str] = "in closed form"
     makes_low_rank: ClassVar[bool] = True
@@ -73,11 +58,8 @@ class Ridge(Fitter):
         return 8 * (features * features + vocab_size * features + vocab_size)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        features, rows, targets = (
-            np.asarray(window.features),
-            np.concatenate(window.rows),
-            window.targets,
-        )
+        features, rows = np.asarray(window.features), np.concatenate(window.rows)
+        targets = window.targets
         for part in row_blocks(len(targets), features.shape[1]):
             h = features[rows[part]].astype(np.float64)  # (k, F)
             gram = accumulators["gram"].T
@@ -97,75 +79,53 @@ class Ridge(Fitter):
         calibrated for it. Those with singular normal equations are skipped. Raises InputError if
         all are singular.
         """
-        counts, spectrum = accumulators["counts"], decompose(accumulators)
-        rotated = HeldOut(
-            ((held_out.features - spectrum.mean) @ spectrum.vectors).astype(np.float32),
-            held_out.targets,
-        )
-
-        def scores(w: np.ndarray, sums: np.ndarray) -> Scores:
-            return linear_scores(w, spectrum.share, sums, counts)
-
-        best, rule, record = self._choose_regularization(spectrum, scores, rotated, log_p)
+        spectrum = decompose(accumulators)
+        rotated = (held_out.features - spectrum.mean) @ spectrum.vectors
+        unseen = HeldOut(rotated.astype(np.float32), held_out.targets)
+        best, rule, record = self._choose_regularization(spectrum, unseen, log_p)
         root = np.sqrt(spectrum.penalized(best))
         if rank is None:
-            found = rule.readout(
-                scores(_float32(spectrum.cross, 1 / root**2), spectrum.cross), log_p
-            )
-            w = _float32(found["w"], 1.0, spectrum.vectors.T)
-            readout = {"w": w, "bias": (found["bias"] - w @ spectrum.mean).astype(np.float32)}
-            return readout, record | rule.record()
+            scores = spectrum.scores(_float32(spectrum.cross, 1 / root**2), spectrum.cross)
+            readout = rule.readout(scores, log_p)
+            w = _float32(readout["w"], 1.0, spectrum.vectors.T)
+            bias = readout["bias"] - w @ spectrum.mean
+            return {"w": w, "bias": bias.astype(np.float32)}, record | rule.record()
         # The best readout of rank r keeps the r largest singular values of M = P C Q (S + lambda
         # I)^-1/2. P = diag(p)^-gamma is the rule's scale of the scores, and these values are those
         # of the fitted scaled scores, penalty included.
-        scale = (
-            np.exp(-rule.gamma * log_p)[:, None]
-            if rule.kind == "calibrated"
-            else np.ones((len(log_p), 1))
-        )
+        scale = np.exp(-rule.gamma * log_p) if rule.kind == "calibrated" else np.ones(len(log_p))
         # (S + lambda I)^-1/2 U (F, r)
         directions = _largest_directions(spectrum.cross, root, scale, rank) / root[:, None]
         a = _float32(spectrum.cross, 1.0, directions)
-        reduced = scores(a, a)
-        z = HeldOut((rotated.features @ directions).astype(np.float32), held_out.targets)
-        rule = fit_rule(reduced, z, log_p, rule, gamma_too=False)
-        found, b = rule.readout(reduced, log_p), (spectrum.vectors @ directions).T
-        bias = found["bias"] - found["w"] @ (b @ spectrum.mean)
-        readout = {"a": found["w"], "b": b.astype(np.float32), "bias": bias.astype(np.float32)}
-        return readout, record | rule.record()
+        scores = spectrum.scores(a, a)
+        z = HeldOut((unseen.features @ directions).astype(np.float32), unseen.targets)
+        rule = fit_rule(scores, z, log_p, rule, gamma_too=False)
+        readout, b = rule.readout(scores, log_p), (spectrum.vectors @ directions).T
+        bias = readout["bias"] - readout["w"] @ (b @ spectrum.mean)
+        arrays = {"a": readout["w"], "b": b.astype(np.float32), "bias": bias.astype(np.float32)}
+        return arrays, record | rule.record()
 
     def _choose_regularization(
-        self,
-        spectrum: "Spectrum",
-        scores: Callable[..., Scores],
-        held_out: HeldOut,
-        log_p: np.ndarray,
+        self, spectrum: "Spectrum", held_out: HeldOut, log_p: np.ndarray
     ) -> tuple[float, Rule, dict]:
         """Returns the regularisation with the least NLL of held-out text, its rule, and a record of
         all."""
-        found: dict[float, Rule] = {}
-        singular: list[InputError] = []
-        rule = Rule(self.log_probs)
+        rules: dict[float, Rule] = {}
+        rule, singular = Rule(self.log_probs), 0
         for regularization in sorted(self.regularizations):
             try:
                 w = _float32(spectrum.cross, 1 / spectrum.penalized(regularization))
-            except InputError as error:
-                singular.append(error)
+            except InputError:
+                singular += 1
+                if singular == len(self.regularizations):
+                    raise
                 continue
-            found[regularization] = rule = fit_rule(
-                scores(w, spectrum.cross), held_out, log_p, rule
-            )
-        if not found:
-            raise singular[-1]
-        best = min(
-            found, key=lambda regularization: np.nan_to_num(found[regularization].nll, nan=np.inf)
-        )
-        tried = {f"{one:g}": found[one].nll for one in found}
-        return (
-            best,
-            found[best],
-            {"regularization": best, "held_out_nll": tried, "singular": len(singular)},
-        )
+            rule = fit_rule(spectrum.scores(w, spectrum.cross), held_out, log_p, rule)
+            rules[regularization] = rule
+        best = min(rules, key=lambda each: np.nan_to_num(rules[each].nll, nan=np.inf))
+        tried = {f"{each:g}": rule.nll for each, rule in rules.items()}
+        record = {"regularization": best, "held_out_nll": tried, "singular": singular}
+        return best, rules[best], record
 
     def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
         """Counts G, Q and C in float64; then Q and C, a candidate W, and the readout."""
@@ -183,27 +143,31 @@ class Spectrum(NamedTuple):
     vectors: np.ndarray  # Q (F, F), one eigenvector per column
     cross: np.ndarray  # C Q (V, F)
     mean: np.ndarray  # m (F,)
-    share: np.ndarray  # p (V,)
+    counts: np.ndarray  # (V,), number of each token
+
+    def scores(self, w: np.ndarray, sums: np.ndarray) -> Scores:
+        """Returns the scores p + w z; `sums` (V, ..) add up the features z before each token."""
+        return linear_scores(w, self.counts / self.counts.sum(), sums, self.counts)
 
     def penalized(self, regularization: float) -> np.ndarray:
         """Returns s + lambda, (F,). Raises InputError if the normal equations have no inverse in
         float64."""
-        found = self.values + regularization * self.values.sum() / len(self.values)
-        if not found[0] > len(found) * np.finfo(np.float64).eps * found[-1]:
+        values = self.values + regularization * self.values.sum() / len(self.values)
+        if not values[0] > len(values) * np.finfo(np.float64).eps * values[-1]:
             raise InputError(
                 f"training.regularizations: at {regularization:g} the normal equations are"
-                f" singular: states are linearly dependent (eigenvalues from {found[0]:.1e} to"
-                f" {found[-1]:.1e}); leave it out, or raise it"
+                f" singular: states are linearly dependent (eigenvalues from {values[0]:.1e} to"
+                f" {values[-1]:.1e}); leave it out, or raise it"
             )
-        return found
+        return values
 
 
 def decompose(accumulators: Accumulators) -> Spectrum:
     """Diagonalizes the normal equations, overwriting the sums. Raises InputError if all states are
     equal."""
     gram, cross, counts = accumulators["gram"], accumulators["cross"], accumulators["counts"]
-    tokens, total = counts.sum(), cross.sum(0)
-    mean, share = total / tokens, counts / tokens
+    total = cross.sum(0)
+    mean = total / counts.sum()
     for rows in row_blocks(len(gram), len(gram)):
         gram[rows] -= np.outer(total[rows], mean)
     # "evr" needs one more F x F array; "evd" needs three, and overflows 32-bit sizes at F = 32,768.
@@ -217,29 +181,28 @@ def decompose(accumulators: Accumulators) -> Spectrum:
         )
     for rows in row_blocks(len(cross), len(gram)):
         cross[rows] = (cross[rows] - np.outer(counts[rows], mean)) @ vectors
-    return Spectrum(values, vectors, cross, mean, share)
+    return Spectrum(values, vectors, cross, mean, counts)
 
 
 def _float32(
     matrix: np.ndarray, scale: np.ndarray | float, onto: np.ndarray | None = None
 ) -> np.ndarray:
-    """Returns a matrix (V, ..) with its columns scaled, times `onto` if given, as float32, computed
-    block by block."""
-    found = np.empty((len(matrix), matrix.shape[1] if onto is None else onto.shape[1]), np.float32)
+    """Returns a matrix (V, ..) with its columns scaled, times `onto`, as float32, by blocks."""
+    width = matrix.shape[1] if onto is None else onto.shape[1]
+    product = np.empty((len(matrix), width), np.float32)
     for rows in row_blocks(*matrix.shape):
         part = matrix[rows] * scale
-        found[rows] = part if onto is None else part @ onto
-    return found
+        product[rows] = part if onto is None else part @ onto
+    return product
 
 
 def _largest_directions(
     cross: np.ndarray, root: np.ndarray, scale: np.ndarray, rank: int
 ) -> np.ndarray:
-    """Returns the right singular vectors (F, r) of the r largest singular values of M = scale *
-    cross / root."""
+    """Returns the right singular vectors (F, r) of the r largest singular values of M."""
     gram = np.zeros((len(root), len(root)), order="F")
     for rows in row_blocks(*cross.shape):
-        part = scale[rows] * cross[rows] / root
+        part = scale[rows, None] * cross[rows] / root
         gram = blas.dsyrk(1.0, part.T, beta=1.0, c=gram, lower=True, overwrite_c=True)
     last = len(root) - 1
     chosen = [last + 1 - rank, last]

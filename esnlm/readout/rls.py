@@ -24,7 +24,7 @@ from pydantic import Field
 from esnlm.base.errors import InputError
 from esnlm.base.settings import Count, Positive, settings
 from esnlm.readout.base import Accumulators, Fitter, Window, add_by_target
-from esnlm.readout.calibration import Fitted, HeldOut, LogProbs, calibrate, linear_scores
+from esnlm.readout.calibration import Fitted, HeldOut, calibrate, linear_scores
 
 SMALLEST_FADED = 1e-100  # safely above the smallest float64, 1e-308
 
@@ -40,9 +40,6 @@ class RecursiveLeastSquares(Fitter):
     # weight of a token relative to the next; 1: equal weights
     forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0
     delta: Positive = 1.0  # initial regularisation, P(0) = I / delta
-    log_probs: LogProbs = "calibrated"  # rule that turns linear scores into log-probabilities
-    held_out_tokens: Count = 4096  # tokens of training text kept out of the fit, to calibrate
-    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by recursive least squares"
 
@@ -56,20 +53,13 @@ class RecursiveLeastSquares(Fitter):
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
         """Adds tokens to P and Z in their order, one update per block. The last block may be
         smaller."""
-        features, rows, targets = (
-            np.asarray(window.features),
-            np.concatenate(window.rows),
-            window.targets,
-        )
-        size = self.block
+        features, rows = np.asarray(window.features), np.concatenate(window.rows)
+        targets, size = window.targets, self.block
         if self.forgetting < 1:  # P grows by f^-k before it shrinks; limit this to keep digits
             size = min(size, max(1, int(np.log(0.5) / np.log(self.forgetting))))
         starts = range(0, len(targets), size)
         # Z is faded * z; scaling all of z in each block would dominate the time
-        z, faded = (
-            accumulators["z"],
-            1.0,
-        )
+        z, faded = accumulators["z"], 1.0
         for first in starts:
             x = features[rows[first : first + size]].astype(np.float64)
             x = np.hstack([x, np.ones((len(x), 1))])  # (k, F + 1)
@@ -106,8 +96,10 @@ def solution(accumulators: Accumulators) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shrink(p: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns (P^-1 + X^T D X)^-1 for P (F + 1, F + 1), X (k, F + 1) and D (k,). Raises InputError
-    if float64 does not suffice."""
+    """Returns (P^-1 + X^T D X)^-1 for P (F + 1, F + 1), X (k, F + 1) and D (k,).
+
+    Raises InputError if float64 does not suffice.
+    """
     x = x * np.sqrt(weights)[:, None]
     xp = x @ p  # (k, F + 1)
     try:

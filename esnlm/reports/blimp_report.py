@@ -1,38 +1,50 @@
-"""Writes and reads minimal-pair reports: NAME.json (the result), NAME.pairs.jsonl (one line per
-pair) and NAME.md."""
+"""Reports on minimal pairs: written, read back, compared, and as text.
+
+A report is NAME.json (the result), NAME.pairs.jsonl (one line per pair) and NAME.md.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from esnlm.base.console import counted
 from esnlm.base.errors import InputError
-from esnlm.base.files import require_writable, seal, spell_nonfinite, write_files, writing
+from esnlm.base.files import seal, spell_nonfinite
+from esnlm.base.screen import Screen
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, config_sha256
 from esnlm.evaluation.sequences import ScorableRun
-from esnlm.reports.blimp_text import markdown
+from esnlm.evaluation.statistics import LEVEL
+from esnlm.reports.figures import spell, spell_interval
+from esnlm.reports.report import Report, Table, markdown_table
 from esnlm.runs.directory import RunDirectory
 
+ANCHORS = {
+    "five_gram": "5-gram",
+    "lstm": "LSTM",
+    "transformer_xl": "TXL",
+    "gpt2": "GPT-2",
+    "human": "human",
+}
+LEVELS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
 
-def write(evaluation: Evaluation, path: Path) -> None:
-    """Writes the files of a report, the JSON last. Adds `pairs_file` and `sha256` to the result of
-    the evaluation."""
-    result, pairs_file = evaluation.result, path.with_suffix(".pairs.jsonl")
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+def write(evaluation: Evaluation, report: Report) -> str:
+    """Writes the files of a report, the JSON last, and returns the line to print.
+
+    Adds `pairs_file`, `provenance` and `sha256` to the result of the evaluation.
+    """
+    result, pairs_file = evaluation.result, report.file.with_suffix(".pairs.jsonl")
     pairs = "".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)).encode()
     result["pairs_file"] = {"name": pairs_file.name, "sha256": hashlib.sha256(pairs).hexdigest()}
-    result["sha256"] = seal(result)
-    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
-    write_files({pairs_file: pairs, path.with_suffix(".md"): markdown(result), path: text})
+    return report.write(result, markdown(result), others={pairs_file: pairs}, sealed=True)
 
 
 def read(path: str | Path) -> dict:
-    """Reads the result of a report from its JSON file. Raises InputError if the file is missing or
-    changed."""
+    """Reads the result of a report. Raises InputError if the file is missing or changed."""
     again = "score the run again with --overwrite"
     try:
         result = json.loads(Path(path).read_bytes())
@@ -52,8 +64,7 @@ def read(path: str | Path) -> dict:
 
 
 def read_all(folder: Path) -> dict[str, dict]:
-    """Reads the minimal-pair reports in a folder, by the names of their JSON files. Ignores other
-    JSON files."""
+    """Reads the reports in a folder, by the names of their files. Ignores other JSON files."""
     files = sorted(folder.glob("*.json"))
     return {
         file.stem: read(file)
@@ -76,18 +87,17 @@ def read_pairs(path: Path, result: dict) -> list[dict]:
 def read_to_compare(
     path: Path, scoring: str, data_sha256: str, count: int
 ) -> tuple[dict, np.ndarray]:
-    """Reads a report on the same `count` pairs (with the same `minimal_pairs.digest`) under the
-    same convention.
+    """Reads a report on the same `count` pairs under the same convention.
 
-    `path` may be a run directory with such a report. Returns its run, step and accuracy, and which
-    pairs are right, (n,).
+    `path` may be a run directory with such a report, and `data_sha256` is the digest of the pairs.
+    Returns its run, step and accuracy, and which pairs are right, (n,).
     """
     if path.is_dir():
         path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
     result = read(path)
-    if (theirs := result["scoring"]["name"]) != scoring:
+    if (other := result["scoring"]["name"]) != scoring:
         raise InputError(
-            f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like"
+            f"{path}: scored as {other!r}, this one as {scoring!r}: compare like with like"
         )
     if result["data"]["sha256"] != data_sha256:
         raise InputError(f"{path}: a report on other pairs: compare runs on the same pairs")
@@ -97,15 +107,12 @@ def read_to_compare(
         )
     right = np.array([line["right"] for line in read_pairs(path, result)], bool)
     assert len(right) == count  # implied by the digest
-    return {
-        "run": result["run"],
-        "step": result["step"],
-        "accuracy": result["overall"]["accuracy"],
-    }, right
+    summary = {name: result[name] for name in ("run", "step")}
+    return summary | {"accuracy": result["overall"]["accuracy"]}, right
 
 
-def require_place(
-    path: Path,
+def check_place(
+    report: Report,
     run: ScorableRun,
     scoring: str,
     pairs: Sequence[minimal_pairs.Pair],
@@ -113,14 +120,12 @@ def require_place(
     other: dict | None,
     overwrite: bool,
 ) -> None:
-    """Makes the folder of a report. Raises InputError if it would replace one with results that the
-    new one lacks.
+    """Checks the place of a report, which may not replace one with results that the new one lacks.
 
     `other` is the run, step and accuracy to compare with, from `read_to_compare`.
     """
-    if path.suffix != ".json" or path.is_dir():
-        raise InputError(f"{path}: the report must be a file whose name ends in .json")
-    if path.exists() and not overwrite:
+    path = report.file
+    if path.is_file() and not overwrite:
         old = read(path)
         matches = {
             "another configuration": old["config_sha256"] == config_sha256(run),
@@ -133,17 +138,210 @@ def require_place(
         if different := [name for name, is_same in matches.items() if not is_same]:
             advice = "name another file with --out, or replace it with --overwrite"
             raise InputError(f"{path}: holds a report with {' and '.join(different)}: {advice}")
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    require_writable(path)
+    report.check()
+
+
+def show(result: dict, screen: Screen | None = None) -> None:
+    """Prints a report: its headline, a table, and the comparison if it has one."""
+    screen = screen or Screen()
+    for line in headline(result):
+        screen.line(line)
+    header, rows = accuracy_table(result, main_level(result))
+    # A terminal has 80 columns.
+    wide = {"phenomenon"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())
+    columns = [i for i, name in enumerate(header) if i == 0 or name not in wide]
+    lines = [[row[i] for i in columns] for row in [header, *rows]]
+    screen.table(lines[0], lines[1:], bold={"overall"})
+    for line in comparison_lines(result):
+        screen.line(line)
+
+
+def main_level(result: dict) -> str:
+    """Returns the level of the short table: phenomena or, if there is only one, paradigms."""
+    return "phenomena" if result["data"]["phenomena"] > 1 else "paradigms"
+
+
+def markdown(result: dict) -> str:
+    """Returns a report as a Markdown page: headline, all phenomena, all paradigms, comparison."""
+    title, *sentences = headline(result)
+    lines = [f"# {title}", "", *(f"- {line}" for line in sentences)]
+    for level, name in LEVELS.items():
+        table = markdown_table(*accuracy_table(result, level), align="lr")
+        lines += ["", f"## By {name}", "", *table]
+    if "comparison" in result:
+        lines += ["", "## Comparison", "", *(f"- {line}" for line in comparison_lines(result))]
+    if comparison := result.get("comparison"):
+        entries = comparison["phenomena"] | comparison["paradigms"]
+        lines += ["", *markdown_table(*difference_table(entries), align="lr")]
+    tokenizer = result["tokenizer"]
+    method = [
+        f"- intervals: {result['intervals']}",
+        f"- pairs: sha256 {result['data']['sha256']}",
+        f"- tokenizer: {tokenizer['name']}, sha256 {tokenizer['sha256']}",
+    ]
+    return "\n".join([*lines, "", "## Method", "", *method, ""])
+
+
+def baseline_accuracy(result: dict, name: str) -> float | None:
+    """Returns the overall accuracy of a baseline, None if the report lacks it."""
+    return result["baselines"].get(name, {}).get("overall", {}).get("accuracy")
+
+
+def entry_of(tree: dict, level: str, name: str) -> dict:
+    """Returns an entry of a result, a baseline or the anchors; `name` may be "overall"."""
+    return tree["overall"] if name == "overall" else tree[level][name]
+
+
+def readable(name: str) -> str:
+    """Returns the name of a phenomenon or a paradigm as separate words."""
+    return " ".join("NPI" if word == "npi" else word for word in name.split("_"))
+
+
+def describe_tie_credit(data: dict) -> str:
+    """Returns the credit for a tie in a baseline as text, from the `data` of a report."""
+    has_sets = data.get("kinds", {}).get("sets")
+    return "half" + (" (in a set: one over the number of sentences at the top)" if has_sets else "")
+
+
+def comparison_lines(result: dict) -> list[str]:
+    """Returns the comparison with another run as sentences; empty if the report has none."""
+    if "comparison" not in result:
+        return []
+    comparison = result["comparison"]
+    if comparison is None:
+        return [f"no comparison: the accuracy is {result['status']}"]
+    overall, other = comparison["overall"], comparison["with"]
+    paradigms = comparison["paradigms"].values()
+    clear = [entry for entry in paradigms if entry["p_value_holm"] <= 1 - LEVEL]
+    better = sum(entry["difference"] > 0 for entry in clear)
+    return [
+        (
+            f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %):"
+            f" {overall['difference']:+.2f} points [{spell_interval(overall['interval'], 2)}],"
+            " paired over the same pairs"
+        ),
+        (
+            f"only this run right: {counted(overall['only_this'], 'pair')}, only the other:"
+            f" {overall['only_other']:,} (McNemar's exact test, pairs pooled: p ="
+            f" {overall['p_value']:.2g})"
+        ),
+        (
+            f"paradigms in which this run is better: {better}, in which it is worse:"
+            f" {len(clear) - better}, of {len(paradigms)} (the same test at 5 %, after Holm's"
+            " correction)"
+        ),
+    ]
+
+
+def difference_table(entries: Mapping[str, dict]) -> Table:
+    """Returns the table of paired differences, one row per entry of `statistics.compare`."""
+    rows = [
+        [
+            name,
+            f"{entry['difference']:+.1f}",
+            spell_interval(entry["interval"]),
+            *(f"{entry[count]:,}" for count in ("only_this", "only_other")),
+            *(f"{entry[p]:.2g}" for p in ("p_value", "p_value_holm")),
+        ]
+        for name, entry in entries.items()
+    ]
+    return [
+        "",
+        "difference",
+        "95 %",
+        "only this right",
+        "only the other",
+        "McNemar's p",
+        "p after Holm",
+    ], rows
+
+
+def headline(result: dict) -> list[str]:
+    """Returns the main results with their intervals, as sentences."""
+    data, overall, scoring = result["data"], result["overall"], result["scoring"]
+    tie, accuracy, baselines = describe_tie_credit(data), overall["accuracy"], result["baselines"]
+    kinds = data.get("kinds", {"pairs": data["pairs"], "sets": 0})
+    counts = [counted(kinds["pairs"], "minimal pair")] if kinds["pairs"] else []
+    if kinds["sets"]:
+        counts.append(counted(kinds["sets"], "set of sentences", "sets of sentences"))
+    lines = [
+        f"{result['run']}, step {result['step']}: {', '.join(counts)}, {scoring['name']} scoring",
+        f"scoring: {scoring['description']}",
+        *(f"{result['status']}: {warning}" for warning in result["warnings"]),
+    ]
+    ties = (
+        f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
+    )
+    if accuracy is not None:
+        mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
+        interval = spell_interval(overall["interval"], 2)
+        lines.append(f"accuracy {spell('blimp', accuracy)} % [{interval}], {mean}")
+        ties += f"; accuracy with ties as {tie} {_accuracy('blimp', overall['accuracy_ties_half'])}"
+    if result.get("chance") is not None:
+        lines.append(f"chance {result['chance']:.2f} %")
+    values = {name: baseline_accuracy(result, name) for name in baselines}
+    values_of = ", ".join(f"{name} {_accuracy('blimp', v)}" for name, v in values.items())
+    lines += [ties, f"baselines, ties as {tie}: {values_of}"]
+    if result["status"] == "ok":
+        leads = {name: baseline["run_above"]["overall"] for name, baseline in baselines.items()}
+        leads_of = ", ".join(
+            f"{name} {lead['difference']:+.2f} [{spell_interval(lead['interval'], 2)}]"
+            for name, lead in leads.items()
+        )
+        lines.append(f"above the baselines, in points, paired: {leads_of}")
+    if result["anchors"]:
+        published = result["anchors"]["overall"].items()
+        values_of = ", ".join(f"{ANCHORS[model]} {spell('accuracy', v)}" for model, v in published)
+        lines.append(f"published with BLiMP: {values_of}")
+    return lines
+
+
+def accuracy_table(result: dict, level: str) -> Table:
+    """Returns the table of accuracies: a row per phenomenon or paradigm, and the overall row."""
+    normalized, anchors, baselines = (
+        result.get("normalized"),
+        result["anchors"],
+        result["baselines"],
+    )
+    counts = ("pairs", "ties")
+    header = [
+        LEVELS[level],
+        "accuracy",
+        "95 %",
+        *([f"per {normalized['by'].removesuffix('s')}"] if normalized else []),
+        *counts,
+        *baselines,
+        *(ANCHORS.values() if anchors else []),
+        *(["phenomenon"] if level == "paradigms" else []),
+    ]
+    rows = []
+    for name in [*result[level], "overall"]:
+        entry = entry_of(result, level, name)
+        by_length = [entry_of(normalized, level, name)["accuracy"]] if normalized else []
+        others = [entry_of(baseline, level, name)["accuracy"] for baseline in baselines.values()]
+        others += entry_of(anchors, level, name).values() if anchors else []
+        row = [
+            name,
+            spell("accuracy", entry["accuracy"]) or result["status"],
+            spell_interval(entry["interval"] or ()),
+            *(_accuracy("accuracy", value) for value in by_length),
+            *(f"{entry[count]:,}" for count in counts),
+            *(_accuracy("accuracy", value) for value in others),
+            entry.get("phenomenon", ""),
+        ]
+        rows.append(row[: len(header)])
+    return header, rows
+
+
+def _accuracy(name: str, value: float | None) -> str:
+    return spell(name, value) or "not defined"
 
 
 def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
-    """Yields the lines of NAME.pairs.jsonl, one per pair, with None for numbers that are not
-    finite."""
+    """Yields the lines of NAME.pairs.jsonl, with None for numbers that are not finite."""
     right = evaluation.right
     for i, pair in enumerate(evaluation.pairs):
-        good, bad = (float(each[i]) for each in (evaluation.log_prob_good, evaluation.log_prob_bad))
+        good, bad = float(evaluation.log_prob_good[i]), float(evaluation.log_prob_bad[i])
         yield {
             "UID": pair.uid,
             "index": pair.number,

@@ -2,21 +2,29 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from esnlm.base.errors import InputError
+from esnlm.base.files import write_file, writing
 from esnlm.reports import plots
-from esnlm.reports.plots import COLOURS, FAINT, INK
-from esnlm.reports.run_groups import devices_of, group_by_seed, identify, name_group, tell_apart
-from esnlm.reports.run_table import on_comparing
+from esnlm.reports.figures import NATS
+from esnlm.reports.run_table import (
+    Group,
+    devices_of,
+    disambiguate_names,
+    identify,
+    make_groups,
+    name_group,
+    on_comparing,
+)
 from esnlm.runs.directory import RunDirectory
 
-# of the training curve, evenly spaced on its logarithmic axis; losses between two points are
-# averaged
+# Number of points of the training curve, evenly spaced on its logarithmic axis; losses between two
+# points are averaged.
 POINTS = 120
 # [ours] nats: runs that end above this are named but not drawn, so that the others stay distinct
 FAR = 30.0
@@ -42,45 +50,44 @@ def read_curves(run: Path) -> Curves:
     The axes are words (if the run counted them), tokens (both in millions) and minutes. Minutes
     include compilation and checkpoints, but not validation and pauses.
     """
-    directory = RunDirectory(run)
-    file = directory.metrics
+    file = RunDirectory(run).metrics
     try:
-        text = file.read_bytes()
         # A run in progress may have written only half of its last line.
-        if directory.read_summary(warn=lambda line: None) is None:
-            text = text[: text.rfind(b"\n") + 1]
-        lines = [json.loads(line) for line in text.splitlines()]
+        whole_lines, _, _ = file.read_bytes().rpartition(b"\n")
+        lines = [json.loads(line) for line in whole_lines.splitlines()]
         # A readout that is solved for logs its one loss without words; the words of the line before
         # are right too.
         counted = (line for line in lines if "tokens" in line)
         logged = list(itertools.accumulate(counted, lambda before, line: before | line))
-        places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
-        places["minutes"] = {
-            line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged
+        positions = {
+            "tokens": {line["step"]: line["tokens"] / 1e6 for line in logged},
+            "minutes": {
+                line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged
+            },
         }
         if all("words" in line for line in logged):
-            places["words"] = {line["step"]: line["words"] / 1e6 for line in logged}
-        training = {
-            axis: averaged(points(lines, "train_nll", place)) for axis, place in places.items()
-        }
-        validation = {axis: points(lines, "val_nll", place) for axis, place in places.items()}
+            positions["words"] = {line["step"]: line["words"] / 1e6 for line in logged}
+        return Curves(
+            {axis: _average(_points(lines, "train_nll", of)) for axis, of in positions.items()},
+            {axis: _points(lines, "val_nll", of) for axis, of in positions.items()},
+        )
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
         raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
-    return Curves(training, validation)
 
 
-def points(lines: Sequence[dict[str, Any]], name: str, place_of: dict[int, float]) -> np.ndarray:
-    """Returns (position, NLL), (n, 2), of the lines with a finite NLL of this name, given the
-    position of each step."""
-    found = [
-        (place_of[line["step"]], float(line[name]))
+def _points(
+    lines: Sequence[dict[str, Any]], name: str, position_of: Mapping[int, float]
+) -> np.ndarray:
+    """Returns (position, NLL), (n, 2), of the lines with a finite NLL of this name."""
+    points = [
+        (position_of[line["step"]], float(line[name]))
         for line in lines
-        if name in line and line["step"] in place_of
+        if name in line and line["step"] in position_of
     ]
-    return np.array([point for point in found if np.isfinite(point[1])]).reshape(-1, 2)
+    return np.array([point for point in points if np.isfinite(point[1])]).reshape(-1, 2)
 
 
-def averaged(training: np.ndarray) -> np.ndarray:
+def _average(training: np.ndarray) -> np.ndarray:
     """Returns the curve (position, NLL), averaged between POINTS points, (at most POINTS, 2)."""
     if not len(training):
         return training
@@ -92,10 +99,10 @@ def averaged(training: np.ndarray) -> np.ndarray:
 def plot_losses(
     runs: Sequence[Path], out: Path, seeds: bool = False, ended: dict[str, Any] | None = None
 ) -> str:
-    """Draws the losses of runs by words read and, if they had the same device, by minutes of
-    training, to a file.
+    """Draws the losses of runs to a file.
 
-    Runs that are still training are drawn up to their last line.
+    The axes are words read and, if the runs had the same device, minutes of training. Runs that are
+    still training are drawn up to their last line.
 
     Args:
         seeds: whether runs that differ only in their seed share one colour and one name.
@@ -105,74 +112,88 @@ def plot_losses(
     Returns:
         Lines to print: the written file and the runs left out, or the reason why there is no plot.
     """
-    rows = [identify(run, ended) for run in runs]
-    tell_apart(rows, runs)
-    curves = {row["run"]: read_curves(run) for row, run in zip(rows, runs, strict=True)}
-    if empty := [name for name, each in curves.items() if not each.training["tokens"].size]:
+    records = [identify(run, ended) for run in runs]
+    disambiguate_names(records, runs)
+    curves = {record["run"]: read_curves(run) for record, run in zip(records, runs, strict=True)}
+    if empty := [name for name, curve in curves.items() if not curve.training["tokens"].size]:
         return f"no plot: {empty[0]} has no finite training loss yet"
-    groups = group_by_seed(rows) if seeds else [[row] for row in rows]
-    devices = devices_of([row for row in rows if row["summary"] is not None])
-    read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
-    shown = [read] if len(devices) > 1 else [read, "minutes"]
-    levels = {
-        name: nll for name, nll in (ended or {}).get("references", {}).items() if np.isfinite(nll)
-    }
-    # The first updates, and runs that end above FAR, lie above the plot.
-    every = np.concatenate(
-        [*(nll["tokens"][:, 1] for each in curves.values() for nll in each), list(levels.values())]
-    )
-    tokens = {
-        name: [its["tokens"] for its in each if its["tokens"].size] for name, each in curves.items()
-    }
-    ends = {name: max(float(its[-1, 1]) for its in each) for name, each in tokens.items()}
-    last = [*ends.values(), *levels.values()]
-    lowest, most = every.min() - 0.1, every.max() + 0.1
-    highest = min(max([end for end in last if end <= FAR] or last) + ABOVE, most)
-    width = 1.5 + 4.75 * len(shown)
-    made = plots.figure(width, 4.6, columns=len(shown), sharey=True)
-    if made is None:
-        return f"no plot: {plots.NO_MATPLOTLIB}"
-    from matplotlib.ticker import LogLocator
-
-    figure, [axes] = made
-    for panel, axis in zip(axes, shown, strict=True):
-        for group, colour in zip(groups, itertools.cycle(COLOURS)):
-            going = ", not finished" if any(row["summary"] is None for row in group) else ""
-            above = ", above the plot" if any(ends[row["run"]] > highest for row in group) else ""
-            name: str | None = f"{name_group(group)}{going}{above}"
-            for each in (curves[row["run"]] for row in group):
-                line = each.training[axis]
-                # a solved readout has only one training loss
-                marker = "_" if len(line) == 1 else ""
-                panel.plot(*line.T, color=colour, linewidth=1.4, marker=marker, label=name)
-                panel.plot(*each.validation[axis].T, "o", color=colour, markersize=5, zorder=3)
-                name = None  # once in the legend
-        for nll in levels.values():
-            panel.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
-        for reference in plots.apart(levels, 0.03 * (highest - lowest)):
-            place = {
-                "xycoords": ("axes fraction", "data"),
-                "xytext": (0, 3),
-                "textcoords": "offset points",
-            }
-            panel.annotate(reference, (0.01, levels[reference]), fontsize=8, color="0.35", **place)
-        panel.set(xlabel=AXES[axis], xscale="log")
-        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.minorticks_off()
-        panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
-    axes[0].set(ylabel="NLL, nats per token", ylim=(lowest, highest))
-    figure.legend(
-        *axes[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-        fontsize=9,
-    )
-    notes = list(on_comparing(rows))  # also in the title, which stays with the picture
-    title = "\n".join(["lines: training. dots: validation", *notes])
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK, wrap=True)
-    plots.save(figure, out)
+    groups = make_groups(records, seeds)
+    picture, reason = plots.render(lambda: draw_losses(groups, curves, ended), out.suffix)
+    if picture is None:
+        return reason or ""
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    write_file(out, picture)
+    notes = list(on_comparing(records))
+    devices = _devices(records)
     if len(devices) > 1:
         notes.append(f"no minutes: times are from different devices, {' and '.join(devices)}")
     return "\n".join([*notes, f"written: {out}"])
+
+
+def draw_losses(
+    groups: Sequence[Group], curves: Mapping[str, Curves], summary: dict[str, Any] | None = None
+) -> "plots.Figure":
+    """Draws the losses of groups of records, one colour per group.
+
+    Args:
+        curves: by the names of the runs.
+        summary: of a single run; its references become horizontal lines.
+    """
+    records = [record for group in groups for record in group]
+    references = {name: float(nll) for name, nll in (summary or {}).get("references", {}).items()}
+    levels = {name: nll for name, nll in references.items() if np.isfinite(nll)}
+    has_words = all("words" in curves[record["run"]].training for record in records)
+    names = ["words" if has_words else "tokens"] + ["minutes"] * (len(_devices(records)) < 2)
+    losses = {
+        record["run"]: [part["tokens"][:, 1] for part in curves[record["run"]]]
+        for record in records
+    }
+    lasts = {run: max(part[-1] for part in parts if part.size) for run, parts in losses.items()}
+    # The first updates, and runs that end above FAR, lie above the plot.
+    ends = [*lasts.values(), *levels.values()]
+    top = max([end for end in ends if end <= FAR] or ends) + ABOVE
+    every = np.concatenate(
+        [*(part for parts in losses.values() for part in parts), [*levels.values()]]
+    )
+    lowest, highest = every.min() - 0.1, min(top, every.max() + 0.1)
+    figure, [axes] = plots.figure(1.5 + 4.75 * len(names), 4.6, columns=len(names), sharey=True)
+    for panel, axis in zip(axes, names, strict=True):
+        for group, colour in zip(groups, itertools.cycle(plots.COLOURS)):
+            label = name_group(group)
+            if any(record["summary"] is None for record in group):
+                label += ", not finished"
+            if any(lasts[record["run"]] > highest for record in group):
+                label += ", above the plot"
+            for record in group:
+                training, validation = (part[axis] for part in curves[record["run"]])
+                # A solved readout has only one training loss.
+                marker = "_" if len(training) == 1 else ""
+                panel.plot(*training.T, color=colour, linewidth=1.4, marker=marker, label=label)
+                panel.plot(*validation.T, "o", color=colour, markersize=5, zorder=3)
+                label = "_"  # once in the legend
+        for nll in levels.values():
+            panel.axhline(nll, color=plots.SOFT, linewidth=0.8, linestyle="--")
+        for name in plots.thin_out(levels, 0.03 * (highest - lowest)):
+            panel.annotate(
+                name,
+                (0.01, levels[name]),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 3),
+                textcoords="offset points",
+                fontsize=8,
+                color=plots.SOFT,
+            )
+        panel.set(xlabel=AXES[axis])
+        plots.use_log_axis(panel, (1.0, 2.0, 5.0))
+    axes[0].set(ylabel=f"NLL, {NATS}", ylim=(lowest, highest))
+    plots.add_legend(figure, axes[0])
+    # The notes stay with the picture.
+    plots.add_title(
+        figure, "\n".join(["lines: training. dots: validation", *on_comparing(records)])
+    )
+    return figure
+
+
+def _devices(records: Sequence[dict]) -> list[str]:
+    return devices_of([record for record in records if record["summary"] is not None])

@@ -1,24 +1,29 @@
-"""The tables of several runs: their properties, losses and scores, with notes on how to read them.
+"""Tables of runs: their properties, losses and scores, with notes on how to read them.
 
-Runs that differ only in their seed can share one row: the mean over seeds and the spread between
-them.
+A run is a record, from `identify` or `read_record`. Records of runs that differ only in their seed
+form a group, which is one row of a table and one line of a plot.
 """
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from esnlm.base.console import counted
 from esnlm.base.errors import InputError
-from esnlm.base.files import json_text, write_files
-from esnlm.evaluation.statistics import LEVEL, seed_interval
-from esnlm.reports import blimp_report, blimp_text
-from esnlm.reports.blimp_text import entry_of
-from esnlm.reports.run_groups import devices_of, group_by_seed, identify, name_group, tell_apart
-from esnlm.reports.tables import Table, csv_table, markdown_table
+from esnlm.evaluation.statistics import LEVEL, mean_over_seeds
+from esnlm.reports import blimp_report
+from esnlm.reports.figures import FIGURES, spell_interval, spell_mean, titles
+from esnlm.reports.report import Report, Table, csv_table, markdown_table
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import config_io
+from esnlm.training.config import as_dict, hash_settings
 
-LEVELS = {name: level for level, name in blimp_text.LEVELS.items()}
+LEVELS = {name: level for level, name in blimp_report.LEVELS.items()}
 SUFFIXES = (".md", ".csv")
 SEEDS_NOTE = (
     "a ± b: mean and standard deviation (n - 1) over runs that differ only in their seed, diverged"
@@ -26,24 +31,12 @@ SEEDS_NOTE = (
     " over other seeds (Student's t)"
 )
 DIVERGED = "an NLL is not finite or above 10 ln V, or training.on_nonfinite stopped it"
-FIGURES = {  # title and decimals of the numbers in a summary and its references
-    "trainable_params": ("trained", 0),
-    "total_params": ("all parameters", 0),
-    "total_entries": ("all entries", 0),  # including the zeros of sparse matrices
-    "words": ("words", 0),
-    "train_nll": ("train NLL", 3),
-    "val_nll": ("val NLL", 3),
-    "val_nll_without_eos": ("val NLL without EOS", 3),  # papers seldom say which NLL they report
-    "unigram model": ("unigram", 3),
-    "bigram model": ("bigram", 3),
-    "the grammar's entropy": ("true entropy", 3),
-    "val_bits_per_byte": ("bits/byte", 3),
-    "val_nats_per_word": ("nats/word", 3),
-    "perplexity": ("perplexity", 2),
-    "seconds": ("seconds", 0),
-    "tokens_per_second": ("tokens/s", 0),
-}
-Group = list[dict]  # runs that share one row of the table
+COLUMNS = [
+    *("trainable_params", "total_params", "total_entries", "words", "train_nll", "val_nll"),
+    *("val_nll_without_eos", "unigram model", "bigram model", "the grammar's entropy"),
+    *("val_bits_per_byte", "val_nats_per_word", "perplexity", "seconds", "tokens_per_second"),
+]
+Group = list[dict]
 
 
 def report(
@@ -53,8 +46,7 @@ def report(
     by: str = "run",
     scoring: str = "paper",
 ) -> str:
-    """Returns Markdown tables of finished runs, from their summaries and the reports in their
-    evaluation/ folders.
+    """Returns Markdown tables of finished runs, from their summaries and minimal-pair reports.
 
     Args:
         runs: run directories.
@@ -67,47 +59,123 @@ def report(
         scoring: for "phenomenon" and "paradigm": the convention of the report,
             evaluation/blimp-SCORING.json.
     """
-    rows = [row(Path(run)) for run in runs]
-    tell_apart(rows, runs)
-    groups = group_by_seed(rows) if seeds else [[row] for row in rows]
-    name, align = f"blimp-{scoring}", "llr" if by == "run" else "lr"
-    tables = (
-        [loss_table(groups), score_table(groups)]
-        if by == "run"
-        else [accuracy_table(groups, by, name)]
-    )
-    tables = [table for table in tables if table[1]]
-    notes = notes_on(groups, losses=by == "run")
-    text = (
-        "\n\n".join([*("\n".join(markdown_table(*table, align)) for table in tables), *notes])
-        + "\n"
-    )
+    records = [read_record(Path(run)) for run in runs]
+    disambiguate_names(records, runs)
+    groups = make_groups(records, seeds)
+    name = f"blimp-{scoring}"
+    if by == "run":
+        tables, align = [loss_table(groups), score_table(groups)], "llr"
+    else:
+        tables, align = [accuracy_table(groups, by, name)], "lr"
+    parts = ["\n".join(markdown_table(*table, align)) for table in tables if table[1]]
+    text = "\n\n".join([*parts, *notes_on(groups, losses=by == "run")]) + "\n"
     if out is not None:
-        written = text
-        if out.suffix.lower() == ".csv":
-            records = [_record(row, by, name) for row in rows]
-            header = list(dict.fromkeys(title for record in records for title in record))
-            written = csv_table(
-                header, [[record.get(title) for title in header] for record in records]
-            )
-        write_files({out: written, out.with_suffix(".json"): json_text(rows)})
+        content = text if out.suffix.lower() == ".md" else _csv(records, by, name)
+        Report(out.with_suffix(".json"), measured=False).write(records, others={out: content})
     return text
 
 
-def row(run: Path) -> dict:
-    """Reads a finished run: the result of `identify`, with `minimal_pairs`, the reports in
-    evaluation/ by name."""
-    found = identify(run)
-    if found["summary"] is None:
+def identify(run: Path, summary: dict[str, Any] | None = None) -> dict:
+    """Reads the identity of a run, finished or not. `summary` is its summary if not written yet.
+
+    Returns:
+        {run, model, seed, settings, settings_sha256, data_sha256, own_text, parent, parent_step,
+        summary}: `settings` has the sections of the configuration that determine the result,
+        `data_sha256` the hashes of texts and tokenizer (empty for an imported model), `own_text` is
+        whether each seed has its own text, `parent` is the run that it continues, and `summary` is
+        None if the run is not finished.
+    """
+    directory = RunDirectory(run)
+    if not directory.config.exists():
+        advice = "no run here: name a folder that train.py made"
+        if (directory.path / "table.json").exists():
+            advice = "a study: name its runs, or give --html"
+        raise InputError(f"{run}: {advice}")
+    experiment, data_sha256 = config_io.read_begun(directory.config), {}
+    with contextlib.suppress(OSError, ValueError):
+        data_sha256 = json.loads(directory.data.read_bytes())
+    settings = as_dict(experiment)
+    return {
+        "run": directory.path.resolve().name,
+        "model": experiment.model.title,
+        "seed": experiment.seed,
+        "settings": {section: settings[section] for section in ("data", "model", "training")},
+        "settings_sha256": hash_settings(experiment),
+        "data_sha256": data_sha256,
+        "own_text": experiment.data.depends_on_seed,
+        "parent": experiment.parent.run,
+        "parent_step": experiment.parent.step,
+        "summary": summary or directory.read_summary(),
+    }
+
+
+def read_record(run: Path) -> dict:
+    """Reads a finished run: the result of `identify`, with its reports by name, `minimal_pairs`."""
+    record = identify(run)
+    if record["summary"] is None:
         raise InputError(
             f"{run}: not finished; finish its training, or draw its losses: esnlm report RUN --plot"
             " FILE.png"
         )
-    return found | {"minimal_pairs": blimp_report.read_all(RunDirectory(run).evaluation)}
+    return record | {"minimal_pairs": blimp_report.read_all(RunDirectory(run).evaluation)}
+
+
+def distinct_runs(runs: Iterable[Path]) -> list[Path]:
+    """Returns each run once, however often and by whichever paths it is named."""
+    return list({run.resolve(): run for run in runs}.values())
+
+
+def disambiguate_names(records: Sequence[dict], runs: Sequence[Path]) -> None:
+    """Replaces the names of runs in records by their paths if two runs share a name."""
+    names = [record["run"] for record in records]
+    for record, name, run in zip(records, names, runs, strict=True):
+        record["run"] = str(run) if names.count(name) > 1 else name
+
+
+def make_groups(records: Sequence[dict], by_seed: bool) -> list[Group]:
+    """Returns a group for each record or, `by_seed`, for records that differ only in their seed.
+
+    A second run with the same seed forms its own group, since a mean would count the seed twice.
+    """
+    groups: list[Group] = []
+    group_of: dict[str, Group] = {}
+    for record in records:
+        text = None if record["own_text"] else record["data_sha256"]
+        key = json.dumps([record["settings_sha256"], record["parent_step"], text])
+        seeds = [other["seed"] for other in group_of.get(key, [])]
+        if by_seed and seeds and record["seed"] not in seeds:
+            group_of[key].append(record)
+        else:
+            groups.append([record])
+            group_of.setdefault(key, groups[-1])
+    return groups
+
+
+def name_group(group: Sequence[dict]) -> str:
+    """Returns the name of a run, or "esn (2 seeds)" for esn-seed0 and esn-seed1."""
+    first = group[0]["run"]
+    without_seed = re.sub(r"[-_.]?seed\d+$", "", first) or first
+    return first if len(group) == 1 else f"{without_seed} ({len(group)} seeds)"
+
+
+def devices_of(records: Sequence[dict]) -> list[str]:
+    """Returns the distinct devices of finished runs; a resumed run may have several."""
+    devices = [
+        device
+        for summary in (record["summary"] for record in records)
+        for device in [*summary.get("earlier_devices", []), summary.get("device")]
+        if device
+    ]
+    return list(dict.fromkeys(map(describe_machine, devices)))
+
+
+def describe_machine(device: Mapping[str, Any]) -> str:
+    """Formats the device of a summary, such as "cpu x 1, 2 cores"."""
+    return f"{device['kind']} x {device['count']}, {counted(device['cores'], 'core')}"
 
 
 def figures(summary: dict) -> dict[str, float | None]:
-    """Returns the numbers of FIGURES, None if unknown. Those of a diverged run may be inf or nan.
+    """Returns the numbers of COLUMNS, None if unknown. Those of a diverged run may be inf or nan.
 
     Leaves out the train NLL of regressions, which is not a mean over updates but that of a sample
     after the fit.
@@ -115,172 +183,172 @@ def figures(summary: dict) -> dict[str, float | None]:
     known = summary | summary.get("references", {})
     if "regression" in known:
         known["train_nll"] = None
-    return {key: None if known.get(key) is None else float(known[key]) for key in FIGURES}
+    return {name: None if known.get(name) is None else float(known[name]) for name in COLUMNS}
 
 
-def accuracies(row: dict, by: str, name: str) -> dict[str, float | None]:
+def accuracies(record: dict, by: str, name: str) -> dict[str, float | None]:
     """Returns the accuracies in a run's report by phenomenon or paradigm, and "overall"."""
-    if name not in row["minimal_pairs"]:
+    if name not in record["minimal_pairs"]:
         raise InputError(
-            f"{row['run']}: no report evaluation/{name}.json; make it with esnlm blimp --run"
+            f"{record['run']}: no report evaluation/{name}.json; make it with esnlm blimp --run"
         )
-    read, level = row["minimal_pairs"][name], LEVELS[by]
-    return {entry: entry_of(read, level, entry)["accuracy"] for entry in (*read[level], "overall")}
+    result = record["minimal_pairs"][name]
+    entries = result[LEVELS[by]] | {"overall": result["overall"]}
+    return {entry: values["accuracy"] for entry, values in entries.items()}
 
 
 def loss_table(groups: Sequence[Group]) -> Table:
     """Returns the table of the runs' properties and losses."""
     rows = []
     for group in groups:
-        known = [figures(row["summary"]) for row in group]
-        shown = [
-            spell_mean([its[key] for its in known], digits) for key, (_, digits) in FIGURES.items()
-        ]
-        rows.append([name_group(group), group[0]["model"], *shown])
-    return ["run", "model", *(title for title, _ in FIGURES.values())], rows
+        runs = [figures(record["summary"]) for record in group]
+        cells = [_spell_seeds(name, [run[name] for run in runs]) for name in COLUMNS]
+        rows.append([name_group(group), group[0]["model"], *cells])
+    return ["run", "model", *titles(COLUMNS)], rows
 
 
 def score_table(groups: Sequence[Group]) -> Table:
-    """Returns the table of accuracies on minimal pairs, from the reports that all runs of a group
-    have."""
+    """Returns the table of scores on minimal pairs: a row per report that all of a group have."""
     rows = []
     for group in groups:
         for name in group[0]["minimal_pairs"]:
-            reports = [row["minimal_pairs"][name] for row in group if name in row["minimal_pairs"]]
-            if len(reports) < len(group):
-                continue
-            values = [read["overall"]["accuracy"] for read in reports]
-            interval = reports[0]["overall"]["interval"]
-            if len(group) > 1:
-                interval = None if None in values else seed_interval(values)
-            status = ", ".join(
-                dict.fromkeys(read["status"] for read in reports if read["status"] != "ok")
-            )
-            steps = " ".join(
-                f"{step:,}" for step in dict.fromkeys(read["step"] for read in reports)
-            )
-            line = [name_group(group), name, steps, spell_mean(values, 2) or status]
-            line.append(" - ".join(f"{bound:.2f}" for bound in interval or ()))
-            for baseline in ("length", "unigram"):
-                found = [
-                    read["baselines"].get(baseline, {}).get("overall", {}).get("accuracy")
-                    for read in reports
-                ]
-                line.append(spell_mean(found, 2))
-            rows.append(line)
+            reports = [record["minimal_pairs"].get(name) for record in group]
+            if None not in reports:
+                rows.append([name_group(group), name, *_score_cells(reports)])
     return ["run", "minimal pairs", "step", "accuracy, %", "95 %", "length only", "unigram"], rows
 
 
+def _score_cells(reports: Sequence[Any]) -> list[str]:
+    """Returns the cells of a row of the table of scores, from the reports of a group."""
+    values = [report["overall"]["accuracy"] for report in reports]
+    interval = reports[0]["overall"]["interval"]
+    if len(reports) > 1:
+        interval = None if None in values else mean_over_seeds(values)["interval"]
+    status = dict.fromkeys(report["status"] for report in reports if report["status"] != "ok")
+    steps = dict.fromkeys(f"{report['step']:,}" for report in reports)
+    baselines = [
+        [blimp_report.baseline_accuracy(report, name) for report in reports]
+        for name in ("length", "unigram")
+    ]
+    return [
+        " ".join(steps),
+        _spell_seeds("blimp", values) or ", ".join(status),
+        spell_interval(interval or (), FIGURES["blimp"].digits),
+        *(_spell_seeds("blimp", accuracies) for accuracies in baselines),
+    ]
+
+
 def accuracy_table(groups: Sequence[Group], by: str, name: str) -> Table:
-    """Returns the table of accuracies in percent: one row per phenomenon or paradigm, one column
-    per run."""
-    found = [[accuracies(row, by, name) for row in group] for group in groups]
-    entries = dict.fromkeys(
-        entry for its in found for each in its for entry in each if entry != "overall"
-    )
+    """Returns the table of accuracies: one row per phenomenon or paradigm, one column per group."""
+    columns = [[accuracies(record, by, name) for record in group] for group in groups]
+    entries = dict.fromkeys(entry for column in columns for run in column for entry in run)
     rows = [
-        [entry, *(spell_mean([each.get(entry) for each in its], 1) for its in found)]
-        for entry in (*entries, "overall")
+        [entry, *(_spell_seeds("accuracy", [run.get(entry) for run in runs]) for runs in columns)]
+        for entry in sorted(entries, key="overall".__eq__)  # overall last
     ]
     return [by, *map(name_group, groups)], rows
 
 
-def spell_mean(values: Sequence[float | None], digits: int) -> str:
-    """Formats a number, or the mean and standard deviation (n - 1) of several; empty if one is
-    unknown."""
-    if None in values:
-        return ""
-    with np.errstate(invalid="ignore"):  # numbers of a diverged run may be infinite
-        known = np.array(values, np.float64)
-        mean, deviation = known.mean(), known.std(ddof=1) if len(known) > 1 else None
-    if deviation is None or (digits == 0 and deviation == 0):  # most counts are equal in all runs
-        return f"{mean:,.{digits}f}"
-    return f"{mean:,.{digits}f} ± {deviation:,.{digits}f}"
+def _spell_seeds(name: str, values: Sequence[float | None]) -> str:
+    """Writes the figure of a run, or the mean of a group; empty if one is unknown."""
+    return "" if None in values else spell_mean(name, mean_over_seeds(values))
 
 
-def _record(row: dict, by: str, name: str) -> dict[str, object]:
-    """Returns a run as a row of a CSV file, with all digits."""
-    record = {key: row[key] for key in ("run", "model", "seed")}
-    if by != "run":
-        return record | accuracies(row, by, name)
-    record |= {FIGURES[key][0]: figure for key, figure in figures(row["summary"]).items()}
-    return record | {
-        name: read["overall"]["accuracy"] for name, read in row["minimal_pairs"].items()
-    }
+def _csv(records: Sequence[dict], by: str, name: str) -> str:
+    """Returns the runs as a CSV file: one row per run, all digits."""
+    rows: list[dict[str, object]] = []
+    for record in records:
+        values: dict[str, object] = {key: record[key] for key in ("run", "model", "seed")}
+        if by != "run":
+            rows.append(values | accuracies(record, by, name))
+            continue
+        values |= zip(titles(COLUMNS), figures(record["summary"]).values(), strict=True)
+        reports = record["minimal_pairs"].items()
+        rows.append(values | {name: report["overall"]["accuracy"] for name, report in reports})
+    header = list(dict.fromkeys(title for row in rows for title in row))
+    return csv_table(header, [[row.get(title) for title in header] for row in rows])
 
 
 def notes_on(groups: Sequence[Group], losses: bool = True) -> list[str]:
     """Returns the notes below a table of runs, whose rows are `groups`."""
-    rows = [row for group in groups for row in group]
-    notes = [SEEDS_NOTE] if len(rows) > len(groups) else []
-    for name in dict.fromkeys(name for row in rows for name in row["minimal_pairs"]):
-        if (
-            len(
-                {
-                    row["minimal_pairs"][name]["data"]["sha256"]
-                    for row in rows
-                    if name in row["minimal_pairs"]
-                }
+    records = [record for group in groups for record in group]
+    scores = [
+        (record, name, result)
+        for record in records
+        for name, result in record["minimal_pairs"].items()
+    ]
+    pairs: dict[str, set[str]] = {}
+    for _, name, result in scores:
+        pairs.setdefault(name, set()).add(result["data"]["sha256"])
+    notes = [SEEDS_NOTE] if len(records) > len(groups) else []
+    notes += [
+        f"{name}: not all runs were scored on the same pairs"
+        for name, digests in pairs.items()
+        if len(digests) > 1
+    ]
+    notes += [
+        f"{record['run']} diverged: {DIVERGED}"
+        for record in records
+        if record["summary"]["status"] == "diverged"
+    ]
+    for record, name, result in scores:
+        last = record["summary"].get("step", result["step"])
+        if result["step"] not in (last, 0):  # 0: scored untrained on purpose
+            notes.append(
+                f"{record['run']}: {name} is from update {result['step']:,}, but the run ended at"
+                f" {last:,}"
             )
-            > 1
-        ):
-            notes.append(f"{name}: not all runs were scored on the same pairs")
-    for row in rows:
-        if row["summary"]["status"] == "diverged":
-            notes.append(f"{row['run']} diverged: {DIVERGED}")
-        for name, score in row["minimal_pairs"].items():
-            ended = row["summary"].get("step", score["step"])
-            if score["step"] not in (ended, 0):  # 0: scored untrained on purpose
-                notes.append(
-                    f"{row['run']}: {name} is from update {score['step']:,}, but the run ended at"
-                    f" {ended:,}"
-                )
-    if not losses:
-        return notes
-    notes += on_comparing(rows)
-    if len(devices := devices_of(rows)) > 1:
-        notes.append(
+    return [*notes, *_notes_on_losses(records)] if losses else notes
+
+
+def _notes_on_losses(records: Sequence[dict]) -> Iterator[str]:
+    yield from on_comparing(records)
+    if len(devices := devices_of(records)) > 1:
+        yield (
             f"times are from different devices ({' and '.join(devices)}) and do not compare the"
             " models"
         )
-    for row in rows:
-        summary = row["summary"]
-        if row["parent"]:
-            notes.append(
-                f"{row['run']} continues {row['parent']}: its words are counted since then"
-            )
+    for record in records:
+        run, summary = record["run"], record["summary"]
+        if record["parent"]:
+            yield f"{run} continues {record['parent']}: its words are counted since then"
         if summary.get("changes"):
-            notes.append(
-                f"{row['run']}: its settings changed during training:"
-                f" {', then '.join(summary['changes'])}"
-            )
+            changes = ", then ".join(summary["changes"])
+            yield f"{run}: its settings changed during training: {changes}"
         if "train_nll_of" in summary:
-            notes.append(f"{row['run']}: train NLL is the mean over {summary['train_nll_of']}")
-    return notes
+            yield f"{run}: train NLL is the mean over {summary['train_nll_of']}"
 
 
-def on_comparing(rows: Sequence[dict]) -> Iterator[str]:
-    """Yields a note if the losses per token or the validation texts of runs (from `identify`) are
-    not comparable.
+def on_comparing(records: Sequence[dict]) -> Iterator[str]:
+    """Yields a note if the losses per token or the validation texts of runs are not comparable.
 
     Bits per byte and nats per word express the same loss, so their ratio gives the bytes per word,
     which differs between texts. Text generated for each seed is exempt.
     """
-    if len({row["data_sha256"].get("tokenizer") for row in rows} - {None}) > 1:
-        yield (
-            "the runs have different tokenizers: compare their losses by bits per byte or nats per"
-            " word only"
-        )
-    lengths = set()
-    for row in rows:
-        summary = row["summary"] or {}
-        bits, nats = (
-            float(summary.get(f"val_{key}") or 0) for key in ("bits_per_byte", "nats_per_word")
-        )
-        if row["settings"]["data"]["kind"] == "store" and 0 < bits < np.inf and 0 < nats < np.inf:
-            lengths.add(round(nats / bits, 6))
+    yield from on_tokenizers(record["data_sha256"] for record in records)
+    summaries = [
+        record["summary"] or {}
+        for record in records
+        if record["settings"]["data"]["kind"] == "store"
+    ]
+    figures = [
+        [float(summary.get(f"val_{name}") or 0) for name in ("bits_per_byte", "nats_per_word")]
+        for summary in summaries
+    ]
+    lengths = {
+        round(nats / bits, 6) for bits, nats in figures if 0 < bits < np.inf and 0 < nats < np.inf
+    }
     if len(lengths) > 1:
         yield (
             "not all runs were validated on the same sentences: compare them on one text (esnlm"
             " likelihood --text)"
+        )
+
+
+def on_tokenizers(data_sha256: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    """Yields a note if runs, by the hashes of their data, have different tokenizers."""
+    if len({hashes.get("tokenizer") for hashes in data_sha256} - {None}) > 1:
+        yield (
+            "the runs have different tokenizers: compare their losses by bits per byte or nats per"
+            " word only"
         )

@@ -111,7 +111,7 @@ class RunDirectory:
         If bad input stops a new run, its files are removed, so that the corrected command starts
         from scratch.
         """
-        if not processes.writes():
+        if not processes.is_rank0():
             yield
             return
         begun = any(each.exists() for each in (self.config, self.checkpoints, self.sums))
@@ -162,7 +162,7 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the run directory against a second training. The lock ends with the process."""
-        if not processes.writes():  # process 0 of this run holds the lock
+        if not processes.is_rank0():  # process 0 of this run holds the lock
             yield
             return
         self.require_own()

@@ -10,14 +10,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
-from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from flax import traverse_util
 
 from esnlm.base.console import tell, warn
-from esnlm.base.errors import InputError
 from esnlm.base.files import write_json
+from esnlm.base.settings import find_class
 from esnlm.runs.directory import RunDirectory
 
 GROUP = "esnlm.trackers"  # the group of entry points in which packages register trackers
@@ -48,14 +47,16 @@ TRACKERS: dict[str, str | StartTracker] = {
 
 
 def find_tracker(name: str) -> StartTracker:
-    """Returns the class of a tracker, from TRACKERS or an installed package. Raises InputError for
-    an unknown name."""
-    registered = {each.name: each.value for each in entry_points(group=GROUP)} | TRACKERS
-    if name not in registered:
-        names = dict.fromkeys([*TRACKERS, *sorted(registered)])
-        raise InputError(f"tracking has {name!r}: choose from {', '.join(names)}")
-    found = registered[name]
-    return lambda *run: (resolve_name(found) if isinstance(found, str) else found)(*run)
+    """Returns the class of a tracker, which TRACKERS or an installed package lists, or
+    "module:Class".
+
+    Listed trackers are imported when they start, so that a missing package does not stop the run.
+    """
+    registered = {each.name: each.value for each in entry_points(group=GROUP)}
+    classes = TRACKERS | registered | TRACKERS
+    if name in classes:
+        return lambda *run: find_class(name, classes, "tracking")(*run)
+    return find_class(name, classes, "tracking")
 
 
 class Trackers:

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from esnlm.base.errors import InputError
-from esnlm.studies.measures import Run
+from esnlm.studies.pool import Run
 from esnlm.studies.study_file import (
     Axis,
     GridFile,
     Seeds,
+    check_free,
     find_base,
     read_experiment,
     read_list,
-    require_free,
     short_names,
     spell,
 )
@@ -34,8 +34,7 @@ class Cell(NamedTuple):
 
 
 def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
-    """Replaces the study's seeds and axes by lists such as `--seed=[0, 1]`, and returns the other
-    overrides."""
+    """Replaces seeds and axes by lists such as `--seed=[0, 1]`. Returns the other overrides."""
     others = []
     for word in overrides:
         key, _, text = word.removeprefix("--").partition("=")
@@ -52,19 +51,18 @@ def take_lists(grid: GridFile, overrides: Sequence[str]) -> list[str]:
 
 
 def make_cells(grid: GridFile, file: Path) -> list[Cell]:
-    """Returns the rows of a grid, in file order. Raises InputError if two have the same name, or a
-    base is missing."""
+    """Returns the rows of a grid, in file order.
+
+    Raises InputError if two have the same name, or a base is missing.
+    """
     cells: dict[str, Cell] = {}
     for block in grid.runs:
         base, names = find_base(file, block.base or grid.base), short_names(list(block.grid))
-        for (case, settings), values in itertools.product(
-            block.cases.items(), itertools.product(*block.grid.values())
-        ):
+        points = list(itertools.product(*block.grid.values()))
+        for (case, settings), values in itertools.product(block.cases.items(), points):
             point = dict(zip(block.grid, values, strict=True))
-            parts = [
-                *([case] if case else []),
-                *(f"{names[key]}={spell(value)}" for key, value in point.items()),
-            ]
+            parts = [case] if case else []
+            parts += [f"{names[key]}={spell(value)}" for key, value in point.items()]
             # also a folder's name
             name = ",".join(re.sub(r"[^\w.=+^-]+", "_", part) for part in parts) or "base"
             if taken := {"run", "seed"} & {*settings, *point} or {*settings} & {*point}:
@@ -78,17 +76,14 @@ def make_cells(grid: GridFile, file: Path) -> list[Cell]:
 
 
 def make_runs(grid: GridFile, file: Path, out: Path, overrides: Sequence[str] = ()) -> list[Run]:
-    """Returns all runs, cell by cell. Raises InputError if a configuration or override
-    (`--key=value`) is invalid."""
+    """Returns all runs, cell by cell. Raises InputError if a configuration or override is wrong."""
     runs, cells = [], make_cells(grid, file)
-    require_free(file, overrides, {"run", "seed"}.union(*(cell.settings for cell in cells)))
+    check_free(file, overrides, {"run", "seed"}.union(*(cell.settings for cell in cells)))
     for cell in cells:
-        settings = [
-            *(f"--{key}={spell(value)}" for key, value in cell.settings.items()),
-            *overrides,
-        ]
+        settings = [f"--{key}={spell(value)}" for key, value in cell.settings.items()]
+        settings += overrides
         for seed in grid.seeds:
-            own = [f"--run={out / 'runs' / f'{cell.name}-seed{seed}'}", f"--seed={seed}"]
-            experiment = read_experiment(file, cell.name, cell.base, [*settings, *own])
+            place = [f"--run={out / 'runs' / f'{cell.name}-seed{seed}'}", f"--seed={seed}"]
+            experiment = read_experiment(file, cell.name, cell.base, [*settings, *place])
             runs.append(Run(cell.name, experiment, cell.base, settings))
     return runs

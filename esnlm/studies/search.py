@@ -1,5 +1,4 @@
-"""A study of kind `search`: Optuna proposes the settings of each run, a trial, from the results of
-earlier ones."""
+"""A study of kind `search`: Optuna proposes each run, a trial, from the results of earlier ones."""
 
 import dataclasses
 import importlib.util
@@ -12,23 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from esnlm.base.console import tell
+from esnlm.base.console import notice
 from esnlm.base.errors import InputError
 from esnlm.base.files import write_file
 from esnlm.evaluation import minimal_pairs
+from esnlm.models.devices import find_machine
 from esnlm.runs.directory import RunDirectory
-from esnlm.studies import table
-from esnlm.studies.measures import Run, read_run
-from esnlm.studies.pool import Pool, Slot, find_slots
-from esnlm.studies.study_file import (
-    Place,
-    SearchFile,
-    find_base,
-    read_experiment,
-    require_free,
-    short_names,
-    spell,
-)
+from esnlm.studies import study_file, table
+from esnlm.studies.pool import Pool, Run, Slot, find_slots
+from esnlm.studies.study_file import Place, SearchFile, spell
+from esnlm.studies.table import read_run
 from esnlm.training import config_io, plan
 from esnlm.training.config import as_dict, flatten, hash_settings
 
@@ -38,14 +30,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 STORAGE = "trials.log"
-BESIDE = (
-    "train_nll",
-    "val_nll",
-    "val_bits_per_byte",
-    "blimp",
-    "trainable_params",
-    "seconds",
-)  # also shown
+# in the table after the objective
+COLUMNS = ("train_nll", "val_nll", "val_bits_per_byte", "blimp", "trainable_params", "seconds")
 # no trial is given up in the first quarter of its updates: low learning rates start slowly [ours]
 SLOWEST_START = 4
 
@@ -88,70 +74,56 @@ class _Search:
         self, study: SearchFile, file: Path, out: Path, overrides: Sequence[str], command: str
     ) -> None:
         """Checks the file and the bounds of all ranges."""
-        self.study, self.file, self.out, self.overrides, self.command = (
-            study,
-            file,
-            out,
-            list(overrides),
-            command,
-        )
-        self.base = find_base(file, study.base)
-        if bad := [
-            key
-            for key in study.search
-            if key in ("run", "seed") or key.startswith("data.validation")
-        ]:
-            raise InputError(
-                f"{file}: search.{bad[0]}: it would make losses incomparable: leave it out"
-            )
-        require_free(file, self.overrides, {"run", *study.search})
+        self.study, self.file, self.out = study, file, out
+        self.overrides, self.command = list(overrides), command
+        self.base = study_file.find_base(file, study.base)
+        for key in study.search:
+            if key in ("run", "seed") or key.startswith("data.validation"):
+                raise InputError(
+                    f"{file}: search.{key}: it would make losses incomparable: leave it out"
+                )
+        study_file.check_free(file, self.overrides, {"run", *study.search})
         self.experiment = self.make_run(0, {}).experiment
         data = self.experiment.data
         data.size()  # raises if a token store is not usable
         self.pairs = (
             None if study.blimp is None else minimal_pairs.digest(minimal_pairs.load(study.blimp))
         )
-        known = {"blimp": self.pairs or data.has_minimal_pairs, "train_nll": True}
-        if not known.get(study.objective, getattr(data, "validation", "made with the corpus")):
-            what = (
-                "minimal pairs with blimp"
-                if study.objective == "blimp"
-                else "a text with data.validation"
+        if study.objective == "blimp" and not (self.pairs or data.has_minimal_pairs):
+            raise InputError(f"{file}: objective is blimp: name minimal pairs with blimp")
+        has_validation = getattr(data, "validation", "made with the corpus")
+        if study.objective not in ("blimp", "train_nll") and not has_validation:
+            raise InputError(
+                f"{file}: objective is {study.objective}: name a text with data.validation"
             )
-            raise InputError(f"{file}: objective is {study.objective}: name {what}")
         # factor that makes lower values better
         self.sign = -1.0 if study.objective == "blimp" else 1.0
-        ends = {
+        bounds = {
             key: place.choices or [place.low, place.high] for key, place in study.search.items()
         }
-        for key, values in ends.items():
+        first = {key: values[0] for key, values in bounds.items()}
+        for key, values in bounds.items():
             for value in values:
-                self.make_run(0, {name: its[0] for name, its in ends.items()} | {key: value})
+                self.make_run(0, first | {key: value})
 
     def make_run(self, number: int, values: dict[str, Any]) -> Run:
         """Returns the run of a trial. Raises InputError if its settings are incompatible."""
-        name, chosen = (
-            f"trial-{number:04}",
-            [f"--{key}={spell(value)}" for key, value in values.items()],
-        )
+        name = f"trial-{number:04}"
+        chosen = [f"--{key}={spell(value)}" for key, value in values.items()]
         settings = [*chosen, *self.overrides]
-        where = [*settings, f"--run={self.out / 'runs' / name}"]
-        return Run(
-            name,
-            read_experiment(self.file, ", ".join(chosen), self.base, where),
-            self.base,
-            settings,
-        )
+        words = [*settings, f"--run={self.out / 'runs' / name}"]
+        experiment = study_file.read_experiment(self.file, ", ".join(chosen), self.base, words)
+        return Run(name, experiment, self.base, settings)
 
     def open(self) -> "_Search":
-        """Opens Optuna's study. Raises InputError if it was begun with an incompatible
-        definition."""
+        """Opens Optuna's study. Raises InputError if it was begun with another definition."""
         import optuna
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        updates = plan.count_updates(self.experiment, *self.experiment.data.size()[:2])
-        median = optuna.pruners.MedianPruner(n_warmup_steps=updates // SLOWEST_START)
+        machine = find_machine(self.experiment.model, self.experiment.compute)
+        needs = plan.trainer_of(self.experiment, self.experiment.data.size()).plan(machine)
+        median = optuna.pruners.MedianPruner(n_warmup_steps=needs.updates // SLOWEST_START)
         self.optuna_study = optuna.create_study(
             storage=optuna.storages.JournalStorage(JournalFileBackend(str(self.out / STORAGE))),
             study_name=self.file.stem,
@@ -159,14 +131,20 @@ class _Search:
             pruner=median if self.study.pruner == "median" else optuna.pruners.NopPruner(),
             load_if_exists=True,
         )
-        now = self.study.model_dump(include={"search", "objective", "sampler", "seed", "prune_by"})
-        text = self.experiment.data.text_sha256() or {}
-        now |= {"base": hash_settings(self.experiment), "text": text, "pairs": self.pairs}
-        begun = self.optuna_study.user_attrs.get("definition", now)
-        if other := [key for key in now if begun.get(key) != now[key]]:
-            line = f"the search was begun with another {other[0]}; choose another folder with --out"
-            raise InputError(f"{self.out}: {line}")
-        self.optuna_study.set_user_attr("definition", now)
+        keys = {"search", "objective", "sampler", "seed", "prune_by"}
+        definition = self.study.model_dump(include=keys) | {
+            "base": hash_settings(self.experiment),
+            "text": self.experiment.data.text_sha256() or {},
+            "pairs": self.pairs,
+        }
+        begun = self.optuna_study.user_attrs.get("definition", definition)
+        for key, value in definition.items():
+            if begun.get(key) != value:
+                raise InputError(
+                    f"{self.out}: the search was begun with another {key}; choose another folder"
+                    " with --out"
+                )
+        self.optuna_study.set_user_attr("definition", definition)
         return self
 
     def count_done(self) -> int:
@@ -180,10 +158,11 @@ class _Search:
 
         begun = self.optuna_study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
         self.waiting = [optuna.trial.Trial(self.optuna_study, trial._trial_id) for trial in begun]
-        left = self.study.trials - (done := self.count_done())
+        done = self.count_done()
         self.pool = Pool(self.out / "logs", done, self.study.trials)
         self.write()
-        status = self.pool.work(find_slots(jobs), [self.try_out] * left)
+        tasks = [self.try_out] * (self.study.trials - done)
+        status = self.pool.work(find_slots(jobs), tasks)
         if status == 0:
             print((self.out / "table.md").read_text("utf-8"), end="")
         return status
@@ -195,29 +174,28 @@ class _Search:
         if self.waiting:
             return self.waiting.pop(0)
         known = flatten(as_dict(self.experiment))
-        sampler = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}[
-            self.study.sampler
-        ]
-        # seeded by number, so that a resumed search proposes the same trials as an uninterrupted
-        # one
+        samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+        # seeded by number, so that a resumed search proposes the trials of an uninterrupted one
         number = len(self.optuna_study.trials)
         seed = np.random.SeedSequence([self.study.seed, number]).generate_state(1)[0]
-        self.optuna_study.sampler = sampler(seed=int(seed))
+        self.optuna_study.sampler = samplers[self.study.sampler](seed=int(seed))
         return self.optuna_study.ask(
             {key: distribution(place, known.get(key)) for key, place in self.study.search.items()}
         )
 
     def try_out(self, slot: Slot) -> None:
-        """Runs a trial and reports its outcome to Optuna. The next command continues a stopped or
-        failed trial."""
+        """Runs a trial and reports its outcome to Optuna.
+
+        The next command continues a stopped or failed trial.
+        """
         from optuna.trial import TrialState
 
         with self.pool.lock:
             trial = self.next_trial()
         try:
-            run = self._run_of(trial)
+            run = self.make_run(trial.number, trial.params)
         except InputError as error:  # incompatible settings
-            tell(str(error))
+            notice(str(error))
             trial.set_user_attr("error", str(error))
             self.optuna_study.tell(trial, state=TrialState.FAIL)
             return
@@ -228,59 +206,55 @@ class _Search:
             """Reports the run's new measurements to Optuna, and asks its pruner."""
             if self.study.pruner == "none" or not metrics.exists():
                 return False
-            lines = [
-                json.loads(line)
-                for line in metrics.read_text("utf-8", errors="replace").split("\n")[:-1]
-            ]
-            name = self.study.prune_by
-            found = {int(line["step"]): float(line[name]) for line in lines if name in line}
-            new = sorted(found.keys() - known)
+            text, name = metrics.read_text("utf-8", errors="replace"), self.study.prune_by
+            lines = [json.loads(line) for line in text.split("\n")[:-1]]
+            values = {int(line["step"]): float(line[name]) for line in lines if name in line}
+            new = sorted(values.keys() - known)
             for step in new:
                 # Optuna compares reports in the objective's direction
-                trial.report(self.sign * found[step], step)
+                trial.report(self.sign * values[step], step)
             known.update(new)
             return bool(new) and trial.should_prune()
 
-        ended = self.pool.run(run.name, run.commands(self.study.blimp), slot, is_hopeless)
+        outcome = self.pool.run(run.name, run.commands(self.study.blimp), slot, is_hopeless)
         is_hopeless()  # reports the last values
         with self.pool.lock:
-            if ended == "done" and (figures := read_run(run, self.pairs)) is not None:
+            figures = read_run(run, self.pairs) if outcome == "done" else None
+            if figures is not None:
                 value = figures[self.study.objective]
                 # a diverged model may have a figure by chance, a collapsed one has none
                 bad = value is None or math.isnan(value) or figures["status"] == "diverged"
                 self.optuna_study.tell(trial, self.sign * math.inf if bad else value)
-            elif ended == "given up":
+            elif outcome == "given up":
                 self.optuna_study.tell(trial, state=TrialState.PRUNED)
-            elif ended == "failed":
+            elif outcome == "failed":
                 trial.set_user_attr("error", self.pool.reason(run.name))
             self.write()
 
     def write(self) -> None:
         """Writes the table, the best trial first, and best.yaml."""
         trials = sorted(self.optuna_study.get_trials(deepcopy=False), key=self._rank)
-        rows = [self._describe(trial) for trial in trials]
-        runs = [row["measures"] for row in rows if row["measures"]]
-        shown = dict.fromkeys((self.study.objective, *BESIDE))
-        columns = [name for name in shown if any(run[name] is not None for run in runs)]
+        entries = [self._describe(trial) for trial in trials]
+        runs = [entry["measures"] for entry in entries if entry["measures"]]
+        objective = self.study.objective
+        columns = dict.fromkeys((objective, *COLUMNS))
+        measured = [name for name in columns if any(run[name] is not None for run in runs)]
         notes = table.notes_on(runs)
         if runs and math.isfinite(trials[0].value or 0):
-            experiment = dataclasses.replace(
-                self._run_of(trials[0]).experiment, run=str(self.out / "best")
-            )
-            line = (
-                f"# {self.file.stem}: {rows[0]['run']}, {self.study.objective}"
-                f" {trials[0].value!r}\n"
-            )
-            write_file(self.out / "best.yaml", line + config_io.dump(experiment))
+            experiment = self.make_run(trials[0].number, trials[0].params).experiment
+            best = dataclasses.replace(experiment, run=str(self.out / "best"))
+            line = f"# {self.file.stem}: {entries[0]['run']}, {objective} {trials[0].value!r}\n"
+            write_file(self.out / "best.yaml", line + config_io.dump(best))
             notes.append(
                 f"The best one's configuration: `esnlm train --config {self.out / 'best.yaml'}`"
             )
-        made = table.head(self.study, self.file.stem, self.command, columns)
-        made |= {
-            "objective": self.study.objective,
-            "settings": short_names(list(self.study.search)),
+        tree = table.start_tree(self.study, self.file.stem, self.command, measured) | {
+            "objective": objective,
+            "settings": study_file.short_names(list(self.study.search)),
+            "trials": entries,
+            "notes": notes,
         }
-        table.write_trials(self.out, made | {"trials": rows, "notes": notes})
+        table.write_trials(self.out, tree)
 
     def _describe(self, trial: "FrozenTrial") -> dict[str, Any]:
         """Returns the entry of a trial in table.json."""
@@ -289,13 +263,16 @@ class _Search:
         if trial.state.name == "PRUNED":
             state = f"given up after update {trial.last_step or 0}"
         if trial.state.name == "COMPLETE":
-            figures = read_run(self._run_of(trial), self.pairs)
+            figures = read_run(self.make_run(trial.number, trial.params), self.pairs)
             state = figures["status"] if figures else "finished"
-        told = {"run": f"trial-{trial.number:04}", "number": trial.number, "state": state}
-        return told | {"values": trial.params, "measures": figures, "error": error}
-
-    def _run_of(self, trial: "Trial | FrozenTrial") -> Run:
-        return self.make_run(trial.number, trial.params)
+        return {
+            "run": f"trial-{trial.number:04}",
+            "number": trial.number,
+            "state": state,
+            "values": trial.params,
+            "measures": figures,
+            "error": error,
+        }
 
     def _rank(self, trial: "FrozenTrial") -> tuple[int, float, int]:
         place = {"COMPLETE": 0, "PRUNED": 1}.get(trial.state.name, 2)
@@ -307,14 +284,15 @@ class _Search:
 
 
 def distribution(place: Place, known: Any) -> "BaseDistribution":
-    """Converts a range for Optuna, to whole numbers if the base's value, or else both bounds, are
-    whole."""
+    """Converts a range for Optuna.
+
+    It has whole numbers if the base's value or, if that is null, both bounds are whole.
+    """
     from optuna import distributions
 
     if place.low is None or place.high is None:
         return distributions.CategoricalDistribution(place.choices or [])
-    if isinstance(known, int) or (
-        known is None and isinstance(place.low, int) and isinstance(place.high, int)
-    ):
+    bounds = [place.low, place.high] if known is None else [known]
+    if all(isinstance(value, int) for value in bounds):
         return distributions.IntDistribution(int(place.low), int(place.high), log=place.log)
     return distributions.FloatDistribution(place.low, place.high, log=place.log)

@@ -1,23 +1,22 @@
-"""A study: a file that describes many runs, which are trained one by one or in parallel and shown
-in one table."""
+"""A study: a file that describes many runs, which are trained and shown in one table."""
 
 import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
 from esnlm.base.errors import InputError
 from esnlm.evaluation import minimal_pairs
+from esnlm.models.devices import find_machine
+from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
 from esnlm.studies.grid import make_cells, make_runs, take_lists
-from esnlm.studies.measures import read_run, require_same
-from esnlm.studies.plot import plot_grid
-from esnlm.studies.pool import Pool, find_slots
+from esnlm.studies.pool import Pool, Run, Slot, find_slots
 from esnlm.studies.search import run_search
 from esnlm.studies.study_file import SearchFile, read_study
+from esnlm.training import settings
 
 
 def run_study(
@@ -47,7 +46,7 @@ def run_study(
     """
     grid, words = read_study(file), _with_equals(overrides)
     out, grid.blimp = out or grid.out or Path("studies") / file.stem, blimp or grid.blimp
-    table.require_own(out, file.stem, grid.kind)
+    table.check_own(out, file.stem, grid.kind)
     if isinstance(grid, SearchFile):
         if part:
             raise InputError(
@@ -55,26 +54,28 @@ def run_study(
             )
         return run_search(grid, file, out, only_plan, words, command, jobs)
     first, step = _parse_part(part)
-    others = take_lists(grid, words)
-    cells, runs = make_cells(grid, file), make_runs(grid, file, out, others)
-    table.require_own(out, file.stem, grid.kind, [cell.name for cell in cells])
+    words = take_lists(grid, words)
+    cells, runs = make_cells(grid, file), make_runs(grid, file, out, words)
+    table.check_own(out, file.stem, grid.kind, [cell.name for cell in cells])
     for run in runs:
-        require_same(run)
+        _check_same(run)
         run.experiment.data.size()  # raises if a token store is not usable
     pairs = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
-    ours = runs[first::step]
-    left = [
-        run
-        for run in ours
-        if not (found := read_run(run, pairs)) or pairs not in (None, found["pairs_sha256"])
-    ]
+
+    def is_done(run: Run) -> bool:
+        figures = table.read_run(run, pairs)
+        return figures is not None and pairs in (None, figures["pairs_sha256"])
+
+    share = runs[first::step]
+    remaining = [run for run in share if not is_done(run)]
+    done = len(share) - len(remaining)
     if only_plan:
-        for run in ours:
-            print(f"{'to do' if run in left else 'done '}  {run.directory}")
-        print(f"{len(ours) - len(left)} of {len(ours)} runs are done")
+        for run in share:
+            print(f"{'to do' if run in remaining else 'done '}  {run.directory}")
+        print(f"{done} of {len(share)} runs are done")
         return 0
 
-    notes, changed = [], [word for word in others if word.startswith(("--model.", "--training."))]
+    notes, changed = [], [word for word in words if word.startswith(("--model.", "--training."))]
     if grid.reference.cells and changed:
         notes.append(
             "The published values are for other settings: the command line has"
@@ -83,51 +84,62 @@ def run_study(
 
     def write() -> None:
         with FileLock(out / ".lock"):  # the processes of a SLURM array share one table
-            rows, figures = [], [(run.cell, read_run(run, pairs)) for run in runs]
+            results = [(run.cell, table.read_run(run, pairs)) for run in runs]
+            rows = []
             for cell in cells:
-                its = [found for name, found in figures if name == cell.name and found]
-                done = (
-                    f"{len(its)}"
-                    if len(its) == len(grid.seeds)
-                    else f"{len(its)} of {len(grid.seeds)}"
-                )
-                diverged = sum(run["status"] == "diverged" for run in its)
-                state = done + (f", {diverged} diverged" if diverged else "")
-                rows.append(
-                    table.row(
-                        cell.name, its, cell.values, state, case=cell.case, settings=cell.settings
-                    )
-                )
-            tree: dict[str, Any] = table.head(grid, file.stem, command, grid.columns) | {
+                finished = [figures for name, figures in results if name == cell.name and figures]
+                count, seeds = len(finished), len(grid.seeds)
+                state = f"{count}" if count == seeds else f"{count} of {seeds}"
+                diverged = sum(figures["status"] == "diverged" for figures in finished)
+                state += f", {diverged} diverged" if diverged else ""
+                origin = {"case": cell.case, "settings": cell.settings}
+                rows.append(table.make_row(cell.name, finished, cell.values, state, **origin))
+            figures_of_all = [figures for _, figures in results if figures]
+            tree = table.start_tree(grid, file.stem, command, grid.columns) | {
                 "seeds": grid.seeds,
                 "cells": rows,
-                "notes": [*table.notes_on([found for _, found in figures if found]), *notes],
+                "notes": [*table.notes_on(figures_of_all), *notes],
                 "reference": grid.reference.model_dump(),
             }
-            table.write_cells(out, tree, plot_grid(tree))
+            table.write_cells(out, tree)
 
-    def train(run: Any, slot: dict[str, str]) -> None:
+    def train(run: Run, slot: Slot) -> None:
         if pool.run(run.name, run.commands(grid.blimp), slot) == "done":
             write()
 
     out.mkdir(parents=True, exist_ok=True)
     write()
-    pool = Pool(out / "logs", len(ours) - len(left), len(ours))
-    status = pool.work(find_slots(jobs), [functools.partial(train, run) for run in left])
+    pool = Pool(out / "logs", done, len(share))
+    status = pool.work(find_slots(jobs), [functools.partial(train, run) for run in remaining])
     if status == 0:
         print((out / "table.md").read_text("utf-8"), end="")
     return status
 
 
+def _check_same(run: Run) -> None:
+    """Raises InputError if the run was begun with other settings or text than the study's."""
+    directory, advice = RunDirectory(run.directory), "give the same, or another folder with --out"
+    if not directory.config.exists():
+        return
+    free = [key for key in settings.MAY_CHANGE if "precision" not in key]
+    machine = find_machine(run.experiment.model, run.experiment.compute)
+    settings.check_same(run.experiment, machine, directory, free, advice)
+    known = (directory.read_summary() or {}).get("data_sha256") or {}
+    for part, sha256 in (run.experiment.data.text_sha256() or {}).items():
+        if known.get(part, sha256) != sha256:
+            raise InputError(f"{run.directory}: was begun with another {part} text; {advice}")
+
+
 def _with_equals(words: Sequence[str]) -> list[str]:
     """Joins the settings of the command line as `--key=value`."""
-    found, rest = [], list(words)
-    while rest:
-        word = rest.pop(0)
-        found.append(
-            f"{word}={rest.pop(0)}" if word.startswith("--") and "=" not in word and rest else word
-        )
-    return found
+    joined: list[str] = []
+    for word in words:
+        is_value = joined and joined[-1].startswith("--") and "=" not in joined[-1]
+        if is_value:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _parse_part(text: str | None) -> tuple[int, int]:

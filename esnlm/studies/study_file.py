@@ -19,9 +19,16 @@ from pydantic import (
 
 from esnlm.base.errors import InputError
 from esnlm.base.yaml_file import read_tree
-from esnlm.studies.measures import MEASURES
 from esnlm.training import config_io
 from esnlm.training.config import Experiment
+
+# The names in esnlm/reports/figures.py of what a study measures. All come from summary.json except
+# blimp, the overall accuracy on minimal pairs in percent.
+MEASURES = (
+    *("trainable_params", "total_params", "total_entries", "train_nll", "val_nll"),
+    *("val_nll_without_eos", "val_bits_per_byte", "perplexity", "seconds", "tokens_per_second"),
+    "blimp",
+)
 
 
 def spell(value: Any) -> str:
@@ -29,9 +36,8 @@ def spell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def require_distinct(values: list[Any]) -> list[Any]:
-    """Raises ValueError if two values are the same setting, such as 1, 1.0 and "1e0". Returns the
-    values."""
+def check_distinct(values: list[Any]) -> list[Any]:
+    """Returns the values. Raises ValueError if two are the same setting, as 1, 1.0 and "1e0"."""
     first_text: dict[str, str] = {}  # of each distinct value
     for value in values:
         text = spell(value)
@@ -64,16 +70,16 @@ class StudyFile(Section):
     blimp: Path | None = None
 
 
-Axis = Annotated[list[Any], Field(min_length=1), AfterValidator(require_distinct)]
+Axis = Annotated[list[Any], Field(min_length=1), AfterValidator(check_distinct)]
 Seeds = Annotated[
-    list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(require_distinct)
+    list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(check_distinct)
 ]
 Measure = Annotated[str, Field(pattern=f"^({'|'.join(MEASURES)})$")]
-Several = BeforeValidator(lambda given: given if isinstance(given, list) else [given])
+Several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 # Mean, or mean and standard error
 Published = Annotated[
     tuple[FiniteFloat, FiniteFloat | None],
-    BeforeValidator(lambda given: given if isinstance(given, list) else (given, None)),
+    BeforeValidator(lambda value: value if isinstance(value, list) else (value, None)),
 ]
 
 
@@ -111,13 +117,12 @@ class Place(Section):
 
     @model_validator(mode="after")
     def _check(self) -> "Place":
-        if (self.choices is None) == (self.low is None or self.high is None):
+        low, high = self.low, self.high
+        if (self.choices is None) == (low is None or high is None):
             raise ValueError("give low and high, or choices")
-        if (
-            self.low is not None
-            and self.high is not None
-            and (self.low >= self.high or (self.log and self.low <= 0))
-        ):
+        if low is None or high is None:
+            return self
+        if low >= high or (self.log and low <= 0):
             raise ValueError("low must be below high, and above 0 on a logarithmic scale")
         return self
 
@@ -137,8 +142,7 @@ class SearchFile(StudyFile):
 
 
 def read_study(file: Path) -> GridFile | SearchFile:
-    """Reads a study file. Raises InputError if it is missing, not YAML, of an unknown kind, or has
-    a wrong key."""
+    """Reads a study file. Raises InputError if it is missing or has a wrong kind or key."""
     tree = read_tree(file, "name a study file, such as those in configs/studies")
     kind = tree.get("kind") if isinstance(tree, dict) else None
     if kind not in ("grid", "search"):
@@ -150,8 +154,7 @@ def read_study(file: Path) -> GridFile | SearchFile:
 
 
 def read_list(kind: Any, key: str, values: Any) -> list[Any]:
-    """Returns a list of `kind` (Axis or Seeds) from the command line. Raises InputError if a study
-    file may not have it."""
+    """Returns a list of `kind` (Axis or Seeds) from the command line."""
     try:
         return TypeAdapter(dict[str, kind]).validate_python({key: values})[key]
     except ValidationError as error:
@@ -166,8 +169,7 @@ def _first_line(error: ValidationError) -> str:
 
 
 def find_base(file: Path, base: str | None) -> Path:
-    """Returns the path of a study file's configuration, relative to the folder of the study
-    file."""
+    """Returns the path of a study's configuration, relative to the folder of the study file."""
     path = file.parent / (base or "")
     if not path.is_file():
         raise InputError(
@@ -184,12 +186,11 @@ def read_experiment(file: Path, name: str, base: Path, settings: Sequence[str]) 
         raise InputError(f"{file}: {name}: {str(error).removeprefix('command line: ')}") from None
 
 
-def require_free(file: Path, overrides: Sequence[str], swept: set[str]) -> None:
-    """Raises InputError if the command line sets a swept setting, which would make the names of
-    runs wrong."""
+def check_free(file: Path, overrides: Sequence[str], swept: set[str]) -> None:
+    """Raises InputError if the command line sets a swept setting: names of runs would be wrong."""
     for word in overrides:
         key = word.partition("=")[0].removeprefix("--")
-        if any(f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}.") for own in swept):
+        if any(f"{key}.".startswith(f"{s}.") or f"{s}.".startswith(f"{key}.") for s in swept):
             raise InputError(
                 f"command line: --{key}: {file} sets it; change it there, or replace its list by a"
                 " list"

@@ -1,7 +1,10 @@
-"""Writes a study's table.json with all figures, table.md with means and intervals over seeds, and
-table.png."""
+"""The results of a study: the figures of its runs, and its files.
+
+table.json has all figures, table.md means and intervals over seeds, and table.png a grid's plot.
+"""
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from esnlm.base.errors import InputError
-from esnlm.base.files import json_text, write_files
-from esnlm.evaluation.statistics import runs_by_seed, seed_interval
-from esnlm.reports.tables import markdown_table
-from esnlm.studies.measures import BASELINES, MEASURES
-from esnlm.studies.study_file import StudyFile
+from esnlm.evaluation.statistics import mean_over_seeds, runs_by_seed
+from esnlm.reports import blimp_report, plots, run_table
+from esnlm.reports.figures import FIGURES, spell, spell_mean, titles
+from esnlm.reports.report import Report, markdown_table
+from esnlm.runs.directory import RunDirectory
+from esnlm.studies.pool import Run
+from esnlm.studies.study_file import MEASURES, StudyFile
 
 LEGEND = (
     "Mean over runs that differ only in their seed [95 % interval over seeds by Student's t, for"
@@ -26,53 +31,86 @@ MADE_FROM = {
     "vocab_size": "vocabulary",
     "epochs": "epochs",
     "learning_rate": "learning rate",
+    "seed": "seeds",
 }
-MADE_FROM |= {"seed": "seeds"}
+# in reports on minimal pairs
+BASELINES = {"length": "length only", "unigram": "a unigram model of the training text"}
+PANELS = ("train_nll", "val_nll", "blimp")  # of the plot
+FAR = 100.0  # a larger ratio of losses, as with diverged runs, needs a logarithmic scale
 
-Figures = Mapping[str, Any]  # of a run, from measures.read_run
+Figures = Mapping[str, Any]  # of a run, from read_run
 Tree = dict[str, Any]  # table.json
 
 
-def row(
+def read_run(run: Run, pairs: str | None = None) -> dict[str, Any] | None:
+    """Returns the figures of a run, with MEASURES as numbers or None; None if it is not finished.
+
+    Args:
+        pairs: digest of the minimal pairs to require; None: any pairs.
+    """
+    directory = RunDirectory(run.directory)
+    summary = directory.read_summary()
+    if summary is None:
+        return None
+    known = run_table.figures(summary)
+    figures: dict[str, Any] = {name: known.get(name) for name in MEASURES}
+    if "train_nll_of" in summary and summary["status"] != "diverged":
+        figures["train_nll"] = None  # not the epoch mean of Ueda et al. 2025a
+    versions = summary["versions"]
+    software = ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy"))
+    has_unigram = directory.unigram.exists()
+    figures |= {
+        "run": run.name,
+        "seed": run.experiment.seed,
+        "status": summary["status"],
+        "origin": f"{run_table.describe_machine(summary['device'])}; {software}",
+        "words": summary.get("words"),
+        "vocab_size": len(np.load(directory.unigram, mmap_mode="r")) if has_unigram else None,
+        "epochs": summary["epochs"],
+        "learning_rate": getattr(run.experiment.training, "learning_rate", None),
+        "data_sha256": summary.get("data_sha256"),
+        "pairs_sha256": None,
+    }
+    file = directory.evaluation / "blimp-paper.json"
+    report = blimp_report.read(file) if file.exists() else None
+    if report and report["step"] == summary["step"] and pairs in (None, report["data"]["sha256"]):
+        figures["pairs_sha256"] = report["data"]["sha256"]
+        figures["blimp"] = report["overall"]["accuracy"]  # None if the model has collapsed
+        for name in BASELINES:
+            figures[f"blimp_{name}"] = blimp_report.baseline_accuracy(report, name)
+    return figures
+
+
+def make_row(
     name: str, runs: list[dict[str, Any]], values: dict[str, Any], state: str, **more: Any
 ) -> Tree:
-    """Returns a grid cell's entry: its runs, and {mean, se, interval, n} of each measure, None if n
-    is too small.
+    """Returns a grid cell's entry: its runs, and the mean over seeds of each measure.
 
     Raises InputError if two runs have the same seed.
     """
     distinct = runs_by_seed(runs, name).values()
-    means = {}
-    for measure in MEASURES:
-        its = [run[measure] for run in distinct if run[measure] is not None]
-        # numbers of a diverged run may be infinite
-        with np.errstate(invalid="ignore", over="ignore"):
-            mean = float(np.mean(its)) if its else None
-            error = float(np.std(its, ddof=1) / np.sqrt(len(its))) if len(its) > 1 else None
-        means[measure] = {"mean": mean, "se": error, "interval": seed_interval(its), "n": len(its)}
+    means = {measure: mean_over_seeds(run[measure] for run in distinct) for measure in MEASURES}
     return {"cell": name, "values": values, "state": state, **more, "runs": runs, "means": means}
 
 
-def require_own(out: Path, study: str, kind: str, names: Collection[str] | None = None) -> None:
-    """Raises InputError if the folder holds another study, or measured cells that are not in
-    `names`."""
+def check_own(out: Path, study: str, kind: str, names: Collection[str] | None = None) -> None:
+    """Raises InputError if the folder holds another study, or measured cells not in `names`."""
     file = out / "table.json"
-    if file.exists():
-        tree = json.loads(file.read_bytes())
-        if (tree.get("study"), tree.get("kind")) != (study, kind):
-            raise InputError(
-                f"{out}: holds other results than the {kind} {study}; choose another folder with"
-                " --out"
-            )
-        measured = [cell["cell"] for cell in tree.get("cells", ()) if cell["runs"]]
-        if names is not None and (lost := [name for name in measured if name not in names]):
-            raise InputError(
-                f"{out}: has runs of {lost[0]}, which this grid lacks; choose another folder with"
-                " --out"
-            )
+    if not file.exists():
+        return
+    tree = json.loads(file.read_bytes())
+    if (tree.get("study"), tree.get("kind")) != (study, kind):
+        raise InputError(
+            f"{out}: holds other results than the {kind} {study}; choose another folder with --out"
+        )
+    measured = [cell["cell"] for cell in tree.get("cells", ()) if cell["runs"]]
+    if names is not None and (lost := [name for name in measured if name not in names]):
+        raise InputError(
+            f"{out}: has runs of {lost[0]}, which this grid lacks; choose another folder with --out"
+        )
 
 
-def head(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> Tree:
+def start_tree(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> Tree:
     """Returns the first keys of table.json."""
     return {
         "format": "esnlm study",
@@ -88,128 +126,145 @@ def head(study: StudyFile, name: str, command: str, columns: Sequence[str]) -> T
     }
 
 
-def write_cells(out: Path, tree: Tree, picture: bytes | None) -> None:
+def write_cells(out: Path, tree: Tree) -> None:
     """Writes the files of a grid: one row per cell, with published values."""
     cells, published = {cell["cell"]: cell for cell in tree["cells"]}, tree["reference"]["cells"]
     compared = {measure for values in published.values() for measure in values}
-    header = ["", "runs"]
+    header, rows = ["", "runs"], []
     for name in tree["columns"]:
-        header += [
-            MEASURES[name][0],
-            *([f"{MEASURES[name][0]}, published"] if name in compared else []),
-        ]
-    rows = []
+        title = FIGURES[name].title
+        header += [title, f"{title}, published"] if name in compared else [title]
     for name in dict.fromkeys([*cells, *published]):
         cell = cells.get(name, {"state": "published only", "means": {}, "runs": []})
-        line = [name, cell["state"]]
+        row = [name, cell["state"]]
         for measure in tree["columns"]:
-            line.append(_spell_mean(cell["means"].get(measure), measure, len(cell["runs"])))
+            row.append(_spell_cell(cell, measure))
             if measure in compared:
-                mean, error = published.get(name, {}).get(measure) or (None, None)
-                line.append(spell(mean, measure) + (f" ({spell(error, measure)})" if error else ""))
-        rows.append(line)
+                row.append(_spell_published(published.get(name, {}).get(measure)))
+        rows.append(row)
     source = tree["reference"]["source"]
     tree |= {
         "legend": f"{LEGEND} Published: {source}" if source else LEGEND,
         "table": {"header": header, "rows": rows},
     }
-    _write(out, tree, [run for cell in tree["cells"] for run in cell["runs"]], picture)
+    runs = [run for cell in tree["cells"] for run in cell["runs"]]
+    picture = plots.render(lambda: draw_grid(tree))[0] if runs else None
+    _write(out, tree, runs, picture)
 
 
 def write_trials(out: Path, tree: Tree) -> None:
     """Writes the files of a search: one row per trial, the best first."""
     rows = []
     for trial in tree["trials"]:
-        values = [trial["values"].get(key) for key in tree["settings"]]
-        chosen = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
-        measured = [spell((trial["measures"] or {}).get(name), name) for name in tree["columns"]]
+        values, measures = trial["values"], trial["measures"] or {}
+        chosen = [
+            f"{value:.4g}" if isinstance(value, float) else str(value)
+            for value in map(values.get, tree["settings"])
+        ]
+        measured = [spell(name, measures.get(name)) for name in tree["columns"]]
         rows.append([trial["run"], trial["state"], *chosen, *measured])
-    header = [
-        "",
-        "state",
-        *tree["settings"].values(),
-        *(MEASURES[name][0] for name in tree["columns"]),
-    ]
+    header = ["", "state", *tree["settings"].values(), *titles(tree["columns"])]
     legend = "Trials, the best first. NLL is in nats per token."
     tree |= {"legend": legend, "table": {"header": header, "rows": rows}}
     _write(out, tree, [trial["measures"] for trial in tree["trials"] if trial["measures"]])
 
 
 def _write(out: Path, tree: Tree, runs: Sequence[Figures], picture: bytes | None = None) -> None:
-    """Writes table.json and table.md, and the picture as table.png."""
-    lines = "\n".join(markdown_table(tree["table"]["header"], tree["table"]["rows"], "llr"))
-    origins = "\n".join(dict.fromkeys(f"on {run['origin']}" for run in runs))
     parts = [
         f"# {tree['study']}",
         tree["note"],
-        made_from(runs),
+        describe_origin(runs),
         tree["legend"],
-        lines,
+        "\n".join(markdown_table(tree["table"]["header"], tree["table"]["rows"], "llr")),
         *tree["notes"],
-        origins,
+        "\n".join(dict.fromkeys(f"on {run['origin']}" for run in runs)),
+        f"![{tree['study']}](table.png)" if picture else "",
+        f"Made by `{tree['command']}`\n",
     ]
-    parts += [f"![{tree['study']}](table.png)" if picture else "", f"Made by `{tree['command']}`\n"]
-    files: dict[Path, str | bytes | None] = {
-        out / "table.json": json_text(tree),
-        out / "table.png": picture,
-    }
-    write_files(files | {out / "table.md": "\n\n".join(filter(None, parts))})
+    page = "\n\n".join(filter(None, parts))
+    Report(out / "table.json", measured=False).write(tree, page, picture)
 
 
-def made_from(runs: Sequence[Figures]) -> str:
-    """Returns a sentence about text, vocabulary, epochs, learning rates, seeds and hours; ""
-    without runs."""
-    told = []
+def describe_origin(runs: Sequence[Figures]) -> str:
+    """Returns a sentence about text, vocabulary, epochs, learning rates, seeds and hours."""
+    if not runs:
+        return ""
+    parts = []
     for key, title in MADE_FROM.items():
-        if values := sorted({run[key] for run in runs if run.get(key) is not None}):
-            told.append(
-                f"{title}"
-                f" {', '.join(f'{x:,}' if isinstance(x, int) else f'{x:.10g}' for x in values)}"
-            )
+        values = sorted({run[key] for run in runs if run.get(key) is not None})
+        texts = [f"{value:,}" if isinstance(value, int) else f"{value:.10g}" for value in values]
+        parts += [f"{title} {', '.join(texts)}"] if texts else []
     hours = sum(float(run["seconds"] or 0) for run in runs) / 3600
-    return "; ".join([*told, f"hours of training {hours:.1f}."]).capitalize() if runs else ""
+    return "; ".join([*parts, f"hours of training {hours:.1f}."]).capitalize()
 
 
 def notes_on(runs: Sequence[Figures]) -> list[str]:
     """Returns notes on the comparability of runs."""
-    found, beside = [], []
+    baselines = []
     for name, title in BASELINES.items():
-        if values := [run[f"blimp_{name}"] for run in runs if run.get(f"blimp_{name}") is not None]:
-            beside.append(
-                f"{title}"
-                f" {' .. '.join(dict.fromkeys(f'{end:.1f}' for end in (min(values), max(values))))}"
-            )
-    if beside:
-        found.append(
-            "Minimal pairs: the convention paper. On the same pairs, in percent:"
-            f" {', '.join(beside)}."
-        )
-    if len({(run.get("data_sha256") or {}).get("tokenizer") for run in runs} - {None}) > 1:
-        found.append(
-            "The rows have different tokenizers: compare bits per byte only, not losses per token."
-        )
-    return found
+        values = [run[f"blimp_{name}"] for run in runs if run.get(f"blimp_{name}") is not None]
+        bounds = dict.fromkeys(spell("accuracy", end(values)) for end in (min, max) if values)
+        baselines += [f"{title} {' .. '.join(bounds)}"] if bounds else []
+    notes = [
+        f"{line}." for line in run_table.on_tokenizers(run.get("data_sha256") or {} for run in runs)
+    ]
+    if baselines:
+        text = "Minimal pairs: the convention paper. On the same pairs, in percent:"
+        notes.insert(0, f"{text} {', '.join(baselines)}.")
+    return notes
 
 
-def _spell_mean(found: Figures | None, measure: str, runs: int) -> str:
-    """Formats a mean with its interval, and its number of runs if the row has more (collapsed runs
-    have none)."""
-    if found is None or found["mean"] is None:
+def _spell_cell(cell: Tree, measure: str) -> str:
+    """Writes a mean with its interval, and its number of runs if others have none."""
+    mean = cell["means"].get(measure) or mean_over_seeds([])
+    fewer = f" of {mean['n']}" if 0 < mean["n"] < len(cell["runs"]) else ""
+    return spell_mean(measure, mean, as_interval=True) + fewer
+
+
+def _spell_published(value: Sequence[float | None] | None) -> str:
+    """Writes a published value as in the study file, with its standard error if it has one."""
+    mean, error = value or (None, None)
+    if mean is None:
         return ""
-    low, high = found["interval"] or (0, 0)
-    # counts are equal in all runs
-    interval = f" [{spell(low, measure)}, {spell(high, measure)}]" if low < high else ""
-    return (
-        spell(found["mean"], measure)
-        + interval
-        + (f" of {found['n']}" if found["n"] < runs else "")
+    return f"{mean:,}" if error is None else f"{mean:,} ({error:,})"
+
+
+def draw_grid(tree: Mapping[str, Any]) -> "plots.Figure":
+    """Plots losses and accuracies of the cells of table.json, with published values."""
+    cells = {cell["cell"]: cell["means"] for cell in tree["cells"]}
+    published = tree["reference"]["cells"]
+    names = list(dict.fromkeys([*cells, *published]))
+    means = {
+        key: np.array([_bounds(cells.get(name, {}).get(key)) for name in names]) for key in PANELS
+    }
+    keys = [key for key in PANELS if np.isfinite(means[key]).any()] or ["val_nll"]
+    figure, (axes,) = plots.figure(
+        3 + 3.6 * len(keys), 0.26 * len(names) + 1.5, columns=len(keys), sharey=True
     )
+    rows = np.arange(len(names))
+    for key, panel in zip(keys, axes, strict=True):
+        mean, low, high = means[key].T
+        style: dict[str, Any] = {"fmt": "o", "color": plots.COLOURS[0], "label": "this study"}
+        panel.errorbar(mean, rows, xerr=[mean - low, high - mean], capsize=2, **style)
+        if published:
+            values = [published.get(name, {}).get(key) or (math.nan, 0) for name in names]
+            value, error = np.array(values, float).T
+            style = {"fmt": "D", "color": plots.COLOURS[1], "label": "published"}
+            style |= {"markerfacecolor": "white", "zorder": 1, "capsize": 2}
+            panel.errorbar(value, rows, xerr=np.nan_to_num(error), **style)
+        finite = mean[np.isfinite(mean)]
+        is_wide = finite.size > 0 and 0 < FAR * finite.min() < finite.max()
+        panel.set(xlabel=FIGURES[key].title, xscale="log" if is_wide else "linear")
+    axes[0].set_yticks(rows, names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    title = f"{tree['study']}: means, with 95 % intervals for three or more seeds"
+    plots.add_title(figure, title)
+    plots.add_legend(figure, axes[0])
+    return figure
 
 
-def spell(value: float | None, measure: str) -> str:
-    """Formats a number with the digits of its measure, a very large loss by its magnitude, and None
-    as ""."""
-    if value is None:
-        return ""
-    digits = MEASURES[measure][1]
-    return f"{value:,.{digits}f}" if digits == 0 or abs(value) < 1e5 else f"{value:.2e}"
+def _bounds(mean: Figures | None) -> tuple[float, float, float]:
+    """Returns a mean and the bounds of its interval, nan if not finite."""
+    if mean is None or mean["mean"] is None or not math.isfinite(mean["mean"]):
+        return math.nan, math.nan, math.nan
+    return mean["mean"], *(mean["interval"] or (mean["mean"], mean["mean"]))

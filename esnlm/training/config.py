@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -12,11 +12,13 @@ from esnlm.base.rng import LARGEST_SEED
 from esnlm.base.settings import Choice, Count, Natural, NonNegative, Positive, Rate, settings
 from esnlm.data.sources import SOURCES, DataSource, GrammarData
 from esnlm.machine.compute import ComputeConfig, ResolvedCompute
-from esnlm.models.base import ModelConfig
+from esnlm.models.base import MODELS, ModelConfig
+from esnlm.models.devices import Machine, choose_compute
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.registry import MODELS
 from esnlm.readout.base import Fitter
-from esnlm.readout.fitters import FITTERS
+from esnlm.readout.lms import LeastMeanSquares
+from esnlm.readout.ridge import Ridge
+from esnlm.readout.rls import RecursiveLeastSquares
 
 
 @settings
@@ -70,26 +72,18 @@ class TrainingConfig:
     keep_checkpoints: Count = 2  # number of the newest to keep, besides those kept for good
 
     def __post_init__(self) -> None:
-        for optimizer, names in {
-            "adamw": ("beta1", "beta2", "epsilon"),
-            "sgd": ("momentum",),
-        }.items():
-            for name in names:
-                value = getattr(self, name)
-                if self.optimizer != optimizer and value != getattr(TrainingConfig, name):
-                    raise ValueError(
-                        f"{name} is {value}: {self.optimizer} does not read it; choose {optimizer}"
-                    )
-        unused = (
-            ("warmup_words", "schedule_words")
-            if self.schedule_by == "updates"
-            else ("warmup_updates",)
-        )
-        for name in unused:
-            if getattr(self, name):
+        unread = ("momentum",) if self.optimizer == "adamw" else ("beta1", "beta2", "epsilon")
+        for name in unread:
+            if (value := getattr(self, name)) != getattr(TrainingConfig, name):
+                other = "sgd" if self.optimizer == "adamw" else "adamw"
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}: schedule_by {self.schedule_by} does not"
-                    " read it"
+                    f"{name} is {value}: {self.optimizer} does not read it; choose {other}"
+                )
+        by_words, by_updates = ("warmup_words", "schedule_words"), ("warmup_updates",)
+        for name in by_words if self.schedule_by == "updates" else by_updates:
+            if value := getattr(self, name):
+                raise ValueError(
+                    f"{name} is {value}: schedule_by {self.schedule_by} does not read it"
                 )
         end = self.schedule_words
         if end is not None and self.schedule == "constant":
@@ -103,17 +97,14 @@ class TrainingConfig:
 
     @property
     def checkpoints_at_once(self) -> int:
-        """Maximum number of checkpoints on disk: the newest, those kept for good, the best one, and
-        one being saved."""
-        return (
-            self.keep_checkpoints + len(self.checkpoint_words) + (self.stop_after is not None) + 1
-        )
+        """Maximum number of checkpoints on disk, with the best one and one being saved."""
+        best = int(self.stop_after is not None)
+        return self.keep_checkpoints + len(self.checkpoint_words) + best + 1
 
 
 @settings
 class ParentConfig:
-    """The finished run that this one continues from, as in `esnlm train --from RUN`
-    (docs/own_text.md)."""
+    """The finished run that this one continues: `esnlm train --from RUN` (docs/own_text.md)."""
 
     run: str | None = None  # its run directory; null: start from random arrays
     step: Natural | None = None  # update whose trained arrays are taken; null: the last one
@@ -128,7 +119,12 @@ class ParentConfig:
             raise ValueError("run is null: step, keep_optimizer and config_sha256 need a run")
 
 
-# Choices of `training.kind`. data/sources has those of `data.kind`, models/registry.py those of
+FITTERS: dict[str, type[Fitter]] = {
+    "ridge": Ridge,
+    "rls": RecursiveLeastSquares,
+    "lms": LeastMeanSquares,
+}
+# Choices of `training.kind`. data/sources.py has those of `data.kind`, models/base.py those of
 # `model.family`.
 TRAINING: dict[str, type] = {"gradient": TrainingConfig, **FITTERS}
 
@@ -153,20 +149,22 @@ class Experiment:
     # names of trackers, which log the run in addition to metrics.jsonl
     tracking: tuple[str, ...] = ()
 
+    @property
+    def fitter(self) -> Fitter | None:
+        """The regression that fits the readout; None if gradients train the model."""
+        return self.training if isinstance(self.training, Fitter) else None
+
     def __post_init__(self) -> None:
         if not self.run:
             raise ValueError("run is empty: name a run directory, as in --run runs/small")
         if self.seed > LARGEST_SEED:
             raise ValueError(f"seed is {self.seed}: it must be at most {LARGEST_SEED}")
-        if self.data.document_piece is not None and (
-            isinstance(self.training, Fitter) or self.model.longest
-        ):
-            has_no = self.training.kind if isinstance(self.training, Fitter) else self.model.title
-            raise ValueError(
-                f"data.context is document: {has_no} carries no state; choose sentence"
-            )
-        if isinstance(self.training, Fitter):
-            self._check_regression(self.training)
+        fitter = self.fitter
+        if self.data.document_piece is not None and (fitter or self.model.longest):
+            title = fitter.kind if fitter else self.model.title
+            raise ValueError(f"data.context is document: {title} carries no state; choose sentence")
+        if fitter is not None:
+            self._check_regression(fitter)
         if self.compute.state_precision != "float32" and not hasattr(self.model, "reservoir"):
             raise ValueError(
                 f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has"
@@ -214,10 +212,13 @@ class ResolvedExperiment(Experiment):
     compute: ResolvedCompute = field(kw_only=True)
 
 
-def resolved(experiment: Experiment, compute: ResolvedCompute) -> ResolvedExperiment:
-    """Returns the experiment with the compute settings chosen for the devices."""
-    asked = {each.name: getattr(experiment, each.name) for each in dataclasses.fields(experiment)}
-    return ResolvedExperiment(**asked | {"compute": compute})
+def resolved(experiment: Experiment, machine: Machine) -> ResolvedExperiment:
+    """Returns the experiment with its open compute settings chosen for a machine."""
+    settings = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
+    settings["compute"] = choose_compute(
+        experiment.compute, experiment.model, machine.backend, machine.devices
+    )
+    return ResolvedExperiment(**settings)
 
 
 # ---- an experiment as plain values, to write, compare and hash ----
@@ -258,34 +259,32 @@ def differences(begun: Experiment, now: Experiment) -> dict[str, str]:
 # how often something is saved. From `compute`, only the settings that change the rounding affect
 # it.
 DECIDES_NOTHING = (
-    *("data.train", "data.validation"),
-    *(
-        f"training.{name}"
-        for name in ("log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints")
-    ),
+    "data.train",
+    "data.validation",
+    "training.log_every",
+    "training.checkpoint_every",
+    "training.checkpoint_words",
+    "training.keep_checkpoints",
 )
 ROUNDING = ("precision", "state_precision")
 
 
 def identity(experiment: Experiment) -> dict[str, Any]:
-    """Returns the settings that the result depends on, by dotted name. They are the same on every
-    machine.
+    """Returns the settings that the result depends on, by dotted name, on any machine.
 
-    Settings with their default value are left out, so that new settings of esnlm do not change the
-    identity.
+    It omits defaults, so that new settings of esnlm do not change the identity.
     """
-    found = {"seed": experiment.seed}
+    settings = {"seed": experiment.seed}
     rounding = ComputeConfig(**{name: getattr(experiment.compute, name) for name in ROUNDING})
-    named = {name: getattr(experiment, name) for name in ("data", "model", "training", "parent")}
-    for name, section in (named | {"compute": rounding}).items():
+    sections = {name: getattr(experiment, name) for name in ("data", "model", "training", "parent")}
+    for name, section in (sections | {"compute": rounding}).items():
         defaults = flatten(as_dict(type(section)()), f"{name}.")
         for key, value in flatten(as_dict(section), f"{name}.").items():
-            is_usual = (
-                key in defaults and value == defaults[key] and not key.endswith(("kind", "family"))
-            )
-            if not is_usual and key not in DECIDES_NOTHING:
-                found[key] = value
-    return found
+            names_class = key.endswith(("kind", "family"))
+            is_default = key in defaults and value == defaults[key] and not names_class
+            if not is_default and key not in DECIDES_NOTHING:
+                settings[key] = value
+    return settings
 
 
 def hash_settings(experiment: Experiment, with_seed: bool = False) -> str:
@@ -295,9 +294,9 @@ def hash_settings(experiment: Experiment, with_seed: bool = False) -> str:
     is identified by the hash of its own experiment, otherwise by its path.
     """
     settings = identity(experiment)
-    if not with_seed:
-        left_out = ["seed", "parent.step", "parent.config_sha256"]
-    else:
-        left_out = ["parent.run"] if "parent.config_sha256" in settings else []
-    kept = {key: value for key, value in settings.items() if key not in left_out}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    omitted = ["seed", "parent.step", "parent.config_sha256"]
+    if with_seed:
+        omitted = ["parent.run"] if "parent.config_sha256" in settings else []
+    for key in omitted:
+        settings.pop(key, None)
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -10,6 +10,7 @@ from esnlm.base.errors import InputError, warn_caller
 from esnlm.base.files import write_file
 from esnlm.base.settings import CommandLine, build
 from esnlm.base.yaml_file import read_tree
+from esnlm.models.deep_readout import without_moved_cells
 from esnlm.runs.trackers import find_tracker
 from esnlm.training.config import Experiment, as_dict
 
@@ -38,7 +39,8 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def read_begun(file: str | Path) -> Experiment:
     """Reads the config.yaml of a run, without requiring its trackers to be installed."""
-    return build(Experiment, _rename(_read_tree(file), "", []), where=str(file))
+    tree = without_moved_cells(_rename(_read_tree(file), "", []))
+    return build(Experiment, tree, where=str(file))
 
 
 def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
@@ -58,14 +60,14 @@ def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
-    """Builds an experiment from nested dicts, {"run": "runs/small", "model": {...}}. Errors as in
-    `read`."""
+    """Builds an experiment from nested dicts, {"run": "runs/small", ...}. Errors as in `read`."""
     return _with_trackers(_build(tree, (), ""))
 
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as a YAML file for `read`."""
-    write_file(file, dump(experiment))
+    text = dump(experiment)
+    write_file(file, text)
 
 
 def dump(experiment: Experiment) -> str:
@@ -99,7 +101,7 @@ def _build(tree: dict[str, Any], overrides: Sequence[str], where: str) -> Experi
     merged = _rename(merged, "", warnings)
     for warning in warnings:
         warn_caller(f"{where}: {warning}" if where else warning)
-    return build(Experiment, merged, where=where)
+    return build(Experiment, without_moved_cells(merged), where=where)
 
 
 def _rename(value: Any, path: str, warnings: list[str]) -> Any:
@@ -121,18 +123,18 @@ def _rename(value: Any, path: str, warnings: list[str]) -> Any:
 
 def _overrides(words: Sequence[str]) -> dict[tuple[str, ...], CommandLine]:
     """Parses `--section.key value` and `--section.key=value` into {("section", "key"): value}."""
-    found: dict[tuple[str, ...], CommandLine] = {}
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
+    overrides: dict[tuple[str, ...], CommandLine] = {}
+    remaining = iter(words)
+    for word in remaining:
         flag, equals, value = word.partition("=")
         if not flag.startswith("--"):
             raise InputError(
                 f"command line: {word}: no option before it; give settings as --section.key value"
             )
         if not equals:
-            if not waiting:
-                raise InputError(f"command line: {flag} has no value")
-            value = waiting.pop(0)
-        found[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
-    return found
+            try:
+                value = next(remaining)
+            except StopIteration:
+                raise InputError(f"command line: {flag} has no value") from None
+        overrides[tuple(flag.removeprefix("--").split("."))] = CommandLine(value)
+    return overrides

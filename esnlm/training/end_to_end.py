@@ -53,7 +53,7 @@ class EndToEndUpdates(Updates):
             if placement.mesh is not None:
                 raise InputError(ONE_DEVICE)
             self.carried = model.cell.initial_state(len(plan.lanes.sizes))
-        self.frozen = placement.everywhere(frozen)
+        self.frozen = placement.replicate(frozen)
         self.slots_multiple = SLOTS_MULTIPLE.get(backend(), 8)
         self.row_sizes = ROW_SIZES_A_DOUBLING.get(backend(), 2)
 
@@ -145,7 +145,10 @@ def loss_and_gradient(
         if placement is not None:
             # Each device computes the features of its own slots, and needs all features for its
             # rows of W.
-            features, readout = placement.replicated(features), placement.masked(readout)
+            features, readout = (
+                placement.constrain_replicated(features),
+                placement.mask_padding_logits(readout),
+            )
         seen = update.drop_output(features, packed.corpus_positions, key, model.output_dropout)
         found = update.packed_nll(readout, seen, packed, model.precision)
         return found if carried is None else (found, after)

@@ -15,7 +15,7 @@ import jax
 from jax.profiler import ProfileOptions
 
 from esnlm.base import processes
-from esnlm.base.console import say, tell, warn
+from esnlm.base.console import info, notice, warn
 from esnlm.base.errors import InputError
 
 # Signals of a closed terminal, and of SLURM before a job's time is over (sbatch --signal=USR1@60).
@@ -50,8 +50,10 @@ class Interruption:
             signal.raise_signal(signal.SIGTERM)  # JAX handles it and informs the other processes.
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal: raises KeyboardInterrupt, or remembers it; a second SIGINT ends the
-        process at once."""
+        """Handles a signal: raises KeyboardInterrupt, or remembers it.
+
+        A second SIGINT ends the process at once.
+        """
         if self.asked and number == signal.SIGINT:
             if not self.ends_process:
                 raise KeyboardInterrupt
@@ -63,13 +65,12 @@ class Interruption:
         if not self.must_wait and processes.count() == 1:
             raise KeyboardInterrupt
         if not asked_before:
-            tell("\nstopping after this update; Ctrl-C again leaves at once, without saving")
+            notice("\nstopping after this update; Ctrl-C again leaves at once, without saving")
 
 
 @contextlib.contextmanager
 def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
-    """Handles SIGTERM, SIGINT and OTHERS within this context and yields an Interruption. It needs
-    the main thread."""
+    """Handles SIGTERM, SIGINT and OTHERS in this context, which needs the main thread."""
     interruption = Interruption(ends_process)
     if threading.current_thread() is not threading.main_thread():
         yield interruption
@@ -119,8 +120,9 @@ def parse_span(text: str) -> Span:
 
 
 class Profile:
-    """Traces some updates of a run into a folder. Leaving the `with` block writes a trace under
-    way.
+    """Traces some updates of a run into a folder.
+
+    Leaving the `with` block writes a trace under way.
 
     A trace that fails gives a warning and does not end the run. With several processes, only
     process 0 traces.
@@ -144,7 +146,7 @@ class Profile:
 
     def switch(self) -> None:
         """Begins the trace, or writes it and prints how to view it."""
-        if not processes.writes():
+        if not processes.is_rank0():
             return
         options = ProfileOptions()
         # Python's own calls would fill most of the file, and run slower.
@@ -153,7 +155,7 @@ class Profile:
         try:
             if was_tracing:
                 jax.profiler.stop_trace()
-                say(f"profile: {self.folder}: open its *.trace.json.gz at https://ui.perfetto.dev")
+                info(f"profile: {self.folder}: open its *.trace.json.gz at https://ui.perfetto.dev")
             else:
                 jax.profiler.start_trace(self.folder, profiler_options=options)
                 self.tracing = True

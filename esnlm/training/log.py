@@ -1,5 +1,4 @@
-"""The outcomes of updates, on their way from the device into the state's counters and the
-metrics."""
+"""The outcomes of updates, on their way from the device to the state's counters and the metrics."""
 
 import contextlib
 import time
@@ -13,7 +12,7 @@ import numpy as np
 from esnlm.base.console import Progress, warn
 from esnlm.machine.memory import memory_use
 from esnlm.runs.metrics import Metrics
-from esnlm.training.state import State
+from esnlm.training.state import TrainState
 from esnlm.training.update import Outcome
 
 # Seconds of updates that are dispatched ahead of the device. A stop or a checkpoint waits for them.
@@ -32,14 +31,13 @@ class Pushed(NamedTuple):
 
 @dataclass
 class TrainingLog:
-    """Records outcomes when the device has computed them, so that the device never waits for the
-    host.
+    """Records outcomes when the device has computed them, so that it never waits for the host.
 
     So until `flush` the state's counters of losses and time, and the metrics, are some updates
     behind the arrays.
     """
 
-    state: State  # its counters are updated
+    state: TrainState  # its counters are updated
     metrics: Metrics
     epochs: int
     updates_per_epoch: int
@@ -57,17 +55,15 @@ class TrainingLog:
         self.warned = False
 
     def push(self, outcome: Outcome, log: bool) -> None:
-        """Adds the outcome of update `state.step`, which was just dispatched, and records all
-        finished ones."""
+        """Adds the outcome of the update just dispatched, and records all finished ones."""
         state = self.state
         for number in outcome:
             number.copy_to_host_async()
         self.pending.append(Pushed(outcome, state.step, state.tokens, state.words, log))
-        ahead = FEWEST_AHEAD if self.pace is None else SECONDS_AHEAD / max(self.pace, 1e-6)
-        ahead = min(MOST_AHEAD, max(FEWEST_AHEAD, int(ahead)))
-        while self.pending and (
-            len(self.pending) > ahead or _is_there(self.pending[0].outcome.loss)
-        ):
+        most = FEWEST_AHEAD
+        if self.pace is not None:
+            most = min(MOST_AHEAD, max(FEWEST_AHEAD, int(SECONDS_AHEAD / max(self.pace, 1e-6))))
+        while self.pending and (len(self.pending) > most or _is_ready(self.pending[0])):
             self._record(self.pending.popleft())
 
     def flush(self) -> None:
@@ -85,8 +81,7 @@ class TrainingLog:
         self.began += time.monotonic() - since
 
     def _record(self, update: Pushed) -> None:
-        """Waits for an update, adds its outcome to the counters, and writes a line of metrics if
-        one is due."""
+        """Waits for an update, adds its outcome to the counters, and logs it if that is due."""
         state, loss, applied = self.state, float(update.outcome.loss), bool(update.outcome.applied)
         seconds = time.monotonic() - self.began
         spent, state.seconds = seconds - state.seconds, seconds
@@ -116,10 +111,8 @@ class TrainingLog:
 
     def _write_line(self, update: Pushed) -> None:
         state, epoch = self.state, (update.step - 1) // self.updates_per_epoch + 1
-        train_nll, state.unlogged = (
-            float(np.mean(state.unlogged)) if state.unlogged else float("nan"),
-            [],
-        )
+        train_nll = float(np.mean(state.unlogged)) if state.unlogged else float("nan")
+        state.unlogged = []
         speed = update.tokens / state.seconds
         memory = memory_use()
         figures = {"train_nll": train_nll, "tokens_per_second": speed} | memory.values
@@ -134,7 +127,7 @@ class TrainingLog:
         self.progress.show(update.tokens, line, final=update.step == last)
 
 
-def _is_there(loss: Any) -> bool:
-    """Returns whether the device has computed an array; jax.Array's own type leaves `is_ready`
-    out."""
+def _is_ready(update: Pushed) -> bool:
+    """Returns whether the device has computed an update."""
+    loss: Any = update.outcome.loss  # jax.Array's own type leaves `is_ready` out
     return loss.is_ready()

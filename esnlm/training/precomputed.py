@@ -70,7 +70,7 @@ class PrecomputedUpdates(Updates):
         super().__init__(model=model, epochs=epochs, loss_and_gradient=loss_and_gradient, **others)
         self.window_tokens: int = compute.window_tokens
         self.stream, self.frozen = (
-            model.stream_ahead(compute, self.placement),
+            model.frozen_stream(compute, self.placement),
             model.frozen_readout_arrays,
         )
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a prepared store

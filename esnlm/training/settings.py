@@ -1,30 +1,31 @@
-"""The settings of a run: open ones are decided, saved once, and compared when the run is
-resumed."""
+"""Decides the settings of a run: for this machine, as its parent has them, or as it was begun."""
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
+from esnlm.base.console import warn
 from esnlm.base.errors import InputError
-from esnlm.data.corpus import Corpus
-from esnlm.machine.compute import ComputeConfig, backend
-from esnlm.models.devices import resolve_compute
+from esnlm.base.remote import is_url
+from esnlm.machine.compute import ComputeConfig
+from esnlm.models.devices import Machine
+from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import config_io, parent
+from esnlm.training import config_io
 from esnlm.training.config import (
     DECIDES_NOTHING,
     Experiment,
     ResolvedExperiment,
-    TrainingConfig,
     differences,
     resolved,
 )
 
-# Settings that may be chosen for the device. A resumed run keeps the choice of its first start.
-DEVICE_CHOICES = ("kernel", "batch_slots", "window_tokens")
+# Settings that may be chosen for the machine. A resumed run keeps the choice of its first start.
+MACHINE_CHOICES = ("kernel", "batch_slots", "window_tokens")
 # Settings that may change within a run on request: how it is computed and logged, and where the
 # same text is.
 MAY_CHANGE = (
-    *(f"compute.{each.name}" for each in dataclasses.fields(ComputeConfig)),
+    *(f"compute.{field.name}" for field in dataclasses.fields(ComputeConfig)),
     *DECIDES_NOTHING,
 )
 # Settings that may change without a request: the run directory may move, trackers do not affect the
@@ -32,10 +33,10 @@ MAY_CHANGE = (
 NOT_COMPARED = ("run", "tracking", "compute.mesh")
 
 
-def resolve(
-    experiment: Experiment, directory: RunDirectory, allowed: Sequence[str] = ()
+def decide(
+    experiment: Experiment, machine: Machine, directory: RunDirectory, allowed: Sequence[str] = ()
 ) -> tuple[ResolvedExperiment, list[str]]:
-    """Returns the experiment with every setting decided: for this device, or as the run was begun.
+    """Returns the experiment with every setting decided: for this machine, or as the run was begun.
 
     A new run saves its settings to config.yaml. A resumed run may differ in the `allowed` settings,
     a subset of MAY_CHANGE. The changes are strings `key old -> new`.
@@ -44,74 +45,133 @@ def resolve(
     parent.
     """
     if directory.config.exists():
-        return require_same(experiment, directory, allowed)
-    experiment = parent.resolve(experiment)
-    found = resolved(experiment, resolve_compute(experiment.compute, experiment.model))
-    config_io.write(found, directory.config)
-    return found, []
+        return check_same(experiment, machine, directory, allowed)
+    decided = resolved(_with_parent(experiment), machine)
+    config_io.write(decided, directory.config)
+    return decided, []
 
 
-def require_same(
+def check_same(
     experiment: Experiment,
+    machine: Machine,
     directory: RunDirectory,
     allowed: Sequence[str] = (),
     advice: str | None = None,
 ) -> tuple[ResolvedExperiment, list[str]]:
-    """Does the same as `resolve` for a run that has begun. The message of its InputError shows each
-    difference."""
-    if unknown := [key for key in allowed if key not in MAY_CHANGE]:
-        raise InputError(
-            f"--allow-change {unknown[0]}: it may not change within a run; choose from"
-            f" {', '.join(MAY_CHANGE)}"
-        )
-    begun, allowed = config_io.read_begun(directory.config), list(allowed)
-    chosen = {name: getattr(begun.compute, name) for name in DEVICE_CHOICES}
-    # The fused kernel is for GPUs, and `auto` stands for a kernel of an earlier version. Both were
-    # automatic choices, so the run may continue with another kernel.
-    is_lost = chosen["kernel"] == "auto" or (chosen["kernel"] == "fused" and backend() != "gpu")
-    if experiment.compute.kernel == "auto" and is_lost:
-        allowed.append("compute.kernel")
-    left_open = {
-        name: value
-        for name, value in chosen.items()
-        if getattr(experiment.compute, name) in (None, "auto") and f"compute.{name}" not in allowed
-    }
-    compute = dataclasses.replace(experiment.compute, **left_open)
-    if experiment.parent.run is not None:
-        asked = {
-            name: value for name, value in vars(experiment.parent).items() if value is not None
-        }
-        found_out = {name: getattr(begun.parent, name) for name in ("step", "config_sha256")}
-        experiment = dataclasses.replace(
-            experiment, parent=dataclasses.replace(experiment.parent, **found_out | asked)
-        )
-    found = resolved(experiment, resolve_compute(compute, experiment.model))
+    """Returns the settings and changes of a run that has begun, as `decide` does.
+
+    The message of its InputError lists every difference, and ends with the `advice`.
+    """
+    for key in allowed:
+        if key not in MAY_CHANGE:
+            raise InputError(
+                f"--allow-change {key}: it may not change within a run; choose from"
+                f" {', '.join(MAY_CHANGE)}"
+            )
+    begun = config_io.read_begun(directory.config)
+    may_change = list(allowed)
+    # The fused kernel is for GPUs, and `auto` stands for a kernel of an earlier version. If either
+    # was chosen automatically, the run may continue with another one.
+    kernel = begun.compute.kernel
+    is_lost = kernel == "auto" or (kernel == "fused" and machine.backend != "gpu")
+    if is_lost and experiment.compute.kernel == "auto":
+        may_change.append("compute.kernel")
+    experiment = _as_begun(experiment, begun, may_change)
+    decided = resolved(experiment, machine)
     changes = {
         key: change
-        for key, change in differences(begun, found).items()
-        if not f"{key}.".startswith(tuple(f"{each}." for each in NOT_COMPARED))
+        for key, change in differences(begun, decided).items()
+        if not any(f"{key}.".startswith(f"{name}.") for name in NOT_COMPARED)
     }
-    if refused := [key for key in changes if key not in allowed]:
+    rejected = [key for key in changes if key not in may_change]
+    if rejected:
         if advice is None:
-            again = f" (--config {directory.config} --run {experiment.run})"
-            advice = f"give the same one{again}, or another run directory with --run"
-            if all(key in MAY_CHANGE for key in refused):
-                advice += f", or ask for the change with --allow-change {' '.join(refused)}"
-        changed = "; ".join(changes[key] for key in refused)
-        raise InputError(
-            f"{directory.config}: the run was begun with another configuration ({changed});"
-            f" {advice}"
-        )
-    return found, list(changes.values())
-
-
-def require_validation(experiment: Experiment, corpus: Corpus) -> None:
-    """Raises InputError for settings that need validation text, if there is none."""
-    training = experiment.training
-    if not isinstance(training, TrainingConfig) or corpus.validation is not None:
-        return
-    for name in ("stop_after", "validate_every"):
-        if (value := getattr(training, name)) is not None:
-            raise InputError(
-                f"training.{name} is {value}: there is no validation text; give data.validation"
+            advice = (
+                f"give the same one (--config {directory.config} --run {experiment.run}), or"
+                " another run directory with --run"
             )
+            if all(key in MAY_CHANGE for key in rejected):
+                advice += f", or ask for the change with --allow-change {' '.join(rejected)}"
+        raise InputError(
+            f"{directory.config}: the run was begun with another configuration"
+            f" ({'; '.join(changes[key] for key in rejected)}); {advice}"
+        )
+    return decided, list(changes.values())
+
+
+def _as_begun(experiment: Experiment, begun: Experiment, may_change: Sequence[str]) -> Experiment:
+    """Returns the experiment with its open settings as they were decided when the run began."""
+    chosen = {
+        name: getattr(begun.compute, name)
+        for name in MACHINE_CHOICES
+        if getattr(experiment.compute, name) in (None, "auto")
+        and f"compute.{name}" not in may_change
+    }
+    origin = experiment.parent
+    if origin.run is not None:
+        step = begun.parent.step if origin.step is None else origin.step
+        sha256 = origin.config_sha256 or begun.parent.config_sha256
+        origin = dataclasses.replace(origin, step=step, config_sha256=sha256)
+    compute = dataclasses.replace(experiment.compute, **chosen)
+    return dataclasses.replace(experiment, compute=compute, parent=origin)
+
+
+def open_parent(run: str) -> RunDirectory:
+    """Returns the directory of a parent. Raises InputError if this machine has no such run."""
+    if is_url(run):
+        raise InputError(
+            f"{run}: a run can continue from a local directory only; copy it here first"
+        )
+    parent = RunDirectory(Path(run))
+    if not parent.config.exists():
+        raise InputError(
+            f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with"
+            " --from; to resume a run that began from it, give --config RUN/config.yaml"
+        )
+    return parent
+
+
+def _with_parent(experiment: Experiment) -> Experiment:
+    """Returns the experiment with its parent's step and `config_sha256` filled in, if it has one.
+
+    Raises InputError if the parent is not a finished run, has another model or no such checkpoint,
+    or is damaged.
+    """
+    settings = experiment.parent
+    if settings.run is None:
+        return experiment
+    parent = open_parent(settings.run)
+    parent.verify(parent.config, parent.tokenizer, warn=warn)
+    summary = parent.read_summary(warn)
+    if summary is None:
+        raise InputError(
+            f"{settings.run}: not a finished run; train it to its end with train.py, or name"
+            " another run"
+        )
+    changes = differences(config_io.read_begun(parent.config), experiment)
+    of_model = [change for key, change in changes.items() if key.startswith("model.")]
+    if of_model:
+        raise InputError(
+            f"{settings.run}: its model differs ({'; '.join(of_model)}); a run must continue with"
+            " the same model"
+        )
+    if settings.step is None and summary["status"] == "diverged":
+        raise InputError(
+            f"{settings.run}: it diverged; name an update before that with --parent.step"
+        )
+    step = int(summary["step"]) if settings.step is None else settings.step
+    steps = checkpoint.all_steps(parent.checkpoints)
+    if step not in steps:
+        available = ", ".join(map(str, steps)) or "none"
+        raise InputError(
+            f"{parent.checkpoints}: no checkpoint of step {step}; available: {available}"
+        )
+    sha256 = str(summary["config_sha256"])
+    if settings.config_sha256 not in (None, sha256):
+        raise InputError(
+            f"{settings.run}: its config_sha256 is {sha256[:12]} and parent.config_sha256 is"
+            f" {settings.config_sha256[:12]}: it is another run; name the intended run, or give"
+            " null to use this one"
+        )
+    resolved = dataclasses.replace(settings, step=step, config_sha256=sha256)
+    return dataclasses.replace(experiment, parent=resolved)

@@ -1,4 +1,4 @@
-"""The state of a training, with saving and restoring."""
+"""The arrays and counters of a training: where they begin, and how they are saved and restored."""
 
 import dataclasses
 import math
@@ -13,22 +13,27 @@ import optax
 from flax import serialization
 
 from esnlm.base import processes
-from esnlm.base.console import say, warn, working
+from esnlm.base.console import info, spinner, warn
 from esnlm.base.errors import InputError
+from esnlm.data.corpus import Corpus
 from esnlm.data.store import TokenStore
+from esnlm.data.tokenizer import load_tokenizer
 from esnlm.machine.memory import memory_use
 from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.readout.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.config import TrainingConfig
-from esnlm.training.optimizer import Averaged, evaluated
-from esnlm.training.parent import with_moments
+from esnlm.training.config import ParentConfig
+from esnlm.training.optimizer import Averaged
+from esnlm.training.settings import open_parent
+
+MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # states with moments of gradients
+_AS_BEGUN = "as begun"
 
 
 @dataclass(kw_only=True)
-class State:
+class TrainState:
     """Everything that changes during training. Every checkpoint contains all of it."""
 
     params: dict[str, Any]  # the trained arrays
@@ -37,7 +42,6 @@ class State:
     accumulators: Accumulators = field(default_factory=dict)
     # state of the lanes of documents before the window or update to come; None: there are none
     carried: Any = None
-    placement: Placement | None = None  # of params and optimizer; None: as in a checkpoint
 
     # The counters, saved in the metadata of a checkpoint:
     step: int = 0  # updates done
@@ -66,8 +70,7 @@ class State:
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
 
     def note_validation(self, val_nll: float, margin: float) -> None:
-        """Records a validation after `step`: a new best, if it is below the best so far by more
-        than the margin."""
+        """Records a validation, which is a new best if it is lower by more than the margin."""
         best = math.inf if self.best_val_nll is None else self.best_val_nll
         if val_nll < best - margin:
             self.best_step, self.best_val_nll, self.validations_since_best = self.step, val_nll, 0
@@ -78,26 +81,56 @@ class State:
         """Records the peak memory so far."""
         self.peak_memory_bytes = max(self.peak_memory_bytes, memory_use().peak)
 
+    def note_changes(self, changes: Sequence[str]) -> None:
+        """Records the update at which settings change from, or back to, those of the beginning."""
+        if changes:
+            self.changes.append(f"from update {self.step}: {'; '.join(changes)}")
+        elif self.changes and not self.changes[-1].endswith(_AS_BEGUN):
+            self.changes.append(f"from update {self.step}: {_AS_BEGUN}")
+
+    def note_device(self, device: dict[str, Any]) -> None:
+        """Records the device from this update on, if it differs from the last one."""
+        last = self.devices[-1] if self.devices else {}
+        if device["platform"] != "cpu":  # On an accelerator, ignore the host's cores.
+            last = last | {"cores": device["cores"]}
+        if last != device:
+            self.devices.append(device)
+
     def counters(self) -> dict[str, Any]:
         """Returns the counters by name, for the metadata of a checkpoint."""
         return {name: getattr(self, name) for name in _COUNTERS}
 
-    @property
-    def evaluated(self) -> dict[str, Any]:
-        """The arrays for validation: their average if there is one (training/average.py)."""
-        return evaluated(self.params, self.optimizer)
+
+_ARRAYS = ("params", "optimizer", "accumulators", "carried")
+_COUNTERS = [each.name for each in dataclasses.fields(TrainState) if each.name not in _ARRAYS]
 
 
-_ARRAYS = ("params", "optimizer", "accumulators", "carried", "placement")
-_COUNTERS = [each.name for each in dataclasses.fields(State) if each.name not in _ARRAYS]
+def copy_parent(
+    settings: ParentConfig, model: ModelConfig, corpus: Corpus, directory: RunDirectory
+) -> None:
+    """Copies a parent's arrays, if there is one, to frozen/ and initial/ of a new run directory.
+
+    The frozen arrays are copied bit for bit. The trained arrays come from one checkpoint of the
+    parent, not from its average. The parent may then be deleted.
+
+    Raises InputError if the corpus has another tokenizer, or the parent is damaged.
+    """
+    if settings.run is None or directory.manifest_file.exists():
+        return
+    parent = open_parent(settings.run)
+    corpus.train.require_tokenizer(load_tokenizer(parent.tokenizer))
+    has_frozen = model.frozen_bytes(corpus.tokenizer.vocab_size) > 0
+    if has_frozen and checkpoint.verify(directory.frozen) is not None:
+        checkpoint.save(directory.frozen, *checkpoint.restore(parent.frozen))
+    if checkpoint.verify(directory.initial) is not None:
+        arrays, metadata = checkpoint.restore(parent.checkpoints / str(settings.step))
+        names = ("params", "optimizer") if settings.keep_optimizer else ("params",)
+        initial = {name: arrays[name] for name in names if name in arrays}
+        checkpoint.save(directory.initial, initial, {"step": metadata["step"]})
+    info(f"continuing from {parent.path}, update {settings.step}")
 
 
-def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns the counters in a checkpoint's metadata, as arguments of `State`."""
-    return {name: metadata[name] for name in _COUNTERS if name in metadata}
-
-
-@working("opening the model")
+@spinner("opening the model")
 def open_model(
     config: ModelConfig,
     vocab_size: int,
@@ -105,19 +138,19 @@ def open_model(
     directory: RunDirectory,
     text: TokenStore | None = None,
 ) -> LanguageModel:
-    """Returns the model before the first update, with its frozen arrays from frozen/ if they were
-    saved.
+    """Returns the model before the first update, with the frozen arrays of frozen/ if it exists.
 
     Raises InputError if frozen/ is damaged or missing and the seed gives different arrays on this
     machine.
     """
-    if (damage := checkpoint.verify(directory.frozen)) is None:
+    damage = checkpoint.verify(directory.frozen)
+    if damage is None:
         return config.initialize(vocab_size, seed, checkpoint.restore(directory.frozen)[0])
     expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a new run
     began = time.monotonic()
     arrays, record = config.initialize_frozen(vocab_size, seed, text)
     if arrays:
-        say(f"frozen arrays initialized in {time.monotonic() - began:.1f} s")
+        info(f"frozen arrays initialized in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
@@ -133,116 +166,77 @@ def open_model(
     return config.initialize(vocab_size, seed, arrays)
 
 
-@working("opening the state")
-def open_state(
-    params: dict[str, Any],
-    optimizer: optax.GradientTransformation,
-    directory: RunDirectory,
-    training: TrainingConfig,
-    placement: Placement,
-    moments: dict[str, Any] | None = None,
-) -> State:
-    """Returns the state of the newest intact checkpoint, or a new one from `params` and a parent's
-    `moments`.
+def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> optax.OptState:
+    """Returns the state of an optimizer with the moments of a saved state.
 
-    Raises InputError if all checkpoints are damaged, or the disk is too full.
+    The rest of the saved state is ignored: the schedule counts updates from 0, and clipping and
+    averaging may differ. Raises InputError if it is the state of another optimizer.
     """
-    params = placement.place(params)
-    fresh = optimizer.init(params)
-    newest = restore_newest(directory.checkpoints)
-    if newest is None:
-        size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
-        checkpoint.require_free_space(directory.path, size * training.checkpoints_at_once)
-        if moments is not None:
-            fresh = with_moments(fresh, moments, str(directory.initial))
-        return State(params=params, optimizer=placement.place(fresh), placement=placement)
-    step, arrays, metadata = newest
-    say(f"resuming at update {step}")
-    counters = counters_of(metadata)
-    if processes.writes():  # A kill may have cut the last pruning short.
-        checkpoint.prune(
-            directory.checkpoints, training.keep_checkpoints, counters.get("best_step")
-        )
-    average = {"average": arrays["average"]} if "average" in arrays else {}
-    optimizer_state = placement.place(
-        serialization.from_state_dict(fresh, arrays["optimizer"] | average)
-    )
-    params, carried = placement.place(arrays["params"]), arrays.get("carried")
-    return State(
-        params=params, optimizer=optimizer_state, carried=carried, placement=placement, **counters
-    )
+
+    def restore(state: Any) -> Any:
+        if not isinstance(state, MOMENTS):
+            return state
+        moments = _find_fields(saved, set(state._fields))
+        if moments is None:
+            raise InputError(
+                f"{where}: no moments of this training.optimizer are saved; leave"
+                " parent.keep_optimizer out"
+            )
+        return serialization.from_state_dict(state, moments)
+
+    return jax.tree.map(restore, fresh, is_leaf=lambda state: isinstance(state, MOMENTS))
 
 
-def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
-    """Returns the newest intact checkpoint of the first folder with any, as (step, arrays,
-    metadata), or None.
+def _find_fields(tree: Any, fields: set[str]) -> dict[str, Any] | None:
+    """Returns the first nested dict with exactly these keys; None if there is none."""
+    if not isinstance(tree, dict):
+        return None
+    if tree.keys() == fields:
+        return tree
+    matches = (_find_fields(inner, fields) for inner in tree.values())
+    return next((match for match in matches if match is not None), None)
 
-    Process 0 chooses the checkpoint and every process reads all of it. Raises InputError if all are
-    damaged.
+
+def restore_newest(*folders: Path) -> tuple[checkpoint.Arrays, dict[str, Any]] | None:
+    """Returns the arrays and counters of the newest intact checkpoint, or None.
+
+    It is from the first folder that has one. Process 0 chooses it and every process reads all of
+    it. Raises InputError if all are damaged.
     """
     for folder in folders:
-        newest = checkpoint.restore_latest(folder, warn) if processes.writes() else None
-        step = processes.agree(None if newest is None else newest[0])
+        newest = checkpoint.restore_latest(folder, warn) if processes.is_rank0() else None
+        step = processes.broadcast(None if newest is None else newest[0])
         if step is not None:
-            return newest or (step, *checkpoint.restore(folder / str(step)))
+            info(f"resuming at update {step}")
+            arrays, metadata = newest[1:] if newest else checkpoint.restore(folder / str(step))
+            counters = {name: metadata[name] for name in _COUNTERS if name in metadata}
+            return arrays, counters
     return None
 
 
-@working("saving the checkpoint")
-def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
+@spinner("saving the checkpoint")
+def save_state(
+    state: TrainState,
+    placement: Placement,
+    directory: RunDirectory,
+    keep: int,
+    permanent: bool = False,
+) -> None:
     """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed."""
-    params, optimizer = state.params, state.optimizer
-    if state.placement is not None:
-        params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
-    arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
+    optimizer = placement.gather(state.optimizer)
+    arrays = {
+        "params": placement.gather(state.params),
+        "optimizer": serialization.to_state_dict(optimizer),
+    }
     if state.carried is not None:
         arrays["carried"] = serialization.to_state_dict(state.carried)
-    # `esnlm.load` looks for it here, since it does not open the optimizer's state.
+    # `esnlm.load` reads the average from here, since it does not open the optimizer's state.
     if isinstance(optimizer, Averaged):
         arrays["average"] = arrays["optimizer"].pop("average")
-    with processes.written_by_first() as writes:
-        if writes:
+    with processes.written_by_first() as is_writer:
+        if is_writer:
             metadata = state.counters() | {"permanent": permanent}
             checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
             checkpoint.prune(directory.checkpoints, keep, state.best_step)
             if directory.upload is not None:
                 directory.upload()
-
-
-_AS_BEGUN = "as begun"
-
-
-def note_changes(state: State, changes: Sequence[str]) -> None:
-    """Records the update at which settings change from, or back to, those that the run was begun
-    with."""
-    if changes:
-        state.changes.append(f"from update {state.step}: {'; '.join(changes)}")
-    elif state.changes and not state.changes[-1].endswith(_AS_BEGUN):
-        state.changes.append(f"from update {state.step}: {_AS_BEGUN}")
-
-
-def note_device(state: State, device: dict[str, Any]) -> None:
-    """Records the device from this update on, so that the summary shows if several devices
-    contributed to its time."""
-    last = state.devices[-1] if state.devices else {}
-    if device["platform"] != "cpu":  # On an accelerator, ignore the host's cores.
-        last = last | {"cores": device["cores"]}
-    if last != device:
-        state.devices.append(device)
-
-
-def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Warns of damaged files in a run that ended at update `step`, even if training does not read
-    them again."""
-    for line in directory.manifest.find_damage(directory.metrics):
-        warn(f"{line}; restore it from a copy of the run")
-    again = f"delete {directory.summary.name} and give the same command"
-    if (directory.manifest.read() or {}).get("frozen_sha256") and (
-        problem := checkpoint.verify(directory.frozen)
-    ):
-        warn(f"{directory.frozen}: {problem}; to initialize it again, {again}")
-    if checkpoint.latest_step(directory.checkpoints, warn) != step:
-        warn(
-            f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again,"
-            f" {again}"
-        )

@@ -8,17 +8,17 @@ from typing import Any
 import jax
 
 from esnlm.base import processes
+from esnlm.base.console import spinner
 from esnlm.base.versions import version
 from esnlm.data.corpus import Corpus, fingerprints
-from esnlm.data.store import TokenStore
-from esnlm.evaluation.likelihood import Likelihood
+from esnlm.data.sources import DataSource
+from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.machine import mesh as meshes
 from esnlm.machine.host import available_cores
-from esnlm.models.base import Counts
-from esnlm.models.devices import mesh_of
-from esnlm.training.config import Experiment, ResolvedExperiment, TrainingConfig, hash_settings
-from esnlm.training.plan import updates_per_epoch
-from esnlm.training.state import State
+from esnlm.models.ngrams import NgramModel
+from esnlm.training.config import hash_settings
+from esnlm.training.state import TrainState
+from esnlm.training.trainer import Session
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -32,28 +32,22 @@ def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int
 
 
 def summarize(
-    experiment: ResolvedExperiment,
-    corpus: Corpus,
-    counts: Counts,
-    state: State,
-    validation: Likelihood | None,
+    session: Session, state: TrainState, validation: Likelihood | None, training: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the values of summary.json; losses are in nats per token."""
-    training, vocab_size = experiment.training, corpus.tokenizer.vocab_size
+    """Returns the values of summary.json; losses are in nats per token.
+
+    `training` has the values that `Trainer.describe` adds or replaces.
+    """
+    settings, corpus, counts = session.settings, session.corpus, session.model.counts()
     # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
     train_nll = state.train_nll
     val_nll = validation.nll if validation else None
-    stopped = (
-        isinstance(training, TrainingConfig)
-        and training.on_nonfinite == "stop"
-        and state.skipped > 0
-    )
-    diverged = stopped or has_diverged(train_nll, val_nll, vocab_size)
-    epochs, within = epochs_made(experiment, corpus.train, state.step)
-    found: dict[str, Any] = {
+    diverged = has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
+    mesh = meshes.describe(session.machine.mesh)
+    summary: dict[str, Any] = {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
-        "epochs": epochs,
+        "epochs": settings.training.epochs,
         "tokens": state.tokens,
         "words": state.words,
         "skipped_updates": state.skipped,
@@ -69,57 +63,37 @@ def summarize(
         "tokens_per_second": state.tokens / state.seconds if state.seconds else None,
         "peak_memory_bytes": state.peak_memory_bytes,
         "seconds": state.seconds,
-        "precision": experiment.compute.precision,
-        "seed": experiment.seed,
+        "precision": settings.compute.precision,
+        "seed": settings.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device()
-        | {"mesh": meshes.describe(mesh_of(experiment.model, experiment.compute))},
+        "device": describe_device() | {"mesh": mesh},
         "data_sha256": fingerprints(corpus),
-        "config_sha256": hash_settings(experiment, with_seed=True),
+        "config_sha256": hash_settings(settings, with_seed=True),
+        "references": references(settings.data, corpus),
     }
-    # Values of some runs only:
-    if within is not None:
-        found["train_nll_of"] = within
     if len(state.devices) > 1:
-        found["earlier_devices"] = state.devices[:-1]
-    if state.regression:
-        found["regression"] = state.regression
-    if isinstance(training, TrainingConfig) and training.stop_after is not None:
-        found["ended_because"] = ended_because(training, state)
-        found |= {"best_step": state.best_step, "best_val_nll": state.best_val_nll}
-    if isinstance(training, TrainingConfig) and training.ema is not None:
-        found["evaluated"] = f"averaged weights (training.ema {training.ema})"
-    if experiment.parent.run is not None:
-        found["parent"] = dataclasses.asdict(experiment.parent)
-    return found
+        summary["earlier_devices"] = state.devices[:-1]
+    if settings.parent.run is not None:
+        summary["parent"] = dataclasses.asdict(settings.parent)
+    return summary | training
 
 
-def epochs_made(
-    experiment: Experiment, text: TokenStore, step: int
-) -> tuple[int | float, str | None]:
-    """Returns the epochs of a run that ended at update `step`, and the basis of its train NLL if it
-    is cut short."""
-    if not isinstance(experiment.training, TrainingConfig):
-        return experiment.training.epochs, None
-    length = updates_per_epoch(experiment, len(text), len(text.tokens) - len(text))
-    whole, more = divmod(step, length)
-    if more == 0:
-        return whole, None
-    return math.floor(
-        1000 * step / length
-    ) / 1000, f"{more:,} of the {length:,} updates of an epoch"
+@spinner("counting the training text for the reference models")
+def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
+    """Returns reference values of the validation NLL in nats per token, by name.
 
-
-def ended_because(training: TrainingConfig, state: State) -> str:
-    """Returns the reason for the end of a training that may stop early."""
-    if training.on_nonfinite == "stop" and state.skipped:
-        return "a loss or gradient was not finite"
-    if training.stop_after is not None and state.validations_since_best >= training.stop_after:
-        return (
-            f"{state.validations_since_best} validations without a new best (training.stop_after)"
-        )
-    return "all epochs are done"
+    They come from a unigram and a bigram model of the training text, and from the data source.
+    """
+    store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
+    if store is None:
+        return {}
+    bigram = NgramModel.fit(corpus.train, vocab_size, order=2)
+    return {
+        "unigram model": of_ngrams(bigram.lower(1), store).nll,
+        "bigram model": of_ngrams(bigram, store).nll,
+        **source.reference_nlls(store, corpus.tokenizer),
+    }
 
 
 def versions() -> dict[str, str]:
@@ -141,6 +115,12 @@ def versions() -> dict[str, str]:
 def describe_device() -> dict[str, str | int]:
     """Returns the device of the computation; the cores are those that JAX may use."""
     device = jax.devices()[0]
-    here = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
-    here["cores"] = available_cores()
-    return here if processes.count() == 1 else here | {"processes": processes.count()}
+    description = {
+        "platform": device.platform,
+        "kind": device.device_kind,
+        "count": jax.device_count(),
+        "cores": available_cores(),
+    }
+    if processes.count() > 1:
+        description["processes"] = processes.count()
+    return description

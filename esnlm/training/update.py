@@ -102,12 +102,14 @@ def readout_loss_and_gradient(
         h = xla.gathered(buffer, packed.rows)  # (C, N)
         if "w" in params["readout"]:
             # at full rank each device multiplies all of h with its rows of W
-            h = placement.replicated(h)
+            h = placement.constrain_replicated(h)
         features = drop_output(h, packed.corpus_positions, key, dropout_rate)
 
         def loss(params: dict) -> jax.Array:
             seen = features if trunk is None else trunk(params, features)  # (C, F)
-            return packed_nll(placement.masked(params["readout"]) | frozen, seen, packed, precision)
+            return packed_nll(
+                placement.mask_padding_logits(params["readout"]) | frozen, seen, packed, precision
+            )
 
         return jax.value_and_grad(loss)(params)
 
@@ -264,8 +266,8 @@ class Updates(ABC):
             store,
             model.config.dropout,
         )
-        self.rates, self.going = placement.everywhere((jnp.asarray(rates), jnp.bool(True)))
-        step = make_step(placement.hold(optimizer), on_nonfinite)
+        self.rates, self.going = placement.replicate((jnp.asarray(rates), jnp.bool(True)))
+        step = make_step(placement.freeze_padding(optimizer), on_nonfinite)
 
         def placed_step(*given: Any) -> tuple:
             params, optimizer_state, *others = step(*given)

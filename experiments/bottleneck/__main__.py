@@ -11,7 +11,7 @@ from typing import Any
 from esnlm.base.console import say
 from esnlm.base.errors import InputError
 from esnlm.base.yaml_file import read_tree
-from esnlm.commands.base import Parser
+from esnlm.commands.arguments import Parser
 from esnlm.machine.process import exit_with
 from experiments.bottleneck import curves, one_step, report, settings
 from experiments.bottleneck.record import Record

@@ -14,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from esnlm.readout.scaling import sigmas_and_rates
-
 # a rate per layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
 FORMS = (
     "rates",
@@ -83,6 +81,30 @@ def initialize(
     for w, scale in zip(weights, (gamma * sigma).astype(np.float32), strict=True):
         w *= scale
     return Network(weights, rates, gains.astype(np.float32))
+
+
+def sigmas_and_rates(
+    parametrization: str, widths: Sequence[int], exponent: float = 0.5
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns sigma_l and lr_l for l = 1 .. L, both (L,) float64, for widths n_0 .. n_L.
+
+    W_l is drawn with the standard deviation gamma_l sigma_l and learns at eta lr_l under gradient
+    descent, with all g_l = 1 (section 2.5). "mup" is the standard parametrization with rates n_l /
+    n_{l-1}, and 1 / n_{L-1} for the last layer. The exponent is q of "dynamic", in [0, 1/2]; 0 is
+    NTP.
+    """
+    n_in, n_out = np.array(widths[:-1], float), np.array(widths[1:], float)
+    sigma = 1 / np.sqrt(n_in)
+    if parametrization == "standard":
+        return sigma, np.ones_like(sigma)  # eq. 2.86, 2.87
+    if parametrization == "spectral":
+        return sigma * np.minimum(1, np.sqrt(n_out / n_in)), n_out / n_in  # eq. 3.1, 3.2
+    narrowest = min(widths[1:-1])
+    q = exponent if parametrization == "dynamic" else 0
+    rate = n_out / n_in if parametrization == "mup" else narrowest ** (2 * q) / n_in  # eq. 2.82
+    rate[-1] = 1 / n_in[-1]  # eq. 2.83
+    sigma[-1] /= np.sqrt(n_in[-1]) if parametrization == "mup" else narrowest**q  # eq. 2.85
+    return sigma, rate
 
 
 def forward(weights: Sequence[jax.Array], gains: jax.Array, x: jax.Array) -> list[jax.Array]:

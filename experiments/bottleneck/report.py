@@ -8,7 +8,7 @@ import numpy as np
 
 from esnlm.reports import plots
 from esnlm.reports.plots import COLOURS
-from esnlm.reports.tables import markdown_table
+from esnlm.reports.report import markdown_table
 from experiments.bottleneck import curves, images, one_step
 from experiments.bottleneck.record import Record
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
@@ -58,7 +58,7 @@ def report_one_step(study: OneStepSettings, record: Record) -> Report:
             table = markdown_table(header, rows, align="l" + "r" * one_step.LAYERS + "l")
             lines += [f"**{quantity}**", "", *table, ""]
             panels[quantity] = panel
-    picture = plot_against_width(panels, sizes)
+    picture, _ = plots.render(lambda: plot_against_width(panels, sizes))
     return figures, "\n".join([*lines, _picture_line(record, picture)]), picture
 
 
@@ -104,7 +104,7 @@ def report_training_curves(study: CurvesSettings, record: Record) -> Report:
     lines += markdown_table(
         [*header, "lowest test loss, at epoch", "not finite"], rows, align="lrlr"
     )
-    picture = plot_by_epoch(panels)
+    picture, _ = plots.render(lambda: plot_by_epoch(panels))
     return figures, "\n".join([*lines, "", _picture_line(record, picture)]), picture
 
 
@@ -134,7 +134,7 @@ def _picture_line(record: Record, picture: bytes | None) -> str:
 # ---- the pictures
 
 
-def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> bytes | None:
+def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> "plots.Figure":
     """Plots rows of panels for each quantity: mean over seeds with its standard deviation, and the
     fits, dashed.
 
@@ -147,12 +147,9 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
         for quantity, cases in panels.items()
         for i in range(0, len(cases), columns)
     ]
-    made = plots.figure(
+    figure, rows = plots.figure(
         3 * columns + 0.6, 3.9 * len(shown) + 0.3, len(shown), columns, sharey="row"
     )
-    if made is None:
-        return None
-    figure, rows = made
     for row, (quantity, cases) in zip(rows, shown, strict=True):
         for axes, case in zip(row, cases, strict=False):
             for i, fit in enumerate(case["fits"]):
@@ -176,20 +173,17 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
             # below the curves
             axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         row[0].set_ylabel(quantity)
-    return _to_png(figure)
+    return _without_empty(figure)
 
 
-def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> bytes | None:
+def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> "plots.Figure":
     """Plots a panel for each pair of classes: mean and standard deviation of the losses, training
     solid, test dashed.
 
     They are panels[pair][parametrization]["train" or "test"], (seeds, epochs + 1).
     """
     down, across = math.ceil(len(panels) / 2), min(2, len(panels))
-    made = plots.figure(4.6 * across + 0.6, 3.2 * down + 0.3, down, across, sharey="row")
-    if made is None:
-        return None
-    figure, rows = made
+    figure, rows = plots.figure(4.6 * across + 0.6, 3.2 * down + 0.3, down, across, sharey="row")
     for axes, (pair, kinds) in zip(rows.flat, panels.items(), strict=False):
         for colour, (kind, parts) in zip(COLOURS, kinds.items(), strict=False):
             for (part, losses), style in zip(parts.items(), ("-", "--"), strict=True):
@@ -206,7 +200,7 @@ def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> bytes 
                 _plot_band(axes, epochs, mean, finite.std(axis=0), colour)
         axes.set(yscale="log", xlabel="epoch", ylabel="loss", title=pair)
         axes.legend(fontsize=7, frameon=False)
-    return _to_png(figure)
+    return _without_empty(figure)
 
 
 def _plot_band(axes: Any, x: Any, mean: np.ndarray, deviation: np.ndarray, colour: str) -> None:
@@ -216,7 +210,7 @@ def _plot_band(axes: Any, x: Any, mean: np.ndarray, deviation: np.ndarray, colou
     axes.fill_between(x, low, mean + deviation, color=colour, alpha=0.12, linewidth=0)
 
 
-def _to_png(figure: Any) -> bytes:
+def _without_empty(figure: "plots.Figure") -> "plots.Figure":
     for axes in figure.axes:
         axes.set_visible(axes.has_data())
-    return plots.picture(figure)
+    return figure

@@ -29,10 +29,10 @@ from typing import Any
 import yaml
 
 from esnlm.base.errors import InputError
-from esnlm.commands.base import Parser
+from esnlm.commands.arguments import Parser
 from esnlm.evaluation.statistics import seed_interval
 from esnlm.machine.process import exit_with
-from esnlm.reports.tables import markdown_table
+from esnlm.reports.report import markdown_table
 from esnlm.studies.table import MADE_FROM
 from experiments.claims.verdicts import NOT_TESTED, Finding, combine, digits_of, examine, spell
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from esnlm.base.console import counted
 from esnlm.evaluation.statistics import FEWEST_SEEDS, LEVEL, runs_by_seed, seed_interval
-from esnlm.studies.measures import MEASURES
+from esnlm.reports.figures import FIGURES
 
 HOLDS, DOES_NOT_HOLD, NOT_RESOLVED, NOT_TESTED = (
     "holds",
@@ -106,7 +106,7 @@ def measured(cell: Tree, measure: str) -> dict[int, float]:
 
 
 def digits_of(measure: str) -> int:
-    return 2 if measure == "blimp" else MEASURES[measure][1]  # as many as tell two means apart
+    return FIGURES[measure].digits
 
 
 def number(value: float) -> str:
@@ -164,7 +164,7 @@ def _find_missing(part: Tree, selection: Tree, cells: Sequence[Tree], fewest: in
             " cells"
         )
     without = [cell["cell"] for cell in cells if not measured(cell, part["measure"])]
-    return f"no {MEASURES[part['measure']][0]} of {without[0]}" if without else ""
+    return f"no {FIGURES[part['measure']].title} of {without[0]}" if without else ""
 
 
 def _judge_counts(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.api import readout_fits
+from esnlm.api.readout import choose_held_out
 
 RNG = np.random.default_rng(3)
 H = RNG.normal(size=(200, 6))
@@ -43,6 +43,24 @@ def test_rls_of_numbers_weighs_the_last_rows_most():
     )
 
 
+@pytest.mark.parametrize("kind", ["ridge", "rls"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_partial_fit_of_numbers_is_fit_on_all_rows(kind, listed):
+    cuts = [0, 1, 50, 120, 200]
+    states, targets = (
+        [rows[i:j] for i, j in zip(cuts[:-1], cuts[1:], strict=True)] for rows in (H, Y)
+    )
+    expected = esnlm.Readout(kind).fit(*((states, targets) if listed else (H, Y)))
+    readout = esnlm.Readout(kind)
+    for h, y in zip(states, targets, strict=True):
+        readout.partial_fit(*(([h], [y]) if listed else (h, y)))
+    np.testing.assert_allclose(readout.predict(H), expected.predict(H), rtol=1e-9, atol=1e-9)
+    with pytest.raises(esnlm.InputError, match=r"\(6,\), \(1,\)\): give \(\(6,\), \(2,\)\)"):
+        readout.partial_fit(H, Y[:, :1])
+    with pytest.raises(esnlm.InputError, match="^partial_fit is for numbers"):
+        esnlm.Readout(kind, classes=4).partial_fit(H, IDS)
+
+
 @pytest.mark.parametrize(
     "kind, settings", [("ridge", {}), ("rls", {}), ("lms", {"learning_rate": 0.5, "epochs": 5})]
 )
@@ -73,18 +91,14 @@ def test_whole_sequences_are_held_out():
 def test_what_is_held_out_is_a_tenth_of_whole_sequences():
     lengths = [30, 5, 60, 5, 100]
     for seed in range(20):
-        held = np.split(readout_fits._held_out(lengths, 4096, seed), np.cumsum(lengths)[:-1])
+        held = np.split(choose_held_out(lengths, 4096, seed), np.cumsum(lengths)[:-1])
         assert all(each.all() or not each.any() for each in held)
         assert sum(each.sum() for each in held) in (5, 10)  # a tenth is 20
-        again = readout_fits._held_out(lengths, 4096, seed)
+        again = choose_held_out(lengths, 4096, seed)
         np.testing.assert_array_equal(again, np.concatenate(held))
     # the shortest, where all have more
-    assert readout_fits._held_out([60, 40], 4096, 0).tolist() == [False] * 60 + [True] * 40
-    assert (
-        readout_fits._held_out([100], 4096, 0).sum()
-        == readout_fits._held_out([1] * 100, 4096, 0).sum()
-        == 10
-    )
+    assert choose_held_out([60, 40], 4096, 0).tolist() == [False] * 60 + [True] * 40
+    assert choose_held_out([100], 4096, 0).sum() == choose_held_out([1] * 100, 4096, 0).sum() == 10
 
 
 def test_integers_are_ids_only_if_classes_says_so():

@@ -99,14 +99,14 @@ def test_processes_that_do_not_meet_are_refused_in_the_last_line(tmp_path):
 
 
 def test_a_process_alone_is_the_first_and_waits_for_nobody():
-    assert (processes.index(), processes.count(), processes.writes()) == (0, 1, True)
+    assert (processes.index(), processes.count(), processes.is_rank0()) == (0, 1, True)
     assert (
-        processes.agree((1, 2)) == (1, 2)
+        processes.broadcast((1, 2)) == (1, 2)
         and processes.any_asked_to_stop(True)
         and not processes.any_asked_to_stop(False)
     )
-    with processes.in_turn(), processes.written_by_first() as writes:
+    with processes.rank0_first(), processes.written_by_first() as writes:
         assert writes
-    processes.meet()
+    processes.barrier()
     processes.finish()
     processes.fail("wrong")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.base import files as sealed_folder
 from esnlm.base.errors import InputError
 from esnlm.base.remote import Upload, run_copy
 from esnlm.data.store import open_store
+from esnlm.training.run import train_run
 from tests.training.small import read
 
 URL = "memory://runs/first"

@@ -14,17 +14,23 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.ridge import Ridge
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training.config import TrainingConfig
+from experiments.frozen_cells import FrozenCellsConfig
 
 RULES = [
     (EchoStateConfig, "{reservoir: {embedding: 64}, train_input: true}", "train_input is true"),
     (DeepReadoutConfig, "{reservoirs: 0}", "reservoirs is 0"),
     (
         DeepReadoutConfig,
-        "{readout: {recent_tokens: {tied: true}}}",
+        "{readout: {recent_tokens: {tied: true, count: 1}}}",
         "readout.recent_tokens.width is 256",
     ),
     (DeepReadoutConfig, "{readout: {ngrams: {orders: [1]}}}", "readout.ngrams.orders.0 is 1"),
-    (DeepReadoutConfig, "{gru: {units: 8}}", "gru.mean_degree is 32.0"),
+    (
+        DeepReadoutConfig,
+        "{readout: {recent_tokens: {tied: true}}}",
+        "readout.recent_tokens.tied is",
+    ),
+    (FrozenCellsConfig, "{gru: {units: 8}}", "gru.mean_degree is 32.0"),
     (GPT2Config, "{heads: 5}", "heads is 5"),
     (JaegerConfig, "{feedback_scale: 0.0}", "feedback_scale is 0.0"),
     (ReadoutConfig, "{rank: null, scaling: ntp}", "scaling is ntp"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from esnlm import commands, loaded_run
-from esnlm.models.ngrams import UnigramModel
+from esnlm.models.ngrams import NgramModel
 from tests.evaluation.fake_run import fake_run
 
 
@@ -22,7 +22,7 @@ def fake_load(directory, step=None, untrained=False):
     run = fake_run(Path(directory), token_log_probs_of, name=Path(directory).name, step=step)
     run.token_log_probs_of = token_log_probs_of
     # stands for one
-    run.bigram = lambda: UnigramModel.from_counts(np.ones(run.tokenizer.vocab_size, int))
+    run.bigram = lambda: NgramModel.from_counts(np.ones(run.tokenizer.vocab_size, int))
     return run
 
 
@@ -68,7 +68,7 @@ def test_a_run_is_scored_on_its_own_pairs(run, capsys):
     assert "bigram" in json.loads(files["blimp-paper.json"])["baselines"]
     provenance = json.loads(files["blimp-paper.json"])["provenance"]
     assert (
-        provenance["versions"].keys() == {"python", "esnlm", "jax", "numpy"}
+        provenance["versions"].keys() >= {"python", "esnlm", "jax", "numpy"}
         and "cores" in provenance["machine"]
     )
     assert call("--run", run) == 0, "the same again is no conflict"

@@ -1,7 +1,5 @@
 """The commands as a person types them: results on stdout, one line and status 2 for a mistake."""
 
-import argparse
-import importlib
 import json
 import subprocess
 import sys
@@ -13,9 +11,9 @@ import pytest
 import esnlm
 from esnlm import commands
 from esnlm.commands import train
-from esnlm.commands.base import find_config, shipped_configs
+from esnlm.commands.arguments import Parser, find_config, shipped_configs
 from esnlm.runs.directory import FORMAT, RunDirectory
-from esnlm.training import config_io
+from tests.commands import arguments_of
 from tests.golden import small
 
 ROOT = Path(__file__).parents[2]
@@ -82,25 +80,23 @@ commands.main(["--help"])
 
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
-def test_every_command_has_a_help_and_its_options_of_several_values_may_be_given_again(
-    name, capsys
-):
-    """By its default argparse keeps the last one only: a part of the input would be left out
-    without a word."""
+def test_every_command_has_a_help(name, capsys):
     assert commands.main([name, "--help"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"usage: esnlm {name} ") and "--quiet" in said and "--verbose" in said
-    parser = argparse.ArgumentParser()
-    importlib.import_module(commands.COMMANDS[name]).add_arguments(parser)
-    for action in [
-        action for action in parser._actions if action.nargs == "+" and action.option_strings
-    ]:
-        option = action.option_strings[0]
-        alone = argparse.ArgumentParser()
-        alone._add_action(action)
-        action.required = False
-        found = getattr(alone.parse_args([option, "a", "b", option, "c"]), action.dest)
-        assert list(map(str, found)) == ["a", "b", "c"], option
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: esnlm {name} ") and "--quiet" in text and "--verbose" in text
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_options_of_several_values_may_be_given_again(name):
+    """By default argparse keeps the last one only: a part of the input would be left out without a
+    word."""
+    for argument in arguments_of(name):
+        option = argument.names[0]
+        if argument.description.get("nargs") == "+" and option.startswith("--"):
+            parser = Parser(name)
+            argument.add_to(parser)
+            (values,) = vars(parser.parse_args([option, "a", "b", option, "c"])).values()
+            assert list(map(str, values)) == ["a", "b", "c"], option
 
 
 @pytest.mark.parametrize(
@@ -145,7 +141,7 @@ def test_a_run_goes_on_from_a_parent(tmp_path, monkeypatch):
         f"run: first\n{data}compute: {{mesh: {{data: 2, vocabulary: 1}}}}\n"
     )
     words = ["--from", "first", "--run", "second"]
-    options, options.overrides = commands.parser_of("train", "esnlm train").parse_known_args(words)
-    experiment = config_io.read_of_parent(*train._configuration(options))
+    args, args.overrides = commands.parser_of("train", "esnlm train").parse_known_args(words)
+    experiment = train.read_experiment(args)
     assert Path(experiment.parent.run) == Path("first") and experiment.run == "second"
     assert experiment.compute.mesh is None

@@ -6,7 +6,6 @@ import pytest
 import esnlm
 from esnlm import commands
 from esnlm.base.errors import InputError
-from esnlm.commands.gpt2_import import import_gpt2
 from tests.models import small_gpt2
 
 
@@ -21,7 +20,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "tiny"
-    import_gpt2(folder, out)
+    assert commands.main(["import", str(folder), "--out", str(out)]) == 0
     return esnlm.load(out)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 import esnlm
 from esnlm.base.errors import InputError
-from esnlm.commands.likelihood_table import measure_run
 from esnlm.data.store import StoreWriter, open_store
 from tests.golden import small
 
@@ -23,10 +22,23 @@ def dev(stores):
     return stores / "dev"
 
 
-def test_the_run_s_own_validation_text_has_the_nll_that_the_run_logged(run, dev):
+@pytest.fixture
+def measure(tmp_path):
+    """Returns a function that runs the command and returns the content of its file."""
+
+    def measure(run, *words):
+        file = tmp_path / "figures.json"
+        words = ["--run", run, *words, "--out", file, "--overwrite"]
+        assert small.esnlm("likelihood", *words) == 0
+        return json.loads(file.read_text())
+
+    return measure
+
+
+def test_the_run_s_own_validation_text_has_the_nll_that_the_run_logged(run, dev, measure):
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     summary = json.loads((run / "summary.json").read_text())
-    result = measure_run(run, stores=[dev])
+    result = measure(run, "--store", dev)
     (text,) = result["texts"]
     found = text["models"]["model"]
     assert found["nll"] == pytest.approx(last["val_nll"], rel=1e-6)
@@ -40,7 +52,7 @@ def test_the_run_s_own_validation_text_has_the_nll_that_the_run_logged(run, dev)
     assert result["notes"] == [] and result["step"] == summary["step"]
 
 
-def test_a_list_of_sentences_a_text_and_a_store_are_the_same(run, dev, tmp_path):
+def test_a_list_of_sentences_a_text_and_a_store_are_the_same(run, dev, measure, tmp_path):
     loaded, store = esnlm.load(run), open_store(dev)
     sentences = [loaded.tokenizer.decode(ids[1:-1]) for ids in store]
     found = loaded.likelihood(dev)
@@ -51,7 +63,8 @@ def test_a_list_of_sentences_a_text_and_a_store_are_the_same(run, dev, tmp_path)
         == found
     )
     (tmp_path / "text.txt").write_text("\n\n".join(sentences))
-    by_store, by_text = measure_run(run, [dev], [tmp_path / "text.txt"])["texts"]
+    result = measure(run, "--store", dev, "--text", tmp_path / "text.txt")
+    by_store, by_text = result["texts"]
     assert (
         by_store["models"] == by_text["models"] and by_store["models"]["model"]["nll"] == found.nll
     )
@@ -71,6 +84,7 @@ def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys
         "text",
         "model",
         "NLL",
+        "NLL",
         "without",
         "EOS",
         "bits/byte",
@@ -84,7 +98,7 @@ def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys
     (text,) = written["texts"]
     figures = text["models"]["model"]
     keys = ("nll", "nll_without_eos", "bits_per_byte", "nats_per_word")
-    shown = [f"{figures[key]:.4f}" for key in keys] + [f"{figures['perplexity']:,.2f}"]
+    shown = [f"{figures[key]:.3f}" for key in keys] + [f"{figures['perplexity']:,.2f}"]
     assert model.split() == [str(dev), "esn", *shown]
     assert unigram.split()[0] == "unigram" and bigram.split()[0] == "bigram"
     assert size.startswith(f"{dev}: 40 sentences, {text['tokens']:,} predicted tokens, ")
@@ -94,24 +108,21 @@ def test_the_command_prints_a_table_and_writes_a_file(run, dev, tmp_path, capsys
     assert json.loads((tmp_path / "new.json").read_text())["step"] == 0
 
 
-def test_a_checkpoint_and_the_untrained_model_are_measured_too(run, dev):
+def test_a_checkpoint_and_the_untrained_model_are_measured_too(run, dev, measure):
     step = min(int(folder.name) for folder in (run / "checkpoints").iterdir())
-    nll = {}
-    for name, which in {
-        "untrained": {"untrained": True},
-        "early": {"step": step},
-        "end": {},
-    }.items():
-        nll[name] = measure_run(run, [dev], **which)["texts"][0]["models"]["model"]["nll"]
-    assert nll["untrained"] > nll["early"] > nll["end"]
+    untrained, early, end = (
+        measure(run, "--store", dev, *words)["texts"][0]["models"]["model"]["nll"]
+        for words in (["--untrained"], ["--step", step], [])
+    )
+    assert untrained > early > end
 
 
-def test_there_is_no_bigram_model_of_another_training_store(stores, tmp_path):
+def test_there_is_no_bigram_model_of_another_training_store(stores, measure, tmp_path):
     here, run = shutil.copytree(stores, tmp_path / "here"), tmp_path / "run"
     assert small.train(run, here, small.MODELS["esn"], epochs=1) == 0
     shutil.rmtree(here / "train")
     shutil.copytree(here / "dev", here / "train")
-    result = measure_run(run, [here / "dev"])
+    result = measure(run, "--store", here / "dev")
     (note,) = result["notes"]
     assert str(here / "train") in note and list(result["texts"][0]["models"]) == [
         "model",

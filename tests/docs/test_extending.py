@@ -1,9 +1,6 @@
-"""The two examples of docs/extending.md do what the page says: their code is taken from it, and
-really used."""
+"""The examples of docs/extending.md do what the page says: their code is taken from it, and is used
+from a working directory that has it."""
 
-import ast
-import importlib
-import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -13,75 +10,98 @@ import pytest
 
 import esnlm
 from esnlm.base.errors import InputError
+from esnlm.base.settings import find_class
 from esnlm.data import grammar
 from esnlm.data.sources import SOURCES
 from esnlm.evaluation.conventions import CONVENTIONS
-from esnlm.models.registry import MODELS
-from esnlm.readout.fitters import FITTERS
+from esnlm.models.base import MODELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import initialize_reservoir
 from esnlm.training import config_io
+from esnlm.training.config import FITTERS
 from tests import oracle
-from tests.training.small import DATA, TRAINING, train
+from tests.training.small import DATA, TRAINING, summary_of, train
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
 BLOCKS = re.findall(r"^```(python|yaml)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 # By the file that a block's first line names.
 FILES = {
-    Path(code.splitlines()[0].removeprefix("# ")): code
+    code.splitlines()[0].removeprefix("# "): code
     for language, code in BLOCKS
-    if language == "python" and code.startswith("# esnlm/")
+    if language == "python"
 }
 (YAML,) = (code for language, code in BLOCKS if language == "yaml")
-(TOPOLOGY,) = (code for _, code in BLOCKS if code.startswith("# regular_jumps.py"))
-(LINE,) = (code for language, code in BLOCKS if language == "python" and code[0] != "#")
 
 REGISTRIES = [(MODELS, "family"), (SOURCES, "kind"), (FITTERS, "kind"), (CONVENTIONS, "name")]
 SENTENCES = list(grammar.sentences(20, seed=1))
-FAMILY = DATA + TRAINING + "model: {family: recent_tokens, code_size: 8, decays: [0.0, 0.7]}\n"
+FAMILY = (
+    DATA
+    + TRAINING
+    + """model:
+  {family: "averages:AveragesConfig", code_size: 8, decays: [0.0, 0.7]}
+"""
+)
+
+
+# A class of each other kind that a configuration can name.
+OTHERS = """
+from esnlm.base.settings import settings
+from esnlm.data.sources import GrammarData
+from esnlm.readout.ridge import Ridge
+
+@settings
+class Text(GrammarData):
+    kind: str = "others:Text"
+    sentences: int = 60
+
+@settings
+class Fit(Ridge):
+    kind: str = "others:Fit"
+
+class Tape:
+    def __init__(self, directory, settings, step):
+        self.file = directory.path / "tape.txt"
+
+    def log(self, step, values):
+        pass
+
+    def summary(self, values):
+        self.file.write_text(values["status"])
+
+    def finish(self):
+        pass
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def added(tmp_path_factory):
-    """Adds the two files and the line to the package. They lie in a folder of their own; no other
-    test sees them."""
+    """Makes a working directory with the files of the page."""
     folder = tmp_path_factory.mktemp("added")
-    packages = {file: importlib.import_module(".".join(file.parent.parts)) for file in FILES}
+    modules = FILES | {"others.py": OTHERS}
+    for name, code in modules.items():
+        (folder / name).write_text(code)
     with pytest.MonkeyPatch.context() as patch:
-        for file, package in packages.items():
-            (folder / file.parent.name).mkdir()
-            (folder / file.parent.name / file.name).write_text(FILES[file])
-            patch.setattr(package, "__path__", [*package.__path__, str(folder / file.parent.name)])
-            # so it is imported
-            assert file.stem in {found.name for found in pkgutil.iter_modules(package.__path__)}
-            importlib.import_module(f"{package.__name__}.{file.stem}")
-        patch.syspath_prepend(folder)
-        (folder / "regular_jumps.py").write_text(TOPOLOGY)
-        importlib.import_module("regular_jumps")
-        for name, path in ast.literal_eval(f"{{{LINE.strip()}}}").items():
-            patch.setitem(MODELS, name, pkgutil.resolve_name(path))
+        patch.setattr(sys, "path", list(sys.path))
+        patch.chdir(folder)
         yield
-    for file, package in packages.items():
-        delattr(package, file.stem)
-        del sys.modules[f"{package.__name__}.{file.stem}"]
-    del sys.modules["regular_jumps"], TOPOLOGIES["regular_jumps"]
+    for name in modules:
+        sys.modules.pop(name.removesuffix(".py"), None)
+    TOPOLOGIES.pop("regular_jumps:RegularJumps", None)
 
 
 def test_every_place_of_the_table_is_there():
-    """The folder of each new file, the file of each line, and each file to copy."""
-    named = set(re.findall(r"`(esnlm/[\w/]+\.py)`", PAGE))
-    assert len(named) > 20
-    for name in named - {str(file) for file in FILES}:
-        path = REPOSITORY / name
-        assert path.exists() or (path.stem == "FILE" and path.parent.is_dir()), name
+    places = set(re.findall(r"`((?:esnlm|experiments)/[\w/]+(?:\.py)?)`", PAGE))
+    assert len(places) > 15
+    assert [place for place in places if not (REPOSITORY / place).exists()] == []
 
 
 @pytest.mark.parametrize(
     "registry, key", REGISTRIES, ids=["models", "sources", "fitters", "conventions"]
 )
 def test_what_a_registry_lists_is_called_so(registry, key):
-    assert {name: getattr(each, key) for name, each in registry.items()} == {
+    classes = {name: find_class(name, registry, "") for name in registry}
+    assert {getattr(each, key): name for name, each in classes.items()} == {
         name: name for name in registry
     }
 
@@ -102,6 +122,41 @@ def test_the_topology_is_the_matrix_that_the_page_describes(tmp_path):
         InputError, match="model.reservoir.topology.jump is 7: it must divide the state size, 48"
     ):
         config_io.read(tmp_path / "page.yaml", ["--model.reservoir.topology.jump", "7"])
+
+
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("averages", "choose from esn, lstm,"),
+        ("absent:Config", "No module named 'absent'; modules are searched for on"),
+        ("averages:Absent", "module 'averages' has no attribute 'Absent'"),
+        ("averages:FadingAverages", "it must be a ModelConfig with the decorator `settings`"),
+        ("others:Text", "it must be a ModelConfig"),
+    ],
+)
+def test_a_name_that_is_no_such_class_is_an_error(kind, reason, tmp_path):
+    (tmp_path / "mine.yaml").write_text("{}")
+    line = f"command line: model.family is {kind!r}: {reason}"
+    with pytest.raises(InputError, match=f"^{re.escape(line)}"):
+        config_io.read(tmp_path / "mine.yaml", ["--model.family", kind])
+
+
+def test_every_kind_can_be_a_class_of_the_user_s(tmp_path):
+    text = """
+data: {kind: "others:Text", validation_sentences: 10, pairs: 2}
+model:
+  reservoir: {state_size: 24, mean_degree: 4, topology: {kind: "regular_jumps:RegularJumps"}}
+  readout: {rank: 4}
+training: {kind: "others:Fit", regularizations: [0.001]}
+tracking: ["others:Tape"]
+"""
+    run = train(tmp_path, "run", text=text)
+    assert (run / "tape.txt").read_text() == summary_of(run)["status"] == "finished"
+    loaded = esnlm.load(run)
+    kinds = [loaded.config.data.kind, loaded.config.training.kind]
+    kinds.append(loaded.config.model.reservoir.topology.kind)
+    assert kinds == ["others:Text", "others:Fit", "regular_jumps:RegularJumps"]
+    assert np.isfinite(loaded.log_probs(SENTENCES)).all()
 
 
 @pytest.fixture(scope="module")

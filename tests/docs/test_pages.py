@@ -1,7 +1,6 @@
 """The commands that the pages name are there, with these options and settings. By night those of
 each page are run, on less text."""
 
-import importlib
 import json
 import os
 import re
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from esnlm import commands
-from esnlm.commands.base import Parser
 from esnlm.data import grammar
 from esnlm.data.tokenizer import word_tokenizer
+from tests.commands import arguments_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -87,10 +86,8 @@ def test_every_command_that_a_page_names_has_these_options(page):
         if name in ("--help", "lm-eval"):  # whose options are the harness's own
             continue
         assert name in commands.COMMANDS, f"{page}: {line}"
-        parser = Parser(name)
-        importlib.import_module(commands.COMMANDS[name]).add_arguments(parser)
-        known = {option for action in parser._actions for option in action.option_strings}
-        settings = parser.get_default("overrides") is not None
+        known = {option for argument in arguments_of(name) for option in argument.names}
+        settings = commands.parser_of(name, "esnlm").get_default("overrides") is not None
         unknown = [word for word in rest if word.startswith("--") and word not in known]
         assert all(settings and is_setting(word) for word in unknown), f"{page}: {line}: {unknown}"
 

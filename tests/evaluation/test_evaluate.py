@@ -9,7 +9,7 @@ import pytest
 from esnlm.base.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.reports import blimp_text
+from esnlm.reports import blimp_report
 from tests.evaluation.fake_run import fake_run
 
 BOS, EOS = 1, 2
@@ -214,7 +214,7 @@ def test_accuracies_by_log_p_of_a_token_and_of_a_byte(tmp_path, normalize):
     assert result["normalized"]["by"] == normalize and result["normalized"]["overall"][
         "accuracy"
     ] == pytest.approx(100 / 3)
-    assert f" | per {normalize[:-1]} | " in blimp_text.markdown(result)
+    assert f" | per {normalize[:-1]} | " in blimp_report.markdown(result)
 
 
 def test_normalized_accuracies_are_those_of_lm_evaluation_harness(tmp_path):

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from esnlm.evaluation.generation import choose, generate_each
-from esnlm.models.cells.attention import AttentionConfig
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
-from esnlm.models.trunk.gated_mlp import GatedMlpConfig
-from esnlm.models.trunk.recent_tokens import RecentTokensConfig
-from esnlm.models.trunk.trunk import TrunkConfig
+from esnlm.models.trunk import GatedMlpConfig, RecentTokensConfig, TrunkConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import config
@@ -26,7 +23,6 @@ MODELS = {
     "lstm": LstmConfig(width=12),
     "deep readout": DeepReadoutConfig(
         reservoir=ReservoirConfig(state_size=30, mean_degree=5),
-        attention=AttentionConfig(heads=1, window=4, width=4),
         readout=TrunkConfig(
             rank=8,
             recent_tokens=RecentTokensConfig(count=2, width=6),

@@ -24,14 +24,12 @@ def test_outcomes():
     )
 
 
-@pytest.mark.parametrize(
-    "ties_count_as, a, b", [(0, 50.0, 0.0), (0.5, 62.5, 25.0), (1, 75.0, 50.0)]
-)
-def test_every_paradigm_counts_the_same_and_ties_count_as_asked(ties_count_as, a, b):
+@pytest.mark.parametrize("tie_credit, a, b", [(0, 50.0, 0.0), (0.5, 62.5, 25.0), (1, 75.0, 50.0)])
+def test_every_paradigm_counts_the_same_and_ties_count_as_asked(tie_credit, a, b):
     outcome = np.array([1, 1, 0.5, 0, 0, 0.5])
     identical = np.array([False] * 5 + [True])
     found = statistics.accuracies(
-        outcome, identical, paradigms(a=4, b=2), {"a": "binding", "b": "ellipsis"}, ties_count_as
+        outcome, identical, paradigms(a=4, b=2), {"a": "binding", "b": "ellipsis"}, tie_credit
     )
     assert found["paradigms"]["a"]["accuracy"] == found["phenomena"]["binding"]["accuracy"] == a
     assert found["paradigms"]["b"]["accuracy"] == b
@@ -49,7 +47,7 @@ def test_an_undefined_pair_takes_the_accuracy_of_every_mean_it_is_in():
         np.zeros(4, bool),
         paradigms(a=2, b=2),
         {"a": "binding", "b": "ellipsis"},
-        ties_count_as=0,
+        tie_credit=0,
     )
     for entry in (found["overall"], found["phenomena"]["binding"], found["paradigms"]["a"]):
         assert (entry["accuracy"], entry["interval"], entry["undefined"]) == (None, None, 1)
@@ -97,7 +95,7 @@ def test_overall_interval_is_stratified_by_paradigm():
     )
     members, phenomenon_of = paradigms(a=n, b=n, c=n), dict.fromkeys("abc", "binding")
     found = statistics.accuracies(
-        outcome, np.zeros(3 * n, bool), members, phenomenon_of, ties_count_as=0
+        outcome, np.zeros(3 * n, bool), members, phenomenon_of, tie_credit=0
     )["overall"]
     centre, half_width = 110 / 3, 100 * 1.96 * np.sqrt(3 * 0.09 / n) / 3
     # 10,000 resamples place a 2.5 % quantile to 0.027 standard deviations (sqrt(q (1 - q) / R) over

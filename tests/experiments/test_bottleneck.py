@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from esnlm.readout.scaling import readout_rates, readout_sigmas
 from experiments.bottleneck import __main__ as study
 from experiments.bottleneck import curves, network, one_step
 from experiments.bottleneck.images import Images
 from experiments.bottleneck.settings import Case
 
 WIDTHS = [12, 20, 6, 20, 6, 20, 2]
+# hidden layers of several widths, the narrowest of 20
+BOTTLENECKS = (30, 70, 20, 70, 40, 60, 10)
 EPSILON = float(np.finfo(np.float32).eps)
 SMALL = {
     "kind": "alignment",
@@ -200,6 +203,48 @@ def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q,
     for ours, exact, beside in zip(found, (h, slopes, changes), (0, 0, crossing), strict=True):
         for mine, theirs in zip(ours, exact, strict=True):
             assert np.abs(mine[0] - theirs).max() < 100 * EPSILON * np.abs(theirs).max() + beside
+
+
+@pytest.mark.parametrize("q", [0.0, 0.3, 0.5])
+def test_dynamic_is_what_g_gives(q):
+    """Section 2.5: a layer g_l W_l of deviation sigma_l is one of deviation g_l sigma_l that learns
+    at g_l^2."""
+    below, least = np.array(BOTTLENECKS[:-1]), 20
+    g, sigma = least**q / np.sqrt(below), least**-q  # (2.74), (2.77)
+    g[-1] = 1 / np.sqrt(below[-1])  # (2.73)
+    found = network.sigmas_and_rates("dynamic", BOTTLENECKS, q)
+    np.testing.assert_allclose(found[0], g * sigma)
+    np.testing.assert_allclose(found[1], g**2)
+    if q == 0:
+        np.testing.assert_array_equal(found, network.sigmas_and_rates("ntp", BOTTLENECKS))
+
+
+def test_spectral_is_what_g_gives():
+    below, above = np.array(BOTTLENECKS[:-1]), np.array(BOTTLENECKS[1:])
+    # (3.3), (3.4)
+    g, sigma = (
+        np.sqrt(above / below),
+        np.where(below <= above, above**-0.5, below**-0.5),
+    )
+    found = network.sigmas_and_rates("spectral", BOTTLENECKS)
+    np.testing.assert_allclose(found[1], g**2)
+    np.testing.assert_allclose(found[0], g * sigma)
+
+
+@pytest.mark.parametrize("widths", [(400, 100, 900), (50, 50, 50, 50, 3)])
+def test_mup_is_dynamic_in_two_layers_and_at_equal_widths(widths):
+    np.testing.assert_allclose(
+        network.sigmas_and_rates("mup", widths), network.sigmas_and_rates("dynamic", widths)
+    )
+
+
+@pytest.mark.parametrize("kind", ["ntp", "spectral", "dynamic"])
+@pytest.mark.parametrize("widths", [(400, 100, 900), (100, 400, 90)])
+def test_a_readout_is_scaled_as_a_network_of_two_layers(kind, widths):
+    sigma, rate = network.sigmas_and_rates(kind, widths)
+    drawn, learned = readout_sigmas(kind, *widths), readout_rates(kind, "sgd", *widths)
+    assert [drawn["b"], drawn["a"]] == sigma.tolist()
+    assert [learned["b"], learned["a"]] == rate.tolist()
 
 
 def test_weights_have_gamma_and_sigma():

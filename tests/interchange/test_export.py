@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import esnlm
 from esnlm import commands
-from esnlm.api.train_run import train_run
 from esnlm.base.errors import InputError
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_checkpoints
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.models.deep_readout import DeepReadoutConfig
-from esnlm.models.trunk.trunk import TrunkConfig
+from esnlm.models.trunk import TrunkConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 from tests.interchange.small_runs import ESN, SENTENCES, bpe, words, write_run
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")

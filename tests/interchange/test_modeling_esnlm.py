@@ -23,8 +23,7 @@ TOLERANCE = 1e-4
 DENSE = "reservoir.connectivity 0.5"
 DEEP = (
     "family deep_readout reservoirs 2 reservoir.state_size 12 reservoir.mean_degree 4"
-    " diagonal.units 5 diagonal.token_dependence 0.5 gru.units 6 gru.mean_degree 2 attention.heads"
-    " 2 attention.window 3 attention.width 4 readout.rank 6 readout.normalize true"
+    " readout.rank 6 readout.normalize true"
     " readout.recent_tokens.count 2 readout.recent_tokens.width 4 readout.recent_tokens.decays"
     " [0.6,0.9] readout.recent_tokens.window 4 readout.ngrams.orders [2,3] readout.ngrams.buckets"
     " 50 readout.ngrams.width 3 readout.ngrams.multiplier 3 readout.gated_mlp.blocks 2"
@@ -52,8 +51,7 @@ SETTINGS = {
     "tied LSTM": "family lstm width 12 tied true",
     "deep readout": DEEP,
     "deep readout, tied": (
-        f"{DEEP} reservoirs 1 gru.units 0 attention.sharpness 0 readout.recent_tokens.tied true"
-        " readout.recent_tokens.width 6"
+        f"{DEEP} reservoirs 1 readout.recent_tokens.tied true readout.recent_tokens.width 6"
     ),
     "deep readout, members of two layers": (
         "family deep_readout reservoirs 2 reservoir.layers 2 reservoir.state_size 12"

@@ -21,11 +21,11 @@ import jax
 import numpy as np
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
 from esnlm.training import config_io
 from esnlm.training.config import flatten
+from esnlm.training.run import train_run
 from esnlm.training.update import Updates
 
 SENTENCES = 8  # of an update
@@ -44,8 +44,8 @@ FAMILIES = {
     "gpt2": ("{family: gpt2, layers: 2, heads: 2, width: 16, positions: 64}", GRADIENT),
     "deep readout": (
         (
-            "{family: deep_readout, reservoir: {state_size: 32, mean_degree: 6}, attention: {heads:"
-            " 2, window: 4, width: 8}, readout: {rank: 16, gated_mlp: {blocks: 1, width: 24},"
+            "{family: deep_readout, reservoir: {state_size: 32, mean_degree: 6}, readout:"
+            " {rank: 16, gated_mlp: {blocks: 1, width: 24},"
             " recent_tokens: {count: 3, width: 8}}}"
         ),
         GRADIENT,

@@ -49,7 +49,7 @@ def test_devices_that_are_not_there_or_are_left_out_by_several_processes_are_ref
 
 def test_a_tree_comes_back_as_it_was():
     tree = {"a": jax.numpy.arange(6.0).reshape(2, 3), "steps": 3}
-    found = mesh.fetch(tree)
+    found = mesh.gather(tree)
     np.testing.assert_array_equal(found["a"], np.arange(6.0).reshape(2, 3))
     assert isinstance(found["a"], np.ndarray) and found["steps"] == 3
 

@@ -38,7 +38,9 @@ def loss_and_gradient(params, *data):
     def loss(params):
         readout = params["readout"]
         return linear.weighted_nll(
-            PADDED.masked(readout) if len(readout["bias"]) > V else readout, *data, "float32"
+            PADDED.mask_padding_logits(readout) if len(readout["bias"]) > V else readout,
+            *data,
+            "float32",
         )
 
     return jax.value_and_grad(loss)(params)
@@ -62,12 +64,12 @@ def test_the_rows_are_a_multiple_of_128():
 def test_what_was_padded_is_trimmed_to_the_same_bits(rank):
     params = problem(rank)[0]
     params["reservoir"] = {"a": np.ones((V, 2))}  # no array of a readout
-    found = PADDED.place(params)
+    found = PADDED.shard(params)
     assert {len(found["readout"][name]) for name in found["readout"] if name != "b"} == {128}
     assert len(found["reservoir"]["a"]) == V
     state = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1)).init(params)
     for before in (params, state):
-        after = PADDED.fetch(PADDED.place(before))
+        after = PADDED.gather(PADDED.shard(before))
         assert jax.tree.structure(after) == jax.tree.structure(before)
         jax.tree.map(np.testing.assert_array_equal, after, before)
 
@@ -77,9 +79,9 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
     """At scale 60 losses are dozens of nats, and exponentials are relative to the maximum."""
     params, *data = problem(rank)
     params = jax.tree.map(lambda x: scale * np.asarray(x), params)
-    padded = PADDED.place(params)
+    padded = PADDED.shard(params)
     expected, found = loss_and_gradient(params, *data), loss_and_gradient(padded, *data)
-    same(expected, (found[0], PADDED.fetch(found[1])))
+    same(expected, (found[0], PADDED.gather(found[1])))
     assert all(
         not np.any(np.asarray(found[1]["readout"][name])[V:])
         for name in params["readout"]
@@ -94,7 +96,7 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
 
     @jax.jit
     def scores(readout):
-        readout = PADDED.masked(readout) if len(readout["bias"]) > V else readout
+        readout = PADDED.mask_padding_logits(readout) if len(readout["bias"]) > V else readout
         pairs = linear.pair_log_probs(readout, features, np.arange(C), targets, "float32")
         return pairs, linear.logits(readout, features, "float32").argmax(axis=1)
 
@@ -128,9 +130,11 @@ def test_updates_are_those_without_padding(config):
 
     state = optimizer.init(params)
     expected = forty_updates(optimizer, params, state)
-    padded = forty_updates(PADDED.hold(optimizer), PADDED.place(params), PADDED.place(state))
+    padded = forty_updates(
+        PADDED.freeze_padding(optimizer), PADDED.shard(params), PADDED.shard(state)
+    )
     # Adam divides small gradients by their own size: forty updates let roundings grow.
-    same(expected, PADDED.fetch(padded), 1e-4)
+    same(expected, PADDED.gather(padded), 1e-4)
     assert not any(np.asarray(padded[0]["readout"][name][V:]).any() for name in ("a", "bias"))
 
 
@@ -159,7 +163,7 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
     padded = []
 
     def every_other(backend, vocab_size, vocabulary=1):
-        padded.append(len(padded) // 2 % 2 == 0)  # a training asks twice
+        padded.append(len(padded) % 2 == 0)
         return rows_on("gpu" if padded[-1] else "cpu", vocab_size, vocabulary)
 
     monkeypatch.setattr(devices, "rows_on", every_other)

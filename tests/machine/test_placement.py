@@ -12,7 +12,7 @@ from esnlm.base.errors import InputError
 from esnlm.machine import mesh as meshes
 from esnlm.machine.compute import ComputeConfig
 from esnlm.machine.placement import Placement
-from esnlm.models.devices import mesh_of, placement_of
+from esnlm.models.devices import Machine, find_machine, placement_of
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ReservoirConfig
@@ -22,11 +22,11 @@ from tests.machine.test_mesh import EIGHT
 def test_the_state_of_an_optimizer_is_cut_as_its_arrays_are(monkeypatch):
     mesh, cut = meshes.make_mesh(None, EIGHT), {}
     monkeypatch.setattr(
-        meshes, "place", lambda array, mesh, spec: cut.setdefault(np.shape(array), spec)
+        meshes, "shard", lambda array, mesh, spec: cut.setdefault(np.shape(array), spec)
     )
     found = Placement(mesh, 40, 1024, EchoStateConfig().token_arrays, ("readout.b",))
     params = {"readout": {"a": np.zeros((40, 3)), "b": np.zeros((3, 16)), "bias": np.zeros(40)}}
-    found.place(optax.adam(0.1).init(params))
+    found.shard(optax.adam(0.1).init(params))
     assert cut == {
         (): P(),
         (1024, 3): P("vocabulary"),
@@ -38,9 +38,8 @@ def test_the_state_of_an_optimizer_is_cut_as_its_arrays_are(monkeypatch):
 def test_b_is_cut_if_the_devices_divide_the_units(monkeypatch):
     monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
     for size, by_unit in ((48, ("readout.b",)), (50, ())):
-        found = placement_of(
-            EchoStateConfig(reservoir=ReservoirConfig(state_size=size)), ComputeConfig(), 50_257
-        )
+        model = EchoStateConfig(reservoir=ReservoirConfig(state_size=size))
+        found = placement_of(model, find_machine(model, ComputeConfig()), 50_257)
         assert found.by_unit == by_unit and found.rows == 50_257 + 943, (
             "128 rows for each of 8 devices"
         )
@@ -49,15 +48,15 @@ def test_b_is_cut_if_the_devices_divide_the_units(monkeypatch):
 def test_a_model_that_reads_its_own_predictions_takes_one_device(monkeypatch):
     model = JaegerConfig()
     monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
-    assert mesh_of(model, ComputeConfig()) is None
-    assert mesh_of(model, ComputeConfig(mesh={"vocabulary": 1})) is None
+    assert find_machine(model, ComputeConfig()) == Machine("cpu")
+    assert find_machine(model, ComputeConfig(mesh={"vocabulary": 1})).mesh is None
     with pytest.raises(InputError, match="^compute.mesh"):
-        mesh_of(model, ComputeConfig(mesh={"vocabulary": 8}))
+        find_machine(model, ComputeConfig(mesh={"vocabulary": 8}))
     monkeypatch.setattr(
         meshes, "_devices", lambda: [SimpleNamespace(process_index=process) for process in (0, 1)]
     )
     with pytest.raises(InputError, match="2 processes"):  # each process would train all of it
-        mesh_of(model, ComputeConfig())
+        find_machine(model, ComputeConfig())
 
 
 def test_one_device_leaves_arrays_as_they_are():
@@ -66,8 +65,8 @@ def test_one_device_leaves_arrays_as_they_are():
         {"readout": {"a": jax.numpy.ones((40, 3))}},
     )
     assert (
-        here.place(tree)["readout"]["a"]
-        is here.everywhere(tree)["readout"]["a"]
+        here.shard(tree)["readout"]["a"]
+        is here.replicate(tree)["readout"]["a"]
         is tree["readout"]["a"]
     )
-    assert here.fetch(tree) is tree and here.devices == 1
+    assert here.gather(tree) is tree and here.devices == 1

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.machine.process import exit_with
 from esnlm.runs import checkpoint
 from esnlm.training import config_io
+from esnlm.training.run import train_run
 
 ROOT = Path(__file__).parents[2]
 SMALL = """run: new

@@ -7,8 +7,7 @@ import optax
 import pytest
 from flax import nnx
 
-from esnlm.models.token_history import ids_of
-from esnlm.models.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig, buckets_of
+from esnlm.models.hashed_ngrams import HashedNgrams, HashedNgramsConfig, hash_ngrams, ids_of
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.training.config import TrainingConfig
 from esnlm.training.update import make_optimizer
@@ -83,7 +82,7 @@ def test_what_adamw_teaches_a_row_counts_for_more_by_the_multiplier():
 def test_the_order_of_the_tokens_matters():
     forth, back = (deep_oracle.bucket(ngram, 10_000) for ngram in ([4, 8], [8, 4]))
     assert forth != back
-    found = buckets_of(jnp.array([[3, 7], [7, 3]], jnp.int32), 10_000)
+    found = hash_ngrams(jnp.array([[3, 7], [7, 3]], jnp.int32), 10_000)
     np.testing.assert_array_equal(found, [forth, back])
 
 
@@ -94,7 +93,7 @@ def test_ngrams_spread_over_the_buckets_as_random_numbers_do():
         .astype(np.int32)
     )
     for buckets in (64, 100):
-        counts = np.bincount(buckets_of(jnp.asarray(ids), buckets), minlength=buckets)
+        counts = np.bincount(hash_ngrams(jnp.asarray(ids), buckets), minlength=buckets)
         mean = len(ids) / buckets
         chi_squared = ((counts - mean) ** 2 / mean).sum()
         # Of random numbers it has the mean buckets - 1 and the variance 2 (buckets - 1). Far fewer

@@ -1,48 +1,52 @@
-"""The readout sees trained embeddings of the last tokens, one by one, in fading sums, and weighted
-by attention."""
+"""The readout sees trained embeddings of the last tokens, one by one, in fading sums, and in a user's
+own sums."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.models.token_history import ids_of
-from esnlm.models.trunk.recent_tokens import RecentTokens, RecentTokensConfig, sums_of_products
+from esnlm.models.hashed_ngrams import ids_of
+from esnlm.models.trunk import RecentTokensConfig, TrunkInputs, sums_of_products
 from esnlm.reservoir.arrays import arrays_by_name
+from experiments.frozen_cells.attention import AttendedTokensConfig, AttentionConfig
 from tests import deep_oracle
 
 V, RANK, SENTENCE = 20, 6, [3, 7, 7, 0, 19, 3, 5]
 EPS = float(np.finfo(np.float32).eps)
+ATTENTION = AttentionConfig(heads=2, window=3)
+
+
+TOKENS = {"count": 2, "decays": (0.9,), "window": 6}
 
 
 @pytest.mark.parametrize(
-    ("config", "heads"),
+    "config",
     [
-        (RecentTokensConfig(count=3, width=5), 0),
-        (RecentTokensConfig(width=5, decays=(0.5, 1.0), window=4), 0),
-        (RecentTokensConfig(count=2, width=5, decays=(0.9,), window=6), 2),
-        (RecentTokensConfig(count=2, width=RANK, tied=True, decays=(0.9,), window=6), 2),
+        RecentTokensConfig(count=3, width=5),
+        RecentTokensConfig(width=5, decays=(0.5, 1.0), window=4),
+        AttendedTokensConfig(width=5, attention=ATTENTION, **TOKENS),
+        AttendedTokensConfig(width=RANK, tied=True, attention=ATTENTION, **TOKENS),
     ],
 )
-def test_what_is_added_is_that_of_the_equations(config, heads):
-    layer = RecentTokens(config, heads, V, RANK, np.random.default_rng(0))
+def test_what_is_added_is_that_of_the_equations(config):
+    layer = config.initialize(V, RANK, np.random.default_rng(0))
+    heads = ATTENTION.heads if isinstance(config, AttendedTokensConfig) else 0
     weights = np.random.default_rng(1).random((len(SENTENCE), heads, 3)).astype(np.float32)
     ids = ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32))
+    inputs = TrunkInputs(jnp.zeros((len(SENTENCE), 0)), ids, weights.reshape(len(SENTENCE), -1))
     a = np.random.default_rng(2).normal(size=(V, RANK)).astype(np.float32)
-    found = jax.jit(lambda *inputs: layer(*inputs, "float32"))(
-        ids, weights.reshape(len(SENTENCE), -1), a
-    )
+    found = jax.jit(lambda inputs, a: layer(inputs, a, "float32"))(inputs, a)
     params = deep_oracle.float64(arrays_by_name(layer))
     expected = deep_oracle.recent_tokens(
         *(params, SENTENCE, config.count, config.decays, config.window, weights if heads else None),
         a=np.float64(a) if config.tied else None,
     )
     # of a sum, of numbers of order 1
-    terms = config.vectors(heads) * config.width * (np.sqrt(RANK) if config.tied else 1)
+    terms = config.vectors * config.width * (np.sqrt(RANK) if config.tied else 1)
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * terms * EPS)
-    assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(
-        V, RANK, heads
-    )
+    trained = sum(array.size for array in arrays_by_name(layer).values())
+    assert trained == config.parameters(V, RANK)
 
 
 def test_a_gpu_s_sums_are_the_product_of_matrices():

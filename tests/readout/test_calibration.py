@@ -26,7 +26,7 @@ def nll(beta, gamma, held_out=HELD_OUT):
     """The rule as its docstring has it, token by token."""
     found, p, f = scores(), np.exp(LOG_P), COUNTS / TOKENS
     y = held_out.features.astype(np.float64) @ found.w.T.astype(np.float64) + found.intercept
-    o = LOG_P + beta * (y - f - (found.own - f) / 2) / p**gamma
+    o = LOG_P + beta * (y - f - (found.at_target - f) / 2) / p**gamma
     return -oracle.log_softmax(o)[np.arange(len(o)), held_out.targets].mean()
 
 
@@ -34,7 +34,7 @@ def test_own_scores_are_means_over_a_token_s_own_places():
     w, intercept = least_squares(FEATURES, TARGETS, [1.0] * N + [0])
     y = FEATURES.astype(np.float64) @ w.T + intercept
     means = [y[v == TARGETS, v].mean() if COUNTS[v] else intercept[v] for v in range(V)]
-    np.testing.assert_allclose(scores().own, means, rtol=1e-9)
+    np.testing.assert_allclose(scores().at_target, means, rtol=1e-9)
     assert COUNTS[V - 1] == 0
 
 

@@ -13,11 +13,12 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.base.processes import LOST
-from esnlm.commands.evaluate_run import evaluate_run
+from esnlm.reports.run_results import show_results
 from esnlm.runs import checkpoint
 from esnlm.training import config_io
+from esnlm.training.run import train_run
+from tests.golden import small
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = """
@@ -92,10 +93,8 @@ class Processes:
 def alone(folder, *arguments, text=SMALL):
     folder.mkdir(exist_ok=True)
     (folder / "small.yaml").write_text(text)
-    assert (
-        train_run(config_io.read(folder / "small.yaml", ["--run", str(folder / "run"), *arguments]))
-        == 0
-    )
+    experiment = config_io.read(folder / "small.yaml", ["--run", str(folder / "run"), *arguments])
+    assert train_run(experiment, show_results=show_results) == 0
     return folder / "run"
 
 
@@ -160,7 +159,7 @@ def test_two_processes_score_as_one_does(tmp_path):
     pairs = ["--data", str(run / "minimal_pairs"), "--out"]
     two = Processes(tmp_path, 2, *pairs, "two.json")
     assert two.statuses(within=200) == [0, 0], two.said(0) + two.said(1)
-    evaluate_run(run, pairs[1:2], out=tmp_path / "one.json")
+    assert small.esnlm("blimp", "--run", run, *pairs, tmp_path / "one.json") == 0
     texts = [(tmp_path / f"{name}.pairs.jsonl").read_text() for name in ("one", "two")]
     scores = [[json.loads(line)["log_prob_good"] for line in text.splitlines()] for text in texts]
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-3)

@@ -9,7 +9,8 @@ import pytest
 from esnlm.base.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.reports import blimp_report, blimp_text
+from esnlm.reports import blimp_report
+from esnlm.reports.report import Report
 from tests.evaluation.fake_run import fake_run
 
 WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
@@ -38,7 +39,7 @@ def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
 
 def test_a_report_is_three_files(tmp_path):
     found = evaluation(tmp_path, [WIN, LOSE, (-3.0, -3.0), WIN])
-    blimp_report.write(found, tmp_path / "out" / "a.b.json")
+    blimp_report.write(found, Report(tmp_path / "out" / "a.b.json"))
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["a.b.json", "a.b.md", "a.b.pairs.jsonl"]
     result = blimp_report.read(tmp_path / "out" / "a.b.json")
@@ -69,7 +70,7 @@ def test_a_report_is_three_files(tmp_path):
 
 def test_numbers_that_json_has_no_word_for_are_null(tmp_path):
     found = evaluation(tmp_path, [(np.nan, -1.0), (-1.0, -np.inf)])
-    blimp_report.write(found, tmp_path / "a.json")
+    blimp_report.write(found, Report(tmp_path / "a.json"))
     lines = [json.loads(line) for line in (tmp_path / "a.pairs.jsonl").read_text().splitlines()]
     assert [(line["log_prob_good"], line["log_prob_bad"], line["right"]) for line in lines] == [
         (None, -1.0, None),
@@ -78,16 +79,16 @@ def test_numbers_that_json_has_no_word_for_are_null(tmp_path):
 
 
 def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch):
-    blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
+    blimp_report.write(evaluation(tmp_path, [WIN]), Report(tmp_path / "a.json"))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(blimp_report, "markdown", lambda result: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        blimp_report.write(evaluation(tmp_path, [LOSE]), tmp_path / "a.json")
+        blimp_report.write(evaluation(tmp_path, [LOSE]), Report(tmp_path / "a.json"))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
-    text = blimp_text.markdown(evaluation(tmp_path, [WIN, LOSE, WIN, WIN]).result)
+    text = blimp_report.markdown(evaluation(tmp_path, [WIN, LOSE, WIN, WIN]).result)
     assert text.startswith("# fake, step 7: 4 minimal pairs, paper scoring\n")
     for name in ("binding", "my_paradigm", "overall"):
         assert f"| {name} | 75.0 | " in text
@@ -98,14 +99,14 @@ def test_published_figures_are_shown_with_pairs_of_blimp_only(tmp_path, blimp_di
     official = minimal_pairs.load(blimp_dir / "transitive.jsonl")[:3]
     own = [pair._replace(good=f"{pair.good}!", bad=f"{pair.bad}!") for pair in official]
     run = fake_run(tmp_path, lambda sequences: [-1.0 * ids[1:] for ids in sequences])
-    text = blimp_text.markdown(evaluate(run, official).result)
+    text = blimp_report.markdown(evaluate(run, official).result)
     assert "GPT-2 86.0, human 99.0" in text
-    assert "GPT-2" not in blimp_text.markdown(evaluate(run, own).result)
+    assert "GPT-2" not in blimp_report.markdown(evaluate(run, own).result)
 
 
 def test_a_report_with_another_figure_is_refused(tmp_path):
     path = tmp_path / "a.json"
-    blimp_report.write(evaluation(tmp_path, [WIN, LOSE]), path)
+    blimp_report.write(evaluation(tmp_path, [WIN, LOSE]), Report(path))
     path.write_text(path.read_text().replace('"accuracy": 50.0', '"accuracy": 90.0'))
     with pytest.raises(InputError, match=f"^{path}: damaged"):
         blimp_report.read(path)

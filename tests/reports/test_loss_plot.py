@@ -38,7 +38,7 @@ def figure(monkeypatch):
     """Keeps the figure that is drawn, in place of a file."""
     pytest.importorskip("matplotlib")
     kept = []
-    monkeypatch.setattr(plots, "save", lambda made, path: kept.append(made))
+    monkeypatch.setattr(plots, "picture", lambda figure, suffix: kept.append(figure) or b"")
     return kept
 
 

@@ -8,53 +8,64 @@ import pytest
 
 from esnlm import commands
 from esnlm.base.files import seal
+from esnlm.machine.compute import ComputeConfig
 from esnlm.reports import run_table
+from esnlm.training.config import ParentConfig, TrainingConfig
+
+
+def rows_of(make_table, runs, *how, seeds=False):
+    """Returns the rows of a table of runs, each as {title: cell}."""
+    groups = run_table.make_groups([run_table.read_record(run) for run in runs], seeds)
+    header, rows = make_table(groups, *how)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def read_csv(file):
+    return list(csv.DictReader(file.read_text().splitlines()))
 
 
 def test_a_row_a_run(make_run):
-    table = run_table.report([make_run("a", val_nll=5.25), make_run("b", val_nll=6.0, right=4)])
-    lines = table.splitlines()
-    assert lines[0].startswith(
-        "| run | model | trained | all parameters | all entries | words | train NLL | val NLL |"
+    runs = [make_run("a", val_nll=5.25), make_run("b", val_nll=6.0, right=4)]
+    first, second = rows_of(run_table.loss_table, runs)
+    assert (first["trained"], first["all parameters"], first["words"]) == ("1,200", "3,000", "100")
+    assert (first["train NLL"], first["val NLL"], second["val NLL"]) == (
+        *("5.750", "5.250", "6.000"),
     )
-    assert "| 1,200 | 3,000 |  | 100 | 5.750 | 5.250 |" in lines[2]
-    assert [line.split(" | ")[3] for line in lines[-2:]] == ["100.00", "50.00"]
-    assert "±" not in table
+    assert first["all entries"] == "", "unknown"
+    scores = rows_of(run_table.score_table, runs)
+    assert [row["accuracy, %"] for row in scores] == ["100.00", "50.00"]
+    text = run_table.report(runs)
+    assert "| 5.750 | 5.250 |" in text and "| 50.00 |" in text and "±" not in text
 
 
 def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, tmp_path):
     runs = [make_run(f"esn-seed{i}", seed=i, val_nll=5 + i / 10, right=6 + i) for i in range(3)]
-    table = run_table.report(
-        [*runs, make_run("other", learning_rate=3e-3)], tmp_path / "table.csv", seeds=True
-    )
-    losses, scores = table.split("\n\n")[:2]
-    assert [line.split(" | ")[0] for line in losses.splitlines()[2:]] == [
-        "| esn (3 seeds)",
-        "| other",
-    ]
+    runs.append(make_run("other", learning_rate=3e-3))
+    esn, other = rows_of(run_table.loss_table, runs, seeds=True)
+    assert (esn["run"], other["run"]) == ("esn (3 seeds)", "other")
     # a count that is the same in all has no spread
-    assert "| 5.100 ± 0.100 |" in losses and "| 1,200 |" in losses
+    assert (esn["val NLL"], esn["trained"]) == ("5.100 ± 0.100", "1,200")
     # 75, 87.5 and 100 %: mean 87.5, deviation 12.5, and t(0.975, 2 degrees) = 4.3027 for the
     # interval of the mean.
     half = 4.302653 * 12.5 / np.sqrt(3)
-    assert f"| 87.50 ± 12.50 | {87.5 - half:.2f} - {87.5 + half:.2f} |" in scores
-    assert table.splitlines()[-1] == run_table.SEEDS_NOTE
+    score, _ = rows_of(run_table.score_table, runs, seeds=True)
+    assert (score["accuracy, %"], score["95 %"]) == (
+        "87.50 ± 12.50",
+        f"{87.5 - half:.2f}, {87.5 + half:.2f}",
+    )
+    text = run_table.report(runs, tmp_path / "table.csv", seeds=True)
+    assert text.endswith(f"{run_table.SEEDS_NOTE}\n")
 
-    [*seeds, other] = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    [*seeds, other] = read_csv(tmp_path / "table.csv")
     assert [(row["run"], row["seed"]) for row in seeds] == [
         ("esn-seed0", "0"),
         ("esn-seed1", "1"),
         ("esn-seed2", "2"),
     ]
-    assert [float(row["val NLL"]) for row in seeds] == [5.0, 5.1, 5.2] and other[
-        "blimp-paper"
-    ] == "100.0"
-    assert [run["seed"] for run in json.loads((tmp_path / "table.json").read_text())] == [
-        0,
-        1,
-        2,
-        0,
-    ]
+    assert [float(row["val NLL"]) for row in seeds] == [5.0, 5.1, 5.2]
+    assert other["blimp-paper"] == "100.0"
+    written = json.loads((tmp_path / "table.json").read_text())
+    assert [run["seed"] for run in written] == [0, 1, 2, 0]
 
 
 def test_a_run_that_is_named_twice_counts_once(make_run, tmp_path, capsys):
@@ -62,16 +73,12 @@ def test_a_run_that_is_named_twice_counts_once(make_run, tmp_path, capsys):
     runs = [make_run(f"esn-seed{seed}", seed=seed, val_nll=nll) for seed, nll in enumerate(losses)]
     (tmp_path / "link").symlink_to(runs[1])
     names = [*runs, f"{runs[0]}/", tmp_path / "link", tmp_path / "esn-seed1" / ".." / "esn-seed2"]
-    assert (
-        commands.main(["report", *map(str, names), "--seeds", "--out", str(tmp_path / "table.csv")])
-        == 0
-    )
-    rows = capsys.readouterr().out.partition("\n\n")[0].splitlines()[2:]
-    assert len(rows) == 1 and rows[0].startswith("| esn (3 seeds) |")
-    assert f"| {np.mean(losses):.3f} ± {np.std(losses, ddof=1):.3f} |" in rows[0]
-    assert [
-        row["seed"] for row in csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
-    ] == ["0", "1", "2"]
+    words = ["report", *map(str, names), "--seeds", "--out", str(tmp_path / "table.csv")]
+    assert commands.main(words) == 0
+    text = capsys.readouterr().out
+    assert "| esn (3 seeds) |" in text
+    assert f"| {np.mean(losses):.3f} ± {np.std(losses, ddof=1):.3f} |" in text
+    assert [row["seed"] for row in read_csv(tmp_path / "table.csv")] == ["0", "1", "2"]
 
 
 def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
@@ -80,19 +87,16 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
         make_run("a-1", seed=1, right=8),
         make_run("b", learning_rate=1e-2, right=4),
     ]
-    table = run_table.report(runs, tmp_path / "table.md", seeds=True, by="paradigm")
-    assert table.splitlines()[:5] == [
-        "| paradigm | a-0 (2 seeds) | b |",
-        "| --- | ---: | ---: |",
-        "| one | 100.0 ± 0.0 | 100.0 |",
-        "| two | 75.0 ± 35.4 | 0.0 |",
-        "| overall | 87.5 ± 17.7 | 50.0 |",
+    by = ("paradigm", "blimp-paper")
+    assert rows_of(run_table.accuracy_table, runs, *by, seeds=True) == [
+        {"paradigm": "one", "a-0 (2 seeds)": "100.0", "b": "100.0"},
+        {"paradigm": "two", "a-0 (2 seeds)": "75.0 ± 35.4", "b": "0.0"},
+        {"paradigm": "overall", "a-0 (2 seeds)": "87.5 ± 17.7", "b": "50.0"},
     ]
     run_table.report(runs, tmp_path / "all_digits.csv", seeds=True, by="paradigm")
-    rows = list(csv.DictReader((tmp_path / "all_digits.csv").read_text().splitlines()))
-    assert [(row["run"], row["two"], row["overall"]) for row in rows] == [
-        *(("a-0", "50.0", "75.0"), ("a-1", "100.0", "100.0"), ("b", "0.0", "50.0"))
-    ]
+    assert [
+        (row["run"], row["two"], row["overall"]) for row in read_csv(tmp_path / "all_digits.csv")
+    ] == [("a-0", "50.0", "75.0"), ("a-1", "100.0", "100.0"), ("b", "0.0", "50.0")]
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
 
 
@@ -169,3 +173,54 @@ def test_a_figure_that_cannot_be_compared_has_a_note(make_run, note):
     assert note not in run_table.report(runs)
     NOTES[note](*runs)
     assert f"\n\n{note}" in run_table.report(runs)
+
+
+@pytest.mark.parametrize(
+    "names, expected",
+    [
+        (["esn-seed0", "esn-seed10"], "esn (2 seeds)"),
+        (["gpt2", "gpt2-seed1"], "gpt2 (2 seeds)"),
+        (["seed0", "seed1"], "seed0 (2 seeds)"),
+        (["esn-seed0"], "esn-seed0"),
+    ],
+)
+def test_runs_of_several_seeds_have_the_name_that_stands_before_the_seed(names, expected):
+    assert run_table.name_group([{"run": name} for name in names]) == expected
+
+
+def names_of_groups(*runs):
+    groups = run_table.make_groups([run_table.identify(run) for run in runs], by_seed=True)
+    return [run_table.name_group(group) for group in groups]
+
+
+def test_seeds_of_another_precision_or_another_text_are_not_pooled(make_run):
+    first = make_run("a-seed0", text="t")
+    rounded = make_run("b-seed1", seed=1, text="t", compute=ComputeConfig(precision="bf16"))
+    other_text = make_run("c-seed2", seed=2, text="u")
+    assert names_of_groups(first, rounded, other_text) == ["a-seed0", "b-seed1", "c-seed2"]
+
+
+def test_seeds_are_pooled_however_they_were_logged_and_saved(make_run):
+    saved = TrainingConfig(checkpoint_words=(1000,), log_every=5)
+    runs = [make_run("a-seed0", text="t"), make_run("a-seed1", seed=1, text="t", training=saved)]
+    assert names_of_groups(*runs) == ["a (2 seeds)"]
+
+
+def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
+    parents = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
+    on = [
+        make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[0]))) for i in (0, 1)
+    ]
+    assert (
+        f"more-seed1 continues {parents[0]}: its words are counted since then"
+        in run_table.report(on)
+    )
+    early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
+    assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
+
+
+def test_one_seed_counts_once(make_run):
+    assert names_of_groups(make_run("a"), make_run("b"), make_run("c", seed=1)) == [
+        "a (2 seeds)",
+        "b",
+    ]

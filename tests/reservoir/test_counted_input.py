@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.base.errors import InputError
 from esnlm.data.store import TokenStore
 from esnlm.reservoir import counted_input
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from esnlm.runs.directory import RunDirectory
+from esnlm.training.run import train_run
 from tests import oracle
 from tests.training.small import DATA, TRAINING, read
 

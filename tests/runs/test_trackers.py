@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.runs import trackers
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import Trackers
+from esnlm.training.run import train_run
 from tests.training.small import metrics, read, same_run, train
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.base.errors import InputError
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training.log import TrainingLog
+from esnlm.training.run import train_run
 from tests.golden.small import flip
 from tests.training.small import read, same_run, summary_of
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from esnlm.api.train_run import train_run
-from esnlm.commands.evaluate_run import evaluate_run
+from esnlm.reports.run_results import show_results
 from esnlm.studies import pool
 from esnlm.training import config_io
+from esnlm.training.run import train_run
+from tests.golden import small
 
 BASE = """
 data: {kind: grammar, sentences: 100, validation_sentences: 20, pairs: 2}
@@ -43,10 +44,11 @@ def asked(monkeypatch):
         ending = names.endings.get(name, "done")
         if ending == "done":
             train, *score = commands
-            assert train_run(config_io.read(train[2], train[3:]), ends_process=False) == 0
+            experiment = config_io.read(train[2], train[3:])
+            assert train_run(experiment, show_results=show_results, ends_process=False) == 0
             if score:
-                evaluate_run(score[0][2], [score[0][4]], overwrite=True)
-        self.asked = self.asked or ending == "stopped"
+                assert small.esnlm(*score[0]) == 0
+        self.stopping = self.stopping or ending == "stopped"
         self.failed |= {name: 2} if ending == "failed" else {}
         return "given up" if is_hopeless() else ending
 

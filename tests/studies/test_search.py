@@ -6,8 +6,8 @@ import json
 import pytest
 
 from esnlm.studies import pool
-from esnlm.studies.measures import MEASURES
 from esnlm.studies.study import run_study
+from esnlm.studies.study_file import MEASURES
 from esnlm.training import config_io
 
 pytest.importorskip("optuna", reason="needs Optuna: pip install -e '.[search]'")

@@ -85,7 +85,7 @@ def test_the_table_has_mean_and_interval_of_each_cell_beside_published_values(
         ("spectral_radius=0.9", "3"),
         ("people", "published only"),
     ]
-    assert [row["val NLL, published"] for row in rows] == ["", "5.250 (0.125)", ""]
+    assert [row["val NLL, published"] for row in rows] == ["", "5.25 (0.125)", ""]
     assert (
         re.fullmatch(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]", rows[0]["val NLL"])
         and "[" not in rows[0]["trained"]

@@ -7,9 +7,7 @@ import pytest
 
 from esnlm.base.errors import InputError
 from esnlm.studies import table
-from esnlm.studies.measures import MEASURES
-from esnlm.studies.plot import plot_grid
-from esnlm.studies.study_file import StudyFile
+from esnlm.studies.study_file import MEASURES, StudyFile
 
 
 def row(values, runs, case="", state="3"):
@@ -23,12 +21,12 @@ def row(values, runs, case="", state="3"):
         | figures
         for i, (status, figures) in enumerate(runs)
     ]
-    return table.row(name, known, values, state, case=case)
+    return table.make_row(name, known, values, state, case=case)
 
 
 def tree_of(rows, published=None, source=""):
     """Returns what table.json would hold."""
-    made = table.head(StudyFile(kind="grid"), "sweep", "the command", ["val_nll", "blimp"])
+    made = table.start_tree(StudyFile(kind="grid"), "sweep", "the command", ["val_nll", "blimp"])
     runs = [run for row in rows for run in row["runs"]]
     reference = {"source": source, "cells": published or {}}
     return made | {"cells": rows, "notes": table.notes_on(runs), "reference": reference}
@@ -36,7 +34,7 @@ def tree_of(rows, published=None, source=""):
 
 def page_of(rows, tmp_path, **more):
     made = tree_of(rows, **more)
-    table.write_cells(tmp_path, made, plot_grid(made))
+    table.write_cells(tmp_path, made)
     return (tmp_path / "table.md").read_text()
 
 
@@ -50,8 +48,8 @@ def test_diverged_runs_count_and_a_collapsed_one_has_no_accuracy(tmp_path):
         row({"radius": 0.9}, [fine, fine, blown], state="3, 1 diverged"),
     ]
     page = page_of(rows, tmp_path)
-    assert "| radius=0.5 | 3 | 5.000 | 57.0 |" in page  # an interval without a width is not shown
-    assert "| radius=0.9 | 3, 1 diverged | 7.70e+16 [" in page and "| 57.0 of 2 |" in page
+    assert "| radius=0.5 | 3 | 5.000 | 57.00 |" in page  # an interval without a width is not shown
+    assert "| radius=0.9 | 3, 1 diverged | 7.70e+16 [" in page and "| 57.00 of 2 |" in page
     undefined = row({"radius": 1.5}, [fine, fine, ("diverged", {"val_nll": math.inf})])["means"][
         "val_nll"
     ]
@@ -76,7 +74,7 @@ def test_the_interval_is_over_distinct_seeds():
         InputError,
         match="^radius=0.5: two runs have seed 0, which means would count twice; keep one",
     ):
-        table.row("radius=0.5", [*found["runs"], found["runs"][0]], {"radius": 0.5}, "4")
+        table.make_row("radius=0.5", [*found["runs"], found["runs"][0]], {"radius": 0.5}, "4")
 
 
 @pytest.mark.parametrize("cases", [1, 12])
@@ -93,4 +91,4 @@ def test_a_grid_has_a_picture_whether_it_has_few_lines_or_many(cases, rendered, 
     assert (tmp_path / "table.png").read_bytes().startswith(
         b"\x89PNG"
     ) and "![sweep](table.png)" in page
-    assert "| 5.250 (0.125) |" in page and "| 4.100 |" in page
+    assert "| 5.25 (0.125) |" in page and "| 4.1 |" in page

@@ -4,15 +4,16 @@ compared."""
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import esnlm
-from esnlm.api.train_run import train_run
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import config_io
 from esnlm.training.config import Experiment
 from esnlm.training.log import TrainingLog
+from esnlm.training.run import train_run
 
 DATA = "data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}\n"
 # twelve updates an epoch
@@ -29,9 +30,9 @@ def read(folder: Path, name: str, *settings: str, text: str = SMALL) -> Experime
     return config_io.read(file, ["--run", str(folder / name), *settings])
 
 
-def train(folder: Path, name: str, *settings: str, text: str = SMALL) -> Path:
-    """Trains a run to its end, and returns its directory."""
-    assert train_run(read(folder, name, *settings, text=text)) == 0
+def train(folder: Path, name: str, *settings: str, text: str = SMALL, **options: Any) -> Path:
+    """Trains a run to its end, with options of `train_run`, and returns its directory."""
+    assert train_run(read(folder, name, *settings, text=text), **options) == 0
     return folder / name
 
 

@@ -1,17 +1,20 @@
 """The average of the trained arrays, against a weighted mean in float64."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from esnlm.data.sources import CorpusSize
 from esnlm.machine.placement import Placement
+from esnlm.models.echo_state import EchoStateConfig
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import plan
-from esnlm.training.config import TrainingConfig
+from esnlm.training.config import Experiment, TrainingConfig
+from esnlm.training.gradient import GradientTrainer, saved_bytes
 from esnlm.training.optimizer import learning_rates
-from esnlm.training.state import open_state
 from esnlm.training.update import make_optimizer, make_step
 
 
@@ -61,9 +64,13 @@ def test_the_disk_must_have_room_for_all_that_is_saved(
     asked = []
     monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
     params = {"readout": {"w": jnp.zeros((500, 30))}}
-    open_state(
-        params, make_optimizer(config), RunDirectory(tmp_path), config, Placement(None, 500, 500)
+    session = SimpleNamespace(
+        settings=Experiment(training=config),
+        directory=RunDirectory(tmp_path),
+        placement=Placement(None, 500, 500),
+        model=SimpleNamespace(params=params),
     )
+    GradientTrainer(config, EchoStateConfig(), None, CorpusSize(10, 100, 500)).open(session)
     assert 0 <= asked[0] - checkpoints * arrays * 4 * 500 * 30 < 200
-    planned = config.checkpoints_at_once * plan.optimizer_bytes(config, 500 * 30)[1]
+    planned = config.checkpoints_at_once * saved_bytes(config, 500 * 30)
     assert asked[0] == pytest.approx(planned, abs=200), "as the plan says"

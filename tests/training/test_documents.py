@@ -21,8 +21,8 @@ LANES, PIECE, EPOCHS = 3, 5, 2
 MODELS = {
     "ESN": "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}",
     "deep readout": (
-        "model: {family: deep_readout, reservoir: {state_size: 8, mean_degree: 4}, diagonal:"
-        " {units: 4}, readout: {rank: 4, recent_tokens: {count: 2, width: 4}, gated_mlp: {blocks:"
+        "model: {family: deep_readout, reservoir: {state_size: 8, mean_degree: 4}, readout:"
+        " {rank: 4, recent_tokens: {count: 2, width: 4}, gated_mlp: {blocks:"
         " 1, width: 4}}}"
     ),
     "LSTM": "model: {family: lstm, width: 8, dropout: 0.2}",

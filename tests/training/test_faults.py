@@ -9,8 +9,8 @@ import pytest
 
 import esnlm
 from esnlm.base.errors import InputError
-from esnlm.commands.evaluate_run import evaluate_run
 from esnlm.runs import checkpoint
+from tests.golden import small
 from tests.training.small import DATA, TRAINING, summary_of, train
 
 ESN_I = f"""{DATA}{TRAINING}
@@ -79,6 +79,7 @@ def test_neither_a_model_that_is_not_finite_nor_a_collapsed_one_has_an_accuracy(
         {"sentence_good": good.format(noun), "sentence_bad": bad.format(noun)} for noun in nouns
     ]
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = evaluate_run(run, [pairs], out=tmp_path / "lengths.json")
-    assert found.result["status"] == status and found.result["overall"]["accuracy"] is None
-    assert json.loads((tmp_path / "lengths.json").read_text())["status"] == status
+    out = tmp_path / "lengths.json"
+    assert small.esnlm("blimp", "--run", run, "--data", pairs, "--out", out) == 0
+    result = json.loads(out.read_text())
+    assert result["status"] == status and result["overall"]["accuracy"] is None

@@ -16,10 +16,10 @@ import esnlm
 from esnlm import commands
 from esnlm.base.errors import InputError
 from esnlm.runs import checkpoint
-from esnlm.training import parent
+from esnlm.training import state
 from esnlm.training.config import TrainingConfig, flatten
 from esnlm.training.log import TrainingLog
-from esnlm.training.parent import with_moments
+from esnlm.training.state import with_moments
 from esnlm.training.update import make_optimizer
 from tests.training.small import same_run, summary_of, train
 
@@ -84,7 +84,7 @@ def test_a_child_is_its_parent_before_the_first_update(folder):
 def updates_of_moments(run):
     """How many gradients the moments of AdamW have taken up."""
     optimizer = checkpoint.restore(run / "checkpoints" / str(esnlm.load(run).step))[0]["optimizer"]
-    return int(parent._find(optimizer, {"count", "mu", "nu"})["count"])
+    return int(state._find_fields(optimizer, {"count", "mu", "nu"})["count"])
 
 
 @pytest.mark.nightly

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from esnlm.api.train_run import train_run
 from esnlm.base.errors import InputError
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.interruption import Span, parse_span
+from esnlm.training.run import train_run
 from tests.training.small import read, same_run, train
 
 

@@ -1,18 +1,18 @@
 """What a training remembers of itself beside its arrays."""
 
-from esnlm.api import train_run as train
-from esnlm.training.state import State, note_device
+from esnlm.training import run as train
+from esnlm.training.state import TrainState
 from tests.training import small
 
 CPU, GPU = ({"platform": name, "kind": name, "count": 1, "cores": 2} for name in ("cpu", "gpu"))
 
 
 def test_each_device_is_remembered_in_its_turn():
-    state = State(params={})
+    state = TrainState(params={})
     for device in (CPU, CPU, GPU, GPU | {"cores": 8}, CPU):
-        note_device(state, device)
+        state.note_device(device)
     assert state.devices == [CPU, GPU, CPU]
-    note_device(state, CPU | {"cores": 8})
+    state.note_device(CPU | {"cores": 8})
     assert len(state.devices) == 4, "which a CPU's time depends on"
 
 

@@ -9,10 +9,10 @@ import pytest
 import esnlm
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
-from esnlm.training import loop
+from esnlm.training import gradient
 from esnlm.training import optimizer as learning_rate
 from esnlm.training.config import flatten
-from esnlm.training.state import State
+from esnlm.training.state import TrainState
 from tests.training import small
 from tests.training.small import metrics, same_run, summary_of
 
@@ -62,7 +62,7 @@ def stopped_early(folder, words_of_schedule):
         return learning_rate.learning_rates(config, updates, words)
 
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(loop, "learning_rates", learning_rates)
+        here.setattr(gradient, "learning_rates", learning_rates)
         return train(folder, "early", *EARLY, *AVERAGED)
 
 
@@ -171,7 +171,7 @@ def test_a_run_stopped_again_and_again_ends_where_and_as_it_would_have(
 
 
 def test_what_counts_as_a_new_best():
-    state = State(params={})
+    state = TrainState(params={})
     for step, nll in enumerate((5.0, 4.9, float("nan"), 4.7, 4.7), start=1):
         state.step = step
         state.note_validation(nll, margin=0.2)

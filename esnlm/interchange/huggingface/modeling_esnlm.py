@@ -347,8 +347,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
         several, also their concatenation. `inputs_embeds` (B, T, K) replace the vectors of the
         tokens; without `input_ids`, BOS is unknown and the state is never reset.
         """
-        given: Any = inputs_embeds if input_ids is None else input_ids
-        reads = self.mask_of(given, attention_mask)
+        inputs: Any = inputs_embeds if input_ids is None else input_ids
+        reads = self.mask_of(inputs, attention_mask)
         before = past_key_values if cache is None else cache
         if not isinstance(before, CarriedState):
             like = in_float32(self.readout.a.bias)
@@ -358,21 +358,23 @@ class EsnlmModel(EsnlmPreTrainedModel):
         begins = (
             torch.zeros_like(reads) if input_ids is None else input_ids == self.config.bos_token_id
         )
-        state, found, embed = before.parts, [], self.get_input_embeddings()
+        state, outputs, embed = before.parts, [], self.get_input_embeddings()
         # autocast would round the state at every step
         with torch.autocast(reads.device.type, enabled=False):
             step = self.cell.stepper()
             for t in range(reads.shape[1]):
                 vectors = (
-                    embed(given[:, t]) if inputs_embeds is None else in_float32(inputs_embeds[:, t])
+                    embed(inputs[:, t])
+                    if inputs_embeds is None
+                    else in_float32(inputs_embeds[:, t])
                 )
                 new = step(tuple(part.masked_fill(begins[:, t], 0) for part in state), vectors)
                 state = tuple(
                     torch.where(reads[:, t], *each) for each in zip(new, state, strict=True)
                 )
-                found.append(self.cell.outputs(state))
+                outputs.append(self.cell.outputs(state))
         # (T, N, B)
-        layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]
+        layers = [torch.stack(each).to(self.dtype) for each in zip(*outputs, strict=True)]
         layers = [each.permute(2, 0, 1).contiguous() for each in layers]  # (B, T, N)
         features = layers[0] if len(layers) == 1 else torch.cat(layers, -1)
         if use_cache is None:
@@ -387,9 +389,9 @@ class EsnlmModel(EsnlmPreTrainedModel):
             last_hidden_state=features, hidden_states=hidden, **{CACHE: carried}
         )
 
-    def mask_of(self, given: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    def mask_of(self, inputs: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns which tokens (B, T) or vectors (B, T, K) to read, (B, T) bool."""
-        reads = given != self.config.num_tokens if given.dim() == 2 else given[..., 0].isfinite()
+        reads = inputs != self.config.num_tokens if inputs.dim() == 2 else inputs[..., 0].isfinite()
         if attention_mask is None:
             return reads
         # BabyLM's fine-tuning passes a mask (B, T, T) to causal models
@@ -432,8 +434,8 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         Trainer, the loss is the sum divided by it, so that gradients add up over the parts of a
         batch. `logits_to_keep` limits the logits to the last tokens.
         """
-        given = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
-        read = self.model(input_ids, attention_mask, past_key_values, **kwargs | given)
+        options = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
+        read = self.model(input_ids, attention_mask, past_key_values, **kwargs | options)
         logits = self.model.readout(
             read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :]
         )
@@ -444,11 +446,12 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
             )
             # the first label is never a target
             pads = (labels == self.config.num_tokens) | ~mask | ~mask.roll(1, 1)
-            asked = {
-                "labels": labels.masked_fill(pads, -100),
-                "num_items_in_batch": num_items_in_batch,
-            }
-            loss = self.loss_function(logits=logits, vocab_size=self.config.num_tokens, **asked)
+            loss = self.loss_function(
+                logits=logits,
+                labels=labels.masked_fill(pads, -100),
+                vocab_size=self.config.num_tokens,
+                num_items_in_batch=num_items_in_batch,
+            )
         logits = functional.pad(logits, (0, 1), value=PAD_LOGIT)
         more = {"hidden_states": read.hidden_states, CACHE: read.get(CACHE)}
         return CausalLMOutputWithPast(loss=loss, logits=logits, **more)
@@ -459,8 +462,8 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         carried = kwargs.get(CACHE)
         unread = carried.length if isinstance(carried, CarriedState) else 0
         names = ("attention_mask", CACHE, "use_cache", "output_hidden_states", "logits_to_keep")
-        named = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
-        return {"input_ids": input_ids[:, unread:]} | named
+        passed = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
+        return {"input_ids": input_ids[:, unread:]} | passed
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
@@ -496,12 +499,14 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
         Logits are (B, classes) for texts, with the loss of `config.problem_type`, and (B, T,
         classes) for tokens.
         """
-        asked = {
-            "output_hidden_states": output_hidden_states,
-            "use_cache": False,
-            "return_dict": True,
-        }
-        read = self.model(input_ids, attention_mask, inputs_embeds=inputs_embeds, **asked)
+        read = self.model(
+            input_ids,
+            attention_mask,
+            inputs_embeds=inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            use_cache=False,
+            return_dict=True,
+        )
         features = read.last_hidden_state  # padding leaves the state unchanged
         logits = self.score(
             features[:, -1] if self.output_class is SequenceClassifierOutput else features

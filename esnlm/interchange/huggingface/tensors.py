@@ -13,19 +13,14 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.base.errors import InputError
 from esnlm.models.base import LanguageModel
-from esnlm.models.cells.attention import Attention
-from esnlm.models.cells.diagonal import Diagonal
-from esnlm.models.cells.gru import Gru
-from esnlm.models.deep_readout import DeepReadout, frozen_size, history
+from esnlm.models.deep_readout import DeepReadout, DeepReadoutConfig, frozen_size
 from esnlm.models.echo_state import EchoState
 from esnlm.models.gpt2 import GPT2
+from esnlm.models.hashed_ngrams import TokenHistory
 from esnlm.models.lstm import Lstm, embedding_scale
-from esnlm.models.side_by_side import SideBySide
-from esnlm.models.token_history import TokenHistory
-from esnlm.readout import linear
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix, bcoo
-from esnlm.reservoir.cell import Reservoir, Stack, TrainedInput
+from esnlm.reservoir.cell import ReservoirLayer, Stack, TrainedInput
 from esnlm.reservoir.weights import ReservoirConfig
 
 Tensors = dict[str, np.ndarray]
@@ -34,66 +29,70 @@ Settings = dict[str, Any]
 # The activations and update rules of modeling_esnlm.py.
 ACTIVATIONS = ("tanh", "relu")
 UPDATE_RULES = ("leaky_output", "leaky_membrane")
-CELL = "model.cell."  # prefix of the tensors of the cell
+# What a trunk's arrays are called in modeling_deep_readout.py.
+TRUNK_NAMES = {
+    "recent_tokens.weights": "token_weights.weight",
+    "ngrams.weights": "ngram_weights.weight",
+    "recent_tokens.": "",
+    "ngrams.": "",
+    "gated_mlp.": "",
+    "norm.": "",
+}
 
 
 def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, Settings]:
-    """Returns the tensors by name, and the content of config.json without the ids of special
-    tokens.
+    """Returns the tensors by name, and config.json without the ids of special tokens.
 
     Raises InputError if the PyTorch code does not support this family or one of its settings.
     """
     settings: Settings = {}
+    module, prefix, model_type = "modeling_esnlm", "Esnlm", "esnlm"
     match model:
         case GPT2():
             return _gpt2(model, vocab_size)
         case EchoState():
-            cell, settings = _reservoir(
-                model.reservoir, model.config.reservoir, model.config.train_input
-            )
-            readout = _readout(model.readout)
+            is_trained = model.config.train_input
+            cell, settings = _reservoir(model.reservoir, model.config.reservoir, is_trained)
         case Lstm():
             if orders := list(model.config.ngrams.orders):
                 raise _not_exported("model.ngrams.orders", orders)
             names = {"ih.weight": "w_ih", "hh.weight": "w_hh", "ih.bias": "b_ih", "hh.bias": "b_hh"}
             cell = _arrays(**{key: getattr(model, name) for key, name in names.items()})
             # A tied embedding is exported as a separate matrix.
-            cell["input.weight"] = np.float32(embedding_scale(model.config)) * np.asarray(
-                model.embedding[...]
-            )
-            readout = _readout(linear.from_arrays(model.readout_arrays(model.params)))
-        case DeepReadout():
+            scale = np.float32(embedding_scale(model.config))
+            cell["input.weight"] = scale * np.asarray(model.embedding[...])
+        case DeepReadout() if type(model.config) is DeepReadoutConfig:
             cell, settings = _deep_readout(model)
-            readout = _readout(model.readout)
+            module, prefix = "modeling_deep_readout", "DeepReadout"
+            model_type = "esnlm_deep_readout"
         case _:
             raise _not_exported("model.family", model.config.family)
-    is_deep = isinstance(model, DeepReadout)
-    module, name = (
-        ("modeling_deep_readout", "DeepReadout") if is_deep else ("modeling_esnlm", "Esnlm")
-    )
+    arrays = model.readout_arrays(model.params)
+    matrix = arrays["a"] if "a" in arrays else arrays["w"]
+    readout = {"a.weight": matrix, "a.bias": arrays["bias"]}
+    if "b" in arrays:
+        readout["b.weight"] = arrays["b"]
+    tensors = {f"model.cell.{key}": array for key, array in cell.items()}
+    tensors |= {f"model.readout.{key}": np.asarray(array) for key, array in readout.items()}
     heads = ("ForCausalLM", "ForSequenceClassification", "ForTokenClassification")
-    classes = {"AutoConfig": f"{name}Config", "AutoModel": f"{name}Model"}
-    classes |= {f"AutoModel{head}": f"{name}{head}" for head in heads}
-    sparse_parts = {
-        key: array for key, array in cell.items() if key.endswith((".columns", ".units"))
-    }
-    known = {
-        "architectures": [classes["AutoModelForCausalLM"]],
-        "auto_map": {kind: f"{module}.{its}" for kind, its in classes.items()},
-        "model_type": "esnlm_deep_readout" if is_deep else "esnlm",
+    classes = {"AutoConfig": "Config", "AutoModel": "Model"}
+    classes |= {f"AutoModel{head}": head for head in heads}
+    return tensors, {
+        "architectures": [f"{prefix}ForCausalLM"],
+        "auto_map": {kind: f"{module}.{prefix}{name}" for kind, name in classes.items()},
+        "model_type": model_type,
         "family": model.config.family,
         "vocab_size": vocab_size + 1,
         "hidden_size": model.config.feature_size,
-        "readout_rank": len(readout["b.weight"]) if "b.weight" in readout else None,
+        "readout_rank": len(arrays["b"]) if "b" in arrays else None,
         "tie_word_embeddings": False,
         "nonzeros": {
-            key.rpartition(".")[0]: array.shape[-1] for key, array in sparse_parts.items()
+            key.rpartition(".")[0]: array.shape[-1]
+            for key, array in cell.items()
+            if key.endswith((".columns", ".units"))
         },
+        **settings,
     }
-    named = {CELL + key: array for key, array in cell.items()}
-    return named | {
-        f"model.readout.{key}": array for key, array in readout.items()
-    }, known | settings
 
 
 def _not_exported(setting: str, value: Any) -> InputError:
@@ -101,74 +100,31 @@ def _not_exported(setting: str, value: Any) -> InputError:
 
 
 def _deep_readout(model: DeepReadout) -> tuple[Tensors, Settings]:
-    config, layers = model.config, model.layers
+    config = model.config
     if config.readout.is_counted:
         raise _not_exported("model.readout.counted", config.readout.counted)
-    cells = model.frozen.cells if isinstance(model.frozen, SideBySide) else model.frozen.cells.cells
+    cells = [cell for cell in model.frozen.cells if not isinstance(cell, TokenHistory)]
     tensors: Tensors = {}
     settings: Settings = {
-        "reservoirs": 0,
+        "reservoirs": len(cells),
         "frozen_size": frozen_size(config),
-        "history": history(config),
+        "history": config.readout.history,
+        "trunk": asdict(config.readout),
     }
     for i, cell in enumerate(cells):
-        prefix = f"cells.{i}."
-        match cell:
-            case Reservoir() | Stack():
-                own, described = _reservoir(
-                    cell, config.reservoir, train_input=False, prefix=prefix
-                )
-                settings |= described | {"reservoirs": settings["reservoirs"] + 1}
-            case Diagonal():
-                read = [
-                    np.asarray(table[...])
-                    for table in (cell.codes, cell.factors)
-                    if table is not None
-                ]
-                own = {f"{prefix}input.weight": np.concatenate(read, 1)} | _arrays(
-                    prefix, time_scales=cell.time_scales
-                )
-                settings |= {
-                    "diagonal": cell.output_size,
-                    "diagonal_by_token": cell.factors is not None,
-                }
-            case Gru():
-                own = _columns(cell.input.get_value(), f"{prefix}input.") | _arrays(
-                    prefix, bias=cell.bias
-                )
-                own |= _matrix(cell.gates.get_value(), f"{prefix}gates.")
-                own |= _matrix(cell.candidate.get_value(), f"{prefix}candidate.")
-                settings |= {"gru": cell.output_size}
-            case TokenHistory():
-                continue
-            case _:
-                raise _not_exported("a cell of the deep readout", type(cell).__name__)
-        tensors |= own
-    if isinstance(model.frozen, Attention):
-        tensors |= _arrays(projection=model.frozen.projection)
-    settings |= {"attention": asdict(config.attention), "trunk": asdict(config.readout)}
-    trunk: dict[str, Any] = {"b.weight": layers.b}
-    if layers.recent_tokens is not None:
-        trunk |= {"token_weights.weight": layers.recent_tokens.weights}
-        trunk |= {
-            "embedding": None
-            if config.readout.recent_tokens.tied
-            else layers.recent_tokens.embedding
-        }
-    if layers.ngrams is not None:
-        trunk |= {"tables": layers.ngrams.tables, "ngram_weights.weight": layers.ngrams.weights}
-    if layers.gated_mlp is not None:
-        trunk |= {"gains": layers.gated_mlp.norm.gains}
-        for i, block in enumerate(layers.gated_mlp.blocks):
-            trunk |= {f"blocks.{i}.gains": block.norm.gains}
-            trunk |= {
-                f"blocks.{i}.{name}.weight": getattr(block, name) for name in ("gate", "up", "down")
-            }
-    return tensors | _arrays("trunk.", **trunk), settings
+        parts, described = _reservoir(cell, config.reservoir, False, f"cells.{i}.")
+        tensors |= parts
+        settings |= described
+    for name, array in traverse_util.flatten_dict(model.params["layers"], sep=".").items():
+        for old, new in TRUNK_NAMES.items():
+            name = name.replace(old, new)
+        is_matrix = name.rpartition(".")[2] in ("b", "gate", "up", "down")
+        tensors[f"trunk.{name}{'.weight' * is_matrix}"] = np.asarray(array)
+    return tensors, settings
 
 
 def _reservoir(
-    reservoir: Reservoir | Stack, config: ReservoirConfig, train_input: bool, prefix: str = ""
+    reservoir: ReservoirLayer | Stack, config: ReservoirConfig, train_input: bool, prefix: str = ""
 ) -> tuple[Tensors, Settings]:
     if config.update_rule not in UPDATE_RULES:
         raise _not_exported("model.reservoir.update_rule", config.update_rule)
@@ -203,7 +159,7 @@ def _reservoir(
     }
 
 
-def _token_input(layer: Reservoir, prefix: str) -> Tensors:
+def _token_input(layer: ReservoirLayer, prefix: str) -> Tensors:
     """Returns W_in by columns. If it is trained and stored dense, entries without a connection are
     left out."""
     w_in: Matrix = layer.stored_w_in
@@ -228,24 +184,11 @@ def _matrix(matrix: Matrix, prefix: str) -> Tensors:
         return {f"{prefix}values": np.asarray(matrix)}
     row, column = np.asarray(matrix.indices).T
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=matrix.shape[0]))])
-    own = {
-        "values": np.asarray(matrix.data),
-        "columns": column.astype(np.int32),
-        "row_starts": starts.astype(np.int32),
+    return {
+        f"{prefix}values": np.asarray(matrix.data),
+        f"{prefix}columns": column.astype(np.int32),
+        f"{prefix}row_starts": starts.astype(np.int32),
     }
-    return {prefix + name: array for name, array in own.items()}
-
-
-def _readout(readout: Any) -> Tensors:
-    if hasattr(readout, "a"):
-        return _arrays(
-            **{
-                "a.weight": readout.a,
-                "a.bias": readout.bias,
-                "b.weight": getattr(readout, "b", None),
-            }
-        )
-    return _arrays(**{"a.weight": readout.w, "a.bias": readout.bias})
 
 
 def _arrays(prefix: str = "", **variables: Any) -> Tensors:

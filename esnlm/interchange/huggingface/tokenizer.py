@@ -89,9 +89,9 @@ def _merges(ranks: dict[bytes, int], text: dict[bytes, str]) -> list[tuple[str, 
     """Returns the pairs to merge, in order."""
     # tiktoken joins any two neighbours that form a token, so every split of a token into two tokens
     # is a merge.
-    found = []
+    merges = []
     for token in sorted(ranks, key=ranks.__getitem__):
-        cuts = [(token[:i], token[i:]) for i in range(1, len(token))]
-        known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
-        found += sorted(known, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
-    return [(text[left], text[right]) for left, right in found]
+        splits = [(token[:i], token[i:]) for i in range(1, len(token))]
+        known = [(left, right) for left, right in splits if left in ranks and right in ranks]
+        merges += sorted(known, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    return [(text[left], text[right]) for left, right in merges]

@@ -1,0 +1,291 @@
+"""The trunk of a deep readout: the trained feed-forward part between frozen features h and the last
+matrix A.
+
+    z = B n(h) + sum_k W_k E[token_{t - k}] + sum_j V_j sum_m d_j^m E[token_{t - m}] + n-grams,
+                                                            k = 0 .. K - 1,   m = 0 .. M - 1
+    z' = z + W_down (silu(W_gate norm(z)) * W_up norm(z))    in each gated block; at the end norm(z)
+    o = A z + b_out
+
+With `normalize`, n subtracts h's mean and divides by its standard deviation; else n(h) = h. The
+embeddings E give the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a
+gradient through time. The first sum over them is the input layer of Bengio et al. 2003. The second
+has one V_j for all positions and fixed decays d_j; its inner sums are divided by the root of the
+sum of d_j^(2 m), to make them as large as an embedding. n-grams are models/hashed_ngrams.py. The
+gated unit is that of Shazeer 2020, and norm(z) = g * z / sqrt(mean(z^2)) (Zhang, Sennrich 2019).
+
+E is a trained array of its own, or tied to A (Press and Wolf 2017): E = sqrt(r) A. The factor is
+from Vaswani et al. 2017: A begins with entries of about 1 / sqrt(r), other embeddings with about 1.
+"""
+
+from dataclasses import field
+from functools import partial
+from typing import Annotated, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+from pydantic import Field
+
+from esnlm.base.settings import Count, Natural, settings
+from esnlm.machine.matmul import einsum, matmul
+from esnlm.models import initial
+from esnlm.models.hashed_ngrams import HashedNgrams, HashedNgramsConfig, ids_of
+
+Decay = Annotated[float, Field(gt=0, le=1)]
+EPSILON = 1e-6  # added to the mean square or the variance, so that zeros give zeros
+
+
+@settings
+class RecentTokensConfig:
+    """Trained embeddings of the last tokens."""
+
+    # K, number of last tokens that the readout reads, the current one included; 0: none
+    count: Natural = 0
+    width: Count = 256  # e, size of a token's embedding
+    # Use the rows of the last matrix A as embeddings (Press and Wolf 2017); width must then equal
+    # the rank.
+    tied: bool = False
+    # d_j, the decay per token of each fading sum of embeddings; []: no sums
+    decays: tuple[Decay, ...] = ()
+    window: Count = 16  # M, number of last tokens in a fading sum
+
+    def __post_init__(self) -> None:
+        if self.tied and not self.vectors:
+            raise ValueError("tied is true, but no embedding is used: give count or decays")
+
+    @property
+    def vectors(self) -> int:
+        """Number of embedding-sized inputs of the readout: last tokens and fading sums."""
+        return self.count + len(self.decays)
+
+    @property
+    def titles(self) -> list[str]:
+        """The inputs in a few words each."""
+        tied, sums, titles = "tied " if self.tied else "", len(self.decays), []
+        if self.count:
+            titles.append(f"{self.count} {tied}tokens of {self.width}")
+        if sums:
+            titles.append(f"{sums} {tied}fading sum{'s' * (sums > 1)} of {self.width}")
+        return titles
+
+    @property
+    def history(self) -> int:
+        """Number of last tokens needed."""
+        return max(self.count, self.window if self.decays else 0)
+
+    def parameters(self, vocab_size: int, rank: int) -> int:
+        """Returns the number of trained entries."""
+        embedding = 0 if self.tied or not self.vectors else vocab_size
+        return self.width * (embedding + rank * self.vectors)
+
+    def initialize(self, vocab_size: int, rank: int, rng: np.random.Generator) -> "RecentTokens":
+        """Draws the trained arrays."""
+        return RecentTokens(self, vocab_size, rank, rng)
+
+
+@settings
+class GatedMlpConfig:
+    """Gated networks between B and A."""
+
+    blocks: Natural = 0  # number of stacked blocks; 0: none
+    width: Count = 1024  # width of the hidden layer in each block
+
+    def parameters(self, rank: int) -> int:
+        """Returns the number of trained entries."""
+        return self.blocks * rank * (3 * self.width + 1) + (rank if self.blocks else 0)
+
+
+@settings
+class TrunkConfig:
+    """A deep readout. Without its optional sections it is W_out = A B (Ueda et al. 2025a)."""
+
+    rank: Count = 512  # r, width of the input of the last matrix A (Ueda et al. 2025a) [r_out]
+    # standardize h for each token: subtract its mean, divide by its standard deviation
+    normalize: bool = False
+    # add log p of a bigram model counted in the text [ours] to the logits
+    counted: Literal["none", "bigram"] = "none"
+    recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
+    ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
+    gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)
+
+    def __post_init__(self) -> None:
+        tokens = self.recent_tokens
+        if tokens.tied and tokens.width != self.rank:
+            raise ValueError(
+                f"recent_tokens.width is {tokens.width}: tied to the readout it must be rank ="
+                f" {self.rank}"
+            )
+        if tokens.tied and self.is_counted:
+            # With a counted model A begins at 0, and so would all tied embeddings.
+            raise ValueError("recent_tokens.tied is true: it must be false with a counted model")
+
+    @property
+    def title(self) -> str:
+        """The readout in a few words."""
+        titles = list(self.recent_tokens.titles)
+        if self.ngrams.orders:
+            titles.append(self.ngrams.title)
+        if self.gated_mlp.blocks:
+            titles.append(f"MLP {self.gated_mlp.blocks} x {self.gated_mlp.width:,}")
+        titles.append(f"rank {self.rank}")
+        if self.is_counted:
+            titles.append(f"over a counted {self.counted}")
+        return ", ".join(titles)
+
+    @property
+    def history(self) -> int:
+        """Number of last tokens needed in addition to h."""
+        return max(self.recent_tokens.history, self.ngrams.history, 1 if self.is_counted else 0)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the logits include a counted model, which needs the last token."""
+        return self.counted != "none"
+
+    def parameters(self, width: int, vocab_size: int) -> int:
+        """Returns the number of trained entries with A and b_out, for h of a width."""
+        ends = self.rank * (width + vocab_size) + vocab_size
+        by_token = self.recent_tokens.parameters(vocab_size, self.rank)
+        by_ngram = self.ngrams.parameters(self.rank)
+        return ends + by_token + by_ngram + self.gated_mlp.parameters(self.rank)
+
+
+class TrunkInputs(NamedTuple):
+    """The inputs for C tokens, which a stream of features holds as one float32 row per token."""
+
+    h: jax.Array  # (C, N), outputs of the frozen cells
+    ids: jax.Array  # (C, K) int32, the last tokens, newest first; -1 before the sentence
+    others: jax.Array  # (C, M), any further features; only a family that extends this one has them
+
+
+class Trunk(nnx.Module):
+    """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` if the settings have them."""
+
+    def __init__(
+        self, config: TrunkConfig, width: int, vocab_size: int, rng: np.random.Generator
+    ) -> None:
+        rank, tokens, ngrams = config.rank, config.recent_tokens, config.ngrams
+        self.config, self.width = config, width
+        self.b = initial.uniform(rng, width, rank, width)
+        self.recent_tokens = tokens.initialize(vocab_size, rank, rng) if tokens.vectors else None
+        self.ngrams = HashedNgrams(ngrams, rank, rng) if ngrams.orders else None
+        self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
+
+    def __call__(self, features: jax.Array, a: jax.Array, precision: str) -> jax.Array:
+        """Returns z (C, r); with a counted model, z and the id of the last token, (C, r + 1).
+
+        Args:
+            features: h (C, N), the last tokens of a TokenHistory (C, K), and further features, side
+                by side.
+            a: the last matrix, (V, r), whose rows are tied embeddings.
+            precision: of the products (machine/matmul.py).
+        """
+        cuts = self.width, self.width + self.config.history
+        h, history, others = jnp.split(features, cuts, axis=1)
+        inputs = TrunkInputs(h, ids_of(history), others)
+        h = _standardize(h) if self.config.normalize else h
+        z = matmul(h, self.b[...], (1, 1), precision)
+        if self.recent_tokens is not None:
+            z = z + self.recent_tokens(inputs, a, precision)
+        if self.ngrams is not None:
+            z = z + self.ngrams(inputs.ids, precision)
+        if self.gated_mlp is not None:
+            z = self.gated_mlp(z, precision)
+        if self.config.is_counted:
+            z = jnp.concatenate([z, inputs.ids[:, :1].astype(z.dtype)], axis=1)
+        return z
+
+
+class RecentTokens(nnx.Module):
+    """`embedding` E (V, e) unless tied, and the `weights` of all vectors, (r, vectors e)."""
+
+    def __init__(
+        self, config: RecentTokensConfig, vocab_size: int, rank: int, rng: np.random.Generator
+    ) -> None:
+        self.config, width = config, config.vectors * config.width
+        self.embedding = None if config.tied else initial.normal(rng, vocab_size, config.width)
+        self.weights = initial.uniform(rng, width, rank, width)
+
+    def __call__(self, inputs: TrunkInputs, a: jax.Array, precision: str) -> jax.Array:
+        """Returns the contribution of the last tokens to z, (C, r)."""
+        vectors = self.vectors(inputs, a, precision)
+        return matmul(vectors.reshape(len(vectors), -1), self.weights[...], (1, 1), precision)
+
+    def vectors(self, inputs: TrunkInputs, a: jax.Array, precision: str) -> jax.Array:
+        """Returns the last tokens' embeddings and the fading sums, (C, vectors, e)."""
+        config = self.config
+        embeddings = self.embed(inputs.ids[:, : config.history], a)
+        vectors = [embeddings[:, : config.count]]
+        if config.decays:
+            decays = jnp.array(config.decays, jnp.float32)[:, None]
+            powers = decays ** jnp.arange(config.window)  # (J, M)
+            scale = jnp.sqrt((powers**2).sum(axis=1, keepdims=True))  # (J, 1)
+            vectors.append(_fading_sums(embeddings[:, : config.window], powers / scale, precision))
+        return jnp.concatenate(vectors, axis=1)
+
+    def embed(self, ids: jax.Array, a: jax.Array) -> jax.Array:
+        """Returns E[ids], (C, K, e), for ids (C, K); 0 before the sentence."""
+        if self.embedding is None:
+            embeddings = self.config.width**0.5 * a[ids]
+        else:
+            embeddings = self.embedding[...][ids]
+        return jnp.where(ids[..., None] < 0, 0, embeddings)
+
+
+def _fading_sums(vectors: jax.Array, weights: jax.Array, precision: str) -> jax.Array:
+    """Returns sums over M of weights (J, M) times vectors (C, M, e), (C, J, e)."""
+    # A GPU gathers and sums in one kernel.
+    by_product = partial(einsum, "jm,cme->cje", precision=precision)
+    return lax.platform_dependent(weights, vectors, cuda=sums_of_products, default=by_product)
+
+
+def sums_of_products(weights: jax.Array, vectors: jax.Array) -> jax.Array:
+    """Computes the sums without a matrix product, which takes a CPU ten times as long."""
+    return (weights[:, :, None] * vectors[:, None]).sum(axis=2)
+
+
+class GatedMlp(nnx.Module):
+    """The blocks, and the last norm (`norm`)."""
+
+    def __init__(self, config: GatedMlpConfig, rank: int, rng: np.random.Generator) -> None:
+        self.blocks = nnx.List([GatedBlock(config.width, rank, rng) for _ in range(config.blocks)])
+        self.norm = Norm(rank)
+
+    def __call__(self, z: jax.Array, precision: str) -> jax.Array:
+        """Returns the input of the last matrix, (C, r), for z (C, r)."""
+        for block in self.blocks:
+            z = block(z, precision)
+        return self.norm(z)
+
+
+class GatedBlock(nnx.Module):
+    """One block: `norm`, W_gate and W_up (width, r), W_down (r, width)."""
+
+    def __init__(self, width: int, rank: int, rng: np.random.Generator) -> None:
+        self.norm = Norm(rank)
+        self.gate, self.up = (initial.uniform(rng, rank, width, rank) for _ in range(2))
+        self.down = initial.uniform(rng, width, rank, width)
+
+    def __call__(self, z: jax.Array, precision: str) -> jax.Array:
+        """Returns z', (C, r)."""
+        normed = self.norm(z)
+        gate = jax.nn.silu(matmul(normed, self.gate[...], (1, 1), precision))  # (C, width)
+        hidden = gate * matmul(normed, self.up[...], (1, 1), precision)
+        return z + matmul(hidden, self.down[...], (1, 1), precision)
+
+
+class Norm(nnx.Module):
+    """norm(z), with trained gains g (r,)."""
+
+    def __init__(self, rank: int) -> None:
+        self.gains = nnx.Param(jnp.ones(rank, jnp.float32))
+
+    def __call__(self, z: jax.Array) -> jax.Array:
+        return self.gains[...] * z * lax.rsqrt((z**2).mean(axis=1, keepdims=True) + EPSILON)
+
+
+def _standardize(h: jax.Array) -> jax.Array:
+    centred = h - h.mean(axis=1, keepdims=True)
+    return centred * lax.rsqrt((centred**2).mean(axis=1, keepdims=True) + EPSILON)
