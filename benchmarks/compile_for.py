@@ -62,17 +62,18 @@ from esnlm.base.errors import InputError
 from esnlm.data.sources import CorpusSize
 from esnlm.evaluation import scoring
 from esnlm.features import dropout, recurrence
-from esnlm.features.layout import PackedBatch, Steps
+from esnlm.features.batching import PackedSteps
 from esnlm.features.recurrence import BY_DEVICE
 from esnlm.features.stream import FeatureStream
 from esnlm.machine.mesh import REPLICATED, make_mesh
 from esnlm.machine.placement import BY_SLOT, BY_TOKEN, BY_UNIT, Placement, rows_on
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.models.devices import choose_compute
-from esnlm.training import config_io, end_to_end, update
-from esnlm.training.batches import PackedTargets
+from esnlm.training import config_io, end_to_end, precomputed
+from esnlm.training.batches import Batch
 from esnlm.training.config import Experiment
 from esnlm.training.gradient import GradientTrainer
+from esnlm.training.update import Inputs, Updates
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = {  # name: configuration and settings
@@ -200,10 +201,10 @@ class Absent(Placement):
         return tree
 
 
-class Updates(update.Updates):
-    """The compiled functions of updates, without sentences."""
+class NoText(Inputs):
+    """The inputs of updates, without sentences."""
 
-    load = run = features_with = None
+    load = batches = stream = None
 
 
 class Model:
@@ -240,7 +241,7 @@ class Model:
         by_token = (self.config.token_arrays or ()) if mesh else READOUT_ARRAYS
         self.placement = Absent(mesh, vocab_size, rows, by_token, ("readout.b",) if is_cut else ())
         given = self.compute.batch_slots, self.compute.window_tokens
-        self.stream_rows = FeatureStream(None, *given, placement=self.placement)._own_rows(
+        self.stream_rows = FeatureStream(None, *given, placement=self.placement).rows_per_device(
             0, full=True
         )
         self.params = self.placed(whole.params)
@@ -262,57 +263,37 @@ class Model:
         )
         key = self.shapes(jax.eval_shape(lambda: dropout.epoch_key(0, 0)))
         if config.precomputed_width:
-            own = {
-                "placement": placement,
-                "precision": compute.precision,
-                "chunk_tokens": compute.chunk_tokens,
-            }
-            own |= {"dropout_rate": config.dropout, "trunk": self.model.trunk}
-            gradient = partial(update.readout_loss_and_gradient, **own)
+            trunk = self.model.trunk
+            forward = partial(precomputed.forward, trunk=trunk, placement=placement)
+            chunk_tokens = compute.chunk_tokens
             buffer = self.buffer(
                 config.precomputed_width, BY_UNIT if placement.by_unit else BY_DEVICE
             )
-            given = (
-                buffer,
-                self.packed(FIRST_TARGETS),
-                key,
-                self.shapes(self.model.frozen_readout_arrays),
-            )
+            frozen = self.model.frozen_readout_arrays
+            batch = self.packed(FIRST_TARGETS)._replace(inputs=buffer)
         else:
             graphdef, *(_, frozen) = nnx.split(self.model, nnx.Param, ...)
-
-            def gradient(
-                params: dict, frozen: Any, batch: PackedBatch, packed: PackedTargets, key: Any
-            ) -> tuple:
-                return end_to_end.loss_and_gradient(
-                    graphdef, frozen, params, batch, packed, key, placement=placement
-                )
-
+            forward = partial(end_to_end.forward, graphdef=graphdef, placement=placement)
+            chunk_tokens = None
             shape = LENGTH, math.lcm(SLOTS, self.devices)
             read = (
                 self.array(*shape, dtype=kind, spec=BY_SLOT)
                 for kind in (np.int32, np.int32, np.uint32)
             )
-            given = (
-                self.shapes(frozen),
-                PackedBatch(*read),
-                self.packed(0),
-                key if config.dropout else None,
-            )
+            batch = self.packed(0)._replace(inputs=PackedSteps(*read))
+        batch = batch._replace(key=key if config.dropout else None)
         size = CorpusSize(0, 0, placement.vocab_size)
         optimizer = GradientTrainer(training, config, None, size).optimizer
-        others = {
-            "seed": 0,
-            "store": None,
-            "epochs": [],
-            "rates": np.ones(1),
-            "placement": placement,
-        }
-        others |= {
-            "on_nonfinite": training.on_nonfinite,
-            "optimizer": optimizer,
-            "loss_and_gradient": gradient,
-        }
+        inputs = NoText(
+            model=self.model,
+            compute=compute,
+            seed=0,
+            store=None,
+            epochs=[],
+            placement=placement,
+            forward=forward,
+            chunk_tokens=chunk_tokens,
+        )
         state = self.placed(jax.eval_shape(optimizer.init, self.params))
         least = 5 * own_bytes(self.params) + 2 * own_bytes(state)
         least += (
@@ -326,9 +307,10 @@ class Model:
             / (mesh.shape["vocabulary"] if (mesh := placement.mesh) else 1)
         )
         least += own_bytes(self.params.get("readout", {}).get("a", ()))
-        function = Updates(model=self.model, compute=compute, **others)._update
+        function = Updates(inputs, optimizer, np.ones(1), training.on_nonfinite)._update
+        active, rates = self.array(dtype=bool), self.array(UPDATES)
         return (
-            function.trace(self.params, state, self.array(dtype=bool), self.array(UPDATES), *given),
+            function.trace(self.params, state, active, rates, self.shapes(frozen), batch),
             least,
         )
 
@@ -340,10 +322,14 @@ class Model:
         )
         lead = () if mesh is None else (self.devices,)
         read = partial(self.array, *lead, dtype=np.int32, spec=BY_DEVICE)
-        starts = self.array(*lead, STEPS, slots, dtype=bool, spec=BY_DEVICE)
-        steps = Steps(read(STEPS, slots), starts, None, read(STEPS), read())
-        cell, first_token = self.shapes(self.model.cell), self.array(dtype=np.int32)
-        given = cell, steps, self.buffer(width, BY_DEVICE), first_token, None
+        steps = PackedSteps(
+            tokens=read(STEPS, slots),
+            positions=read(STEPS, slots),
+            first_rows=read(STEPS),
+            count=read(),
+            first_token=read(),
+        )
+        given = self.shapes(self.model.cell), steps, self.buffer(width, BY_DEVICE), None
         matrices = self.config.recurrence.matrices
         is_dense = self.compute.kernel == "dense"
         # An entry of a sparse matrix is a value and an index.
@@ -388,11 +374,11 @@ class Model:
     def buffer(self, width: int, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         return self.array(self.devices * self.stream_rows, width, spec=spec)
 
-    def packed(self, first_targets: int) -> PackedTargets:
+    def packed(self, first_targets: int) -> Batch:
         by_row = (
             self.array(ROWS, dtype=kind) for kind in (np.int32, np.int32, np.float32, np.uint32)
         )
-        return PackedTargets(
+        return Batch(
             *by_row, *(self.array(first_targets, dtype=kind) for kind in (np.int32, np.float32))
         )
 

@@ -46,10 +46,10 @@ from esnlm.models.devices import choose_compute, find_machine, placement_of
 from esnlm.training import config_io
 from esnlm.training.batches import EpochPlan, plan_epoch
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.end_to_end import TokenInputs
 from esnlm.training.gradient import GradientTrainer
 from esnlm.training.optimizer import learning_rates
-from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.precomputed import PrecomputedInputs
 from esnlm.training.run import has_large_arrays
 from esnlm.training.update import Updates
 
@@ -270,18 +270,17 @@ class Family:
         self.text, self.params = text, placement.shard(model.params)
         self.state = optimizer.init(self.params)
         self.ahead = config.precomputed_width > 0
-        make = partial(PrecomputedUpdates, reads_ahead=False) if self.ahead else EndToEndUpdates
-        self.made_by: Updates = make(
+        make = partial(PrecomputedInputs, reads_next=False) if self.ahead else TokenInputs
+        self.inputs = make(
             model=model.for_device(compute),
             compute=compute,
             seed=0,
             store=text.store,
             epochs=text.epochs,
-            optimizer=optimizer,
-            rates=learning_rates(training, len(words), words),
-            on_nonfinite=training.on_nonfinite,
             placement=placement,
         )
+        rates = learning_rates(training, len(words), words)
+        self.updates = Updates(self.inputs, optimizer, rates, training.on_nonfinite)
         self.load(0)
         self.said = {
             "ahead": self.ahead,
@@ -301,15 +300,15 @@ class Family:
     def load(self, i: int) -> None:
         """Loads window i: computes the features ahead, if any, and packs the targets."""
         epoch, window = self.text.windows[i]
-        self.made_by.load(epoch, window)
+        self.inputs.load(epoch, window)
         if self.ahead:
-            self.made_by.features.block_until_ready()
+            self.inputs.features.block_until_ready()
 
     def run(self, count: int, _: int = 0) -> float:
         """Runs the first `count` updates of the loaded window and returns the first loss."""
         first = None
         for u in range(count):
-            self.params, self.state, result = self.made_by.run(self.params, self.state, u)
+            self.params, self.state, result = self.updates.run(self.params, self.state, u)
             first = result if first is None else first
         jax.block_until_ready((self.params, self.state))
         return float(first.loss)

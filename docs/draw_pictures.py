@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 import esnlm
-from esnlm.features.layout import in_sequence
+from esnlm.features.batching import pack
 from esnlm.reports.run_results import show_results
 from esnlm.training import config_io
 from esnlm.training.run import train_run
@@ -219,17 +219,17 @@ def draw_packing() -> Figure:
         padded.add_patch(
             Rectangle((0, y), length, 0.85, facecolor=colours[number], edgecolor="none")
         )
-    layout = in_sequence([np.full(length, number) for number, length in enumerate(lengths)], slots)
-    assert layout.starts is not None  # of sentences one after another
-    steps, running = layout.steps, np.diff([*layout.first_rows, layout.total])
+    sentences = [np.full(length, number) for number, length in enumerate(lengths)]
+    packed_steps, _ = pack(sentences, slots)
+    steps, active = len(packed_steps.tokens), np.diff([*packed_steps.first_rows, lengths.sum()])
     for step in range(steps):
         for slot in range(slots):
-            used = slot < running[step]
-            colour = colours[layout.tokens[step, slot]] if used else "0.93"
+            used = slot < active[step]
+            colour = colours[packed_steps.tokens[step, slot]] if used else "0.93"
             packed.add_patch(
                 Rectangle((step, slots - slot - 1), 1, 0.85, facecolor=colour, edgecolor="none")
             )
-            if used and layout.starts[step, slot]:
+            if used and packed_steps.positions[step, slot] == 0:
                 packed.plot(
                     [step, step],
                     [slots - slot - 1, slots - slot - 0.15],

@@ -16,7 +16,7 @@ from esnlm.base.console import Progress, ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller, whole_number
 from esnlm.base.remote import is_url, run_copy
 from esnlm.base.rng import check_seed
-from esnlm.data.corpus import require_training_store
+from esnlm.data.corpus import check_begun_with
 from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
@@ -29,6 +29,7 @@ from esnlm.evaluation.sequences import (
     list_texts,
     sum_log_probs,
 )
+from esnlm.features.batching import padded_size, read_by_tokens
 from esnlm.features.stream import SentenceFeatures
 from esnlm.machine.compute import in_float32
 from esnlm.machine.placement import Placement
@@ -157,7 +158,7 @@ class Run:
         if not isinstance(store, TokenStore):
             sentences = [sentence for sentence in list_texts(store) if not is_blank(sentence)]
             store = encode_sentences(sentences, self.tokenizer)
-        self.require_store(store)
+        self.check_store(store)
         bar = Progress(int(store.offsets[-1]) - len(store))
 
         def on_progress(nats: float, tokens: int) -> None:
@@ -166,7 +167,7 @@ class Run:
                     tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total
                 )
 
-        by_document = self.config.data.document_piece is not None
+        by_document = self.config.data.document_chunk is not None
         likelihood = of_model(
             self._stream, self._readout, store, self.config.compute, on_progress, by_document
         )
@@ -174,9 +175,9 @@ class Run:
         self._warn_of_undefined([-likelihood.nats], of="the text")
         return likelihood
 
-    def require_store(self, store: TokenStore) -> None:
+    def check_store(self, store: TokenStore) -> None:
         """Raises InputError if `likelihood` cannot measure a store."""
-        store.require_tokenizer(self.tokenizer)
+        store.check_tokenizer(self.tokenizer)
         i = int(store.lengths.argmax())
         self._check_length(int(store.lengths[i]), f"{store.folder}: sentence {i}")
 
@@ -235,7 +236,7 @@ class Run:
         if (
             context == "document"
             and self.config.data.has_corpus
-            and self.config.data.document_piece is None
+            and self.config.data.document_chunk is None
         ):
             warn_caller(
                 "context is document, but this model was trained on single sentences (data.context"
@@ -260,18 +261,13 @@ class Run:
         sequences = encode(list_texts(sentences), self.tokenizer, "paper")
         self._check_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
         model, compute = self.config.model, self.config.compute
-        # Half a window leaves room in a buffer of the usual size for the last sequence, which may
-        # exceed it.
-        most_tokens = MAX_BYTES_AT_ONCE // (4 * model.feature_size)
-        tokens = max(1, min(compute.window_tokens // 2, most_tokens))
-        windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
+        most_tokens = max(1, MAX_BYTES_AT_ONCE // (4 * model.feature_size))
         states: list[np.ndarray] = []
-        for number in np.unique(windows):
-            window = [sequences[i] for i in np.flatnonzero(windows == number)]
+        for window in read_by_tokens(sequences, min(compute.window_tokens, most_tokens)):
             buffer, rows = self._stream.read(window)
             *ends, total = np.cumsum([len(each) for each in rows]).tolist()
             # few sizes, so few compilations
-            size = min(1 << (total - 1).bit_length(), total + -total % 1024)
+            size = min(padded_size(total), total + -total % 1024)
             features = np.asarray(buffer[np.pad(np.concatenate(rows), (0, size - total))])
             parts = np.split(features[:total, : self.model.states_in_features], ends)
             states += [part.copy() for part in parts]
@@ -348,7 +344,7 @@ class Run:
             return None
         store = open_store(folder)
         directory.verify(directory.data)
-        require_training_store(store, directory)
+        check_begun_with(directory, {"train": store.tokens_sha256})
         return store
 
     @property
@@ -475,13 +471,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         if newest is None:
             raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
         step, arrays, _ = newest
-    elif step in checkpoint.all_steps(directory.checkpoints):
-        arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
-        steps = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
-        raise InputError(
-            f"{directory.checkpoints}: no checkpoint of step {step}; available: {steps}"
-        )
+        checkpoint.check_step(directory.checkpoints, step)
+        arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     params = arrays["average" if averaged and "average" in arrays else "params"]
     return _make_run(directory.path, experiment, step, tokenizer, frozen, params)
 

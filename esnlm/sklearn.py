@@ -22,6 +22,7 @@ from scipy.special import softmax
 
 from esnlm.api.reservoir import Reservoir, input_scales
 from esnlm.base.errors import InputError, warn_caller
+from esnlm.features.batching import group_by_tokens
 from esnlm.readout.base import BLOCK
 from esnlm.readout.discriminant import DiscriminantSums
 from esnlm.readout.least_squares import RidgeSums, Solution
@@ -212,16 +213,14 @@ class _ReservoirEstimator(BaseEstimator):
             for i, u in enumerate(sequences):
                 state = starts[i]
                 for first in range(0, len(u), most):
-                    piece = u[first : first + most]
-                    x, state = self.reservoir_.run(_with_bias(piece), state)
-                    yield i, first, np.hstack([piece, x]), state
+                    chunk = u[first : first + most]
+                    x, state = self.reservoir_.run(_with_bias(chunk), state)
+                    yield i, first, np.hstack([chunk, x]), state
             return
         # short sequences are read side by side
-        group = np.cumsum([0, *map(len, sequences)])[:-1] // most
-        for number in np.unique(group):
-            members = np.flatnonzero(group == number).tolist()
-            states = self.reservoir_.states([_with_bias(sequences[i]) for i in members])
-            for i, x in zip(members, states, strict=True):
+        for group in group_by_tokens(map(len, sequences), most):
+            states = self.reservoir_.states([_with_bias(sequences[i]) for i in group])
+            for i, x in zip(group, states, strict=True):
                 h = np.hstack([sequences[i], x])
                 if not self._of_steps:
                     h = np.hstack([h[-1:], h.mean(axis=0, keepdims=True)])

@@ -35,7 +35,7 @@ from esnlm.base.files import write_file, write_json
 from esnlm.data.corpus import unigram_counts
 from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.evaluation.statistics import runs_by_seed, seed_interval
-from esnlm.features.lanes import documents_of
+from esnlm.features.documents import documents_of
 from esnlm.machine.compute import in_float32
 from esnlm.machine.process import exit_with
 from esnlm.readout import linear
@@ -114,7 +114,7 @@ def surprisals(run: esnlm.Run, texts: list[list[np.ndarray]]) -> tuple[np.ndarra
     found = []
     for sentences in texts:
         document = end_to_end(sentences)
-        if run.config.data.document_piece is not None:
+        if run.config.data.document_chunk is not None:
             buffer, (rows,) = stream.read([np.concatenate(sentences)[:-1]])
             # The BOS after an EOS is read, but not predicted.
             rows = rows[
@@ -199,7 +199,7 @@ def measure(options: argparse.Namespace) -> None:
         made_from = [store.tokens_sha256, result["config_sha256"]]
         if name in known and known[name]["of"] == made_from:
             continue
-        store.require_tokenizer(run.tokenizer)
+        store.check_tokenizer(run.tokenizer)
         nats, shares = surprisals(run, texts)
         if not np.isfinite(nats).all():
             print(f"{name}: left out, as it diverged or a sentence is too long for it", flush=True)

@@ -20,7 +20,7 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
-from esnlm.features import layout
+from esnlm.features import batching
 from esnlm.machine import compilation_cache
 from esnlm.machine.host import return_freed_memory
 from esnlm.reports import plots
@@ -74,7 +74,7 @@ def one_size_of_updates():
     with pytest.MonkeyPatch.context() as here:
         here.setitem(batches.COMPILATION, "cpu", batches.COMPILATION["gpu"])
         here.setitem(end_to_end.ROW_SIZES_A_DOUBLING, "cpu", 1)
-        here.setattr(layout, "FEWEST_STEPS", 24)
+        here.setattr(batching, "FEWEST_STEPS", 24)
         yield
 
 

@@ -22,6 +22,7 @@ from esnlm.base.rng import Stream, check_seed, seed_sequence
 from esnlm.base.settings import build
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import contraction
+from esnlm.features.batching import read_by_tokens
 from esnlm.features.stream import FeatureStream
 from esnlm.loaded_run import Run
 from esnlm.machine.compute import backend, default_batch_slots, in_float32
@@ -377,11 +378,9 @@ class Reservoir:
     @in_float32
     def _token_states(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
         most = max(1, MOST_BYTES // (4 * self.cell.output_size))  # tokens
-        group = np.cumsum([0, *map(len, sequences)])[:-1] // most
         states = []
-        for number in np.unique(group):
-            members = np.flatnonzero(group == number)
-            buffer, rows = self._stream.read([sequences[i] for i in members])
+        for window in read_by_tokens(sequences, most):
+            buffer, rows = self._stream.read(window)
             host = np.asarray(buffer)
             states += [host[each] for each in rows]
         return states

@@ -10,8 +10,8 @@ import numpy as np
 from esnlm import loaded_run
 from esnlm.api.reservoir import Reservoir
 from esnlm.base.errors import InputError
+from esnlm.data.corpus import put_sentences
 from esnlm.data.encode import write_sentences
-from esnlm.data.sources import put_sentences
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import WORD_PATTERN, Tokenizer, load_tokenizer, train_bpe, word_tokenizer
 from esnlm.evaluation.sequences import list_texts

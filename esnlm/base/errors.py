@@ -1,9 +1,10 @@
 """Errors that the caller can fix, and warnings that name the caller's line."""
 
+import importlib
 import operator
 import sys
 import warnings
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 LONGEST = 2000  # characters
 # Packages whose frames are not the caller's, including wrappers of functions.
@@ -25,6 +26,15 @@ class InputError(ValueError):
         super().__init__(
             line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
         )
+
+
+def import_extra(module: str, work: str, extra: str) -> Any:
+    """Imports a module of an extra. Raises InputError with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise InputError(f"{work} needs {package}: pip install 'esnlm[{extra}]'") from None
 
 
 def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole number") -> int:

@@ -15,6 +15,7 @@ import pydantic.dataclasses
 import yaml
 from pydantic import ConfigDict, Field, ValidationError
 
+from esnlm.base.console import warn
 from esnlm.base.errors import InputError
 
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
@@ -34,7 +35,8 @@ def settings(section: type[Section]) -> type[Section]:
     """Makes a class a frozen dataclass with checked fields.
 
     Rules between fields belong into `__post_init__`. It raises ValueError, beginning with a field's
-    name.
+    name. A class variable RENAMED maps earlier names of settings, which `build` still accepts, to
+    those of today.
     """
     return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
 
@@ -100,9 +102,13 @@ def build(
     """
     hints = typing.get_type_hints(section, include_extras=True)
     known = [each.name for each in dataclasses.fields(section)]  # type: ignore[arg-type]
+    renamed: Mapping[str, str] = getattr(section, "RENAMED", {})
     values = {}
     for name, value in tree.items():
         here = "command line" if isinstance(value, CommandLine) else where
+        if name in renamed:
+            warn(f"{_begin(here)}{path}{name} is called {path}{renamed[name]} now")
+            name = renamed[name]
         if name not in known:
             raise InputError(
                 f"{_begin(here)}{path}{name}: no such setting; choose from {', '.join(known)}"
@@ -165,11 +171,11 @@ def _value(hint: Any, value: Any, name: str, where: str) -> Any:
         begin = _begin("command line" if isinstance(kind, CommandLine) else where)
         section = find_class(kind, choice.classes, f"{begin}{name}.{choice.key}")
         bases = tuple(each for each in _alternatives(hint) if isinstance(each, type))
-        if not (dataclasses.is_dataclass(section) and issubclass(section, bases)):
-            expected = " or ".join(each.__name__ for each in bases)
+        is_kind = isinstance(section, type) and issubclass(section, bases)
+        if not is_kind or not dataclasses.is_dataclass(section):
             raise InputError(
-                f"{begin}{name}.{choice.key} is {spell(kind)}: it must be a {expected} with the"
-                " decorator `settings`"
+                f"{begin}{name}.{choice.key} is {spell(kind)}: it must be a"
+                f" {' or '.join(each.__name__ for each in bases)} with the decorator `settings`"
             )
     return build(section, value, f"{name}.", where)
 

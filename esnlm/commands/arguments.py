@@ -52,7 +52,7 @@ class OneOf:
             argument.add_to(group)
 
 
-class Section:
+class ArgumentGroup:
     """Arguments under a title of their own in --help."""
 
     def __init__(self, title: str, *arguments: Argument | OneOf) -> None:
@@ -134,7 +134,7 @@ PROCESSES = [
         help="maximum wait for the others (default: %(default)s)",
     ),
 ]
-LEVELS = Section(
+LEVELS = ArgumentGroup(
     "output on standard error",
     OneOf(
         Argument(

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
     directory = RunDirectory(newest.directory)
     words = _words_by_step(newest)
     validation = open_store(args.store)
-    newest.require_store(validation)
+    newest.check_store(validation)
     text = newest.training_store()
     assert text is not None  # `_words_by_step` rejects runs without one
     pairs = minimal_pairs.load(args.data) if args.data else []

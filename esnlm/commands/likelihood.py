@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     texts = [(full_name(store), open_store(store)) for store in args.stores]
     texts += [(str(text), encode_file(text, loaded.tokenizer)) for text in args.texts]
     for _, text in texts:
-        loaded.require_store(text)
+        loaded.check_store(text)
     baselines, notes = _baselines(loaded)
     result = {
         **FORMAT,

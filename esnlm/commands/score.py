@@ -22,8 +22,8 @@ from esnlm.commands.arguments import (
     SEVERAL,
     STEP,
     Argument,
+    ArgumentGroup,
     OneOf,
-    Section,
     check_output,
     load_run,
     local_path,
@@ -50,7 +50,7 @@ ARGUMENTS = [
     Argument(
         "--tokens", action="store_true", help="make a table of the surprisal of each word or token"
     ),
-    Section(
+    ArgumentGroup(
         "with --tokens",
         Argument(
             "--by",

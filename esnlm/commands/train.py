@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int | None:
         join_processes(args, stops_together=True)
     from esnlm.training import plan
     from esnlm.training.interruption import parse_span
-    from esnlm.training.run import train_run
 
     experiment = read_experiment(args)
     traced = None if args.profile is None else parse_span(args.profile)
     if args.plan:
         return plan.show(experiment)
     from esnlm.reports.run_results import show_results
+    from esnlm.training.run import train_run
 
     return train_run(
         experiment,

@@ -1,4 +1,4 @@
-"""Encodes text, here or in worker processes: lines to sentences to token ids, with counts."""
+"""Encodes text as token ids with counts: chunks of files, in worker processes, and sentences."""
 
 import hashlib
 import os
@@ -9,14 +9,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from esnlm.base.errors import InputError
-from esnlm.data.inputs import read_text
+from esnlm.data.inputs import TextInput
 from esnlm.data.sentences import punkt_splitter
 from esnlm.data.store import StoreWriter, TokenStore, token_dtype
 from esnlm.data.tokenizer import Tokenizer
@@ -27,7 +29,7 @@ if TYPE_CHECKING:  # NLTK is an extra
 
 
 class Encoded(NamedTuple):
-    """The sentences of a chunk, including short ones to drop, which `tokens` leaves out."""
+    """Encoded sentences, including short ones to drop, which `tokens` leaves out."""
 
     tokens: np.ndarray  # (sum of kept lengths,) uint32
     lengths: np.ndarray  # (sentences,) int64, counting BOS and EOS, before the cut
@@ -37,76 +39,80 @@ class Encoded(NamedTuple):
     empty_lines: int  # in all
 
 
-def chunk_encoder(
-    parameters: "PunktParameters | None",
-    tokenizer: Tokenizer,
-    min_length: int,
-    max_length: int,
-    across_lines: bool = False,
-) -> Callable[[str], Encoded]:
-    """Returns a function from a chunk of text to its encoded sentences.
+@dataclass(frozen=True)
+class Encoder:
+    """Encodes a chunk of text: lines to sentences to token ids.
 
-    Without Punkt's parameters, each line is a sentence; with `across_lines`, sentences may contain
-    line ends, and the chunk has one document. Otherwise empty lines separate documents.
     Lengths count BOS and EOS: shorter sentences have no ids in the result, longer ones are cut.
     """
-    split = punkt_splitter(parameters) if parameters else lambda line: [line]
-    no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
 
-    def encode(text: str) -> Encoded:
-        lines = [text] if across_lines else text.removesuffix("\n").split("\n")
-        pieces = [line.strip() for line in lines]
-        sentences = [
-            (sentence, i) for i, piece in enumerate(pieces) if piece for sentence in split(piece)
-        ]
-        empty = np.cumsum([not piece for piece in pieces])
-        tokens, lengths, words, sizes = [no_ids], [], [], []
-        for sentence, _ in sentences:
-            ids = tokenizer.encode(sentence)
-            lengths.append(len(ids) + 2)
-            covered = sentence.encode()
-            if len(ids) + 2 > max_length:
-                ids = ids[: max_length - 2]
-                covered = tokenizer.decode_bytes(ids)
-                sentence = covered.decode(errors="ignore")
+    tokenizer: Tokenizer
+    parameters: "PunktParameters | None" = None  # None: each line is a sentence
+    min_length: int = 0
+    max_length: int = sys.maxsize
+    # Sentences may contain line ends, and a chunk has one document. Otherwise empty lines separate
+    # documents.
+    across_lines: bool = False
+
+    @cached_property
+    def _split(self) -> Callable[[str], list[str]]:
+        return punkt_splitter(self.parameters) if self.parameters else lambda line: [line]
+
+    def __call__(self, text: str) -> Encoded:
+        sentences: list[str] = []
+        documents: list[int] = []
+        empty_lines = 0
+        for line in [text] if self.across_lines else text.removesuffix("\n").split("\n"):
+            if line := line.strip():
+                sentences += self._split(line)
+                documents += [empty_lines] * (len(sentences) - len(documents))
+            else:
+                empty_lines += 1
+        ids = map(self.tokenizer.encode, sentences)
+        return self.encode(sentences, ids, documents)._replace(empty_lines=empty_lines)
+
+    def encode(
+        self, sentences: Sequence[str], token_ids: Iterable[list[int]], documents: Sequence[int]
+    ) -> Encoded:
+        """Frames, cuts and counts sentences with these token ids."""
+        bos, eos = self.tokenizer.bos, self.tokenizer.eos
+        tokens: list[int] = []
+        lengths, words, sizes = [], [], []
+        for sentence, inner in zip(sentences, token_ids, strict=True):
+            length, content = len(inner) + 2, well_formed(sentence).encode()
+            if length > self.max_length:
+                inner = inner[: self.max_length - 2]
+                content = self.tokenizer.decode_bytes(inner)
+                sentence = content.decode(errors="ignore")
+            if length >= self.min_length:
+                tokens += (bos, *inner, eos)
+            lengths.append(length)
             words.append(len(sentence.split()))
-            sizes.append(len(covered))
-            if len(ids) + 2 >= min_length:
-                tokens += bos, np.array(ids, np.uint32), eos
-        documents = empty[np.array([i for _, i in sentences], int)]
-        counts = [np.array(values, np.int64) for values in (lengths, words, sizes)]
-        return Encoded(
-            np.concatenate(tokens), counts[0], counts[1], counts[2], documents, int(empty[-1])
-        )
-
-    return encode
-
-
-_encode: Callable[[str], Encoded]  # of a worker process
+            sizes.append(len(content))
+        ids = np.array(tokens, np.uint32)
+        columns = np.array([lengths, words, sizes, documents], np.int64)
+        return Encoded(ids, columns[0], columns[1], columns[2], columns[3], empty_lines=0)
 
 
 def encode_in_order(
-    chunks: Iterable[tuple[int, str]], count: int, *arguments: Any
+    chunks: Iterable[tuple[int, str]], workers: int, encoder: Encoder
 ) -> Iterator[tuple[int, Encoded]]:
-    """Encodes (source, chunk) pairs with `count` processes, and yields (source, encoded chunk) in
-    order.
+    """Encodes (source, chunk) pairs in `workers` processes, and yields the results in order.
 
-    `arguments` are for `chunk_encoder`. Spawns processes, as forks are unsafe with threads. Raises
-    InputError if one died.
+    Spawns processes, as forks are unsafe with threads. Raises InputError if one died.
     """
-    if count == 1:
-        encode = chunk_encoder(*arguments)
-        yield from ((i, encode(text)) for i, text in chunks)
+    if workers == 1:
+        yield from ((source, encoder(text)) for source, text in chunks)
         return
-    pool = ProcessPoolExecutor(count, get_context("spawn"), _start, arguments)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (encoder,))
+    pending: deque[tuple[int, Future[Encoded]]] = deque()
     try:
-        pending: deque[tuple[int, Future[Encoded]]] = deque()
-        for i, text in chunks:
-            pending.append((i, pool.submit(_encode_here, text)))
-            if len(pending) > 2 * count:  # enough to keep all workers busy; bounds the memory
-                i, future = pending.popleft()
-                yield i, future.result()
-        yield from ((i, future.result()) for i, future in pending)
+        for source, text in chunks:
+            pending.append((source, pool.submit(_encode_in_worker, text)))
+            if len(pending) > 2 * workers:  # enough to keep all workers busy; bounds the memory
+                source, future = pending.popleft()
+                yield source, future.result()
+        yield from ((source, future.result()) for source, future in pending)
     except BrokenProcessPool:
         raise InputError(
             "a worker process died, perhaps out of memory: try fewer workers (--workers 1)"
@@ -115,12 +121,15 @@ def encode_in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def _start(*arguments: Any) -> None:
+_encoder: Encoder  # of a worker process
+
+
+def _start_worker(encoder: Encoder) -> None:
     """Prepares a worker process, which always ends with its parent."""
-    global _encode
+    global _encoder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _encode = chunk_encoder(*arguments)
+    _encoder = encoder
 
 
 def _end_with_parent() -> None:
@@ -128,28 +137,26 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _encode_here(text: str) -> Encoded:
-    return _encode(text)
+def _encode_in_worker(text: str) -> Encoded:
+    return _encoder(text)
 
 
 def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
-    """Encodes a text file with one sentence per line as a token store in memory. Reads the file
-    once.
+    """Encodes a text file with one sentence per line as a token store in memory. Reads it once.
 
     Strips white space at both ends of lines. Blank lines separate documents. Keeps all sentences
     whole, whatever their length.
     """
-    encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    encoded = encode("".join(read_text(file)))
+    text = "".join(TextInput(file.name, file).chunks(check_quotes=True))
+    encoded = Encoder(tokenizer)(text)
     if not len(encoded.lengths):
         raise InputError(f"{file}: no sentence: the file is empty or all white space")
-    return _store(file, tokenizer, encoded)
+    return _store_in_memory(file, tokenizer, encoded)
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
-    """Encodes sentences unchanged as a token store in memory. Raises InputError if there are
-    none."""
-    return _store(Path("sentences"), tokenizer, _encode_list(sentences, tokenizer))
+    """Encodes unchanged sentences as a token store in memory. Raises InputError without any."""
+    return _store_in_memory(Path("sentences"), tokenizer, _encode_list(sentences, tokenizer))
 
 
 def write_sentences(
@@ -160,35 +167,26 @@ def write_sentences(
     overwrite: bool = False,
     rule: str = "sentences given in Python",
 ) -> TokenStore:
-    """Writes a token store of unchanged sentences. Raises InputError if there are none, or the
-    folder is in use."""
+    """Writes a token store of unchanged sentences. Raises InputError without any."""
     with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
         writer.append(*_encode_list(sentences, tokenizer)[:-1])
         return writer.finish(sentence_rule=rule)
 
 
 def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
+    """Encodes unchanged sentences, on all cores, as one document."""
     if not len(sentences):
         raise InputError("no sentences; give at least one")
     ids = tokenizer.encode_batch(sentences)
-    tokens = np.array([i for each in ids for i in (tokenizer.bos, *each, tokenizer.eos)], np.uint32)
-    words = [len(sentence.split()) for sentence in sentences]
-    sizes = [len(well_formed(sentence).encode()) for sentence in sentences]
-    lengths = np.array([len(each) + 2 for each in ids])
-    # one document
-    return Encoded(tokens, lengths, np.array(words), np.array(sizes), np.zeros_like(lengths), 0)
+    return Encoder(tokenizer).encode(sentences, ids, documents=[0] * len(sentences))
 
 
-def _store(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
-    described = {
-        "name": tokenizer.name,
-        "vocab_size": tokenizer.vocab_size,
-        "sha256": tokenizer.sha256,
-    }
-    stored = encoded.tokens.astype(token_dtype(tokenizer.vocab_size))
+def _store_in_memory(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
+    file = encoded.tokens.astype(token_dtype(tokenizer.vocab_size)).tobytes()
+    keys = ("name", "vocab_size", "sha256")
     manifest = {
-        "tokenizer": described,
-        "sha256": {"tokens.bin": hashlib.sha256(stored.tobytes()).hexdigest()},
+        "tokenizer": {key: getattr(tokenizer, key) for key in keys},
+        "sha256": {"tokens.bin": hashlib.sha256(file).hexdigest()},
     }
     offsets = np.append(0, np.cumsum(encoded.lengths))
     return TokenStore(

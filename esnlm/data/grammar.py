@@ -1,5 +1,4 @@
-"""A small English grammar with known probabilities, so that a trained model can be compared with
-the truth.
+"""A small English grammar with known probabilities, to compare a trained model with the truth.
 
 It has five long-distance dependencies: subject-verb agreement across distractors, relative clauses,
 reflexives, negative polarity, and fillers with their gaps. It is a probabilistic context-free
@@ -72,8 +71,7 @@ NOUNS = {"himself": MASCULINE, "herself": FEMININE, "itself": NEUTER}
 
 @cache
 def rules() -> Rules:
-    """Returns the grammar, which starts at `S`. Number, gender and determiner are part of a
-    nonterminal's name."""
+    """Returns the grammar, which starts at `S`. Nonterminals' names have number and gender."""
     table: Rules = {}
 
     def rule(left: str, *alternatives: tuple[float, str]) -> None:
@@ -177,8 +175,7 @@ def rules() -> Rules:
 
 
 def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
-    """Yields the first `count` sentences of the stream (seed, split). Different streams are
-    independent.
+    """Yields the first `count` sentences of the stream (seed, split), independent of all others.
 
     The result is the same on every machine: it only uses `Random.random`, whose sequence Python
     keeps stable.
@@ -207,15 +204,13 @@ def sentences(count: int, seed: int, split: str = "train") -> Iterator[str]:
 
 
 def spell(words: list[str]) -> str:
-    """Joins words to a sentence, with a capital first letter and single spaces, but none before the
-    period."""
+    """Joins words and a final period to a sentence, with a capital first letter."""
     text = " ".join(words[:-1]) + words[-1]
     return text[:1].upper() + text[1:]
 
 
 def log_prob(sentence: str) -> float:
-    """Returns the exact ln p(sentence) in nats, by the inside algorithm; -inf for a string outside
-    the language."""
+    """Returns ln p(sentence) in nats, by the inside algorithm; -inf outside the language."""
     words = [*(sentence[:1].lower() + sentence[1:-1]).split(" "), "."]
     if spell(words) != sentence:
         return -math.inf
@@ -246,8 +241,7 @@ def log_prob(sentence: str) -> float:
 
 
 class Entropy(NamedTuple):
-    """The exact entropy of the language. Predicted tokens are the words, the period and EOS, but
-    not BOS."""
+    """The exact entropy of the language. Tokens are the words, the period and EOS, but not BOS."""
 
     nats_per_sentence: float
     tokens_per_sentence: float
@@ -255,11 +249,10 @@ class Entropy(NamedTuple):
 
 
 def entropy() -> Entropy:
-    """Computes the entropy: H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..);
-    the length likewise.
+    """Computes H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..).
 
-    The entropy per token is the ratio of the two means, because total NLL / total tokens estimates
-    this ratio.
+    The mean length is computed likewise. The entropy per token is the ratio of the two means,
+    because total NLL / total tokens estimates this ratio.
     """
     table = rules()
 
@@ -281,8 +274,7 @@ def entropy() -> Entropy:
 
 
 def words() -> list[str]:
-    """Returns all tokens for a closed word list: ".", "The" and " The" (and the other first words),
-    " dog", ...
+    """Returns all tokens for a closed word list: ".", "The", " The", " dog", ...
 
     " The" is for the scoring conventions that put a space before the sentence.
     """

@@ -1,18 +1,14 @@
-"""Held-out minimal pairs of the grammar, in BLiMP's format, that n-gram models up to n = 4 cannot
-solve.
+"""Held-out minimal pairs of the grammar, in BLiMP's format, which no n-gram model (n <= 4) solves.
 
 A paradigm is a square of two contexts A, B and two completions a, b: A a and B b are sentences of
 the language, A b and B a are not. Each square gives two mirrored pairs:
 
-    contrast of completions   The dog near the cats | sleeps.        bad: The dog near the cats |
-    sleep.
-                              The dogs near the cats | sleep.        bad: The dogs near the cats |
-                              sleeps.
-    contrast of contexts      The boy knew who the girl liked | .    bad: The boy knew that the girl
-    liked | .
-                              The boy knew that the girl liked | the king.
-                                                                     bad: The boy knew who the girl
-                                                                     liked | the king.
+    contrast of completions
+        The dog near the cats | sleeps.                 bad: The dog near the cats | sleep.
+        The dogs near the cats | sleep.                 bad: The dogs near the cats | sleeps.
+    contrast of contexts
+        The boy knew who Ann liked | .                  bad: The boy knew that Ann liked | .
+        The boy knew that Ann liked | the king.         bad: The boy knew who Ann liked | the king.
 
 A and B end in at least three common words. So for any n-gram model (n <= 4), the differences in
 log-probability of the two pairs are equal with opposite signs. It gets one pair right and one
@@ -33,8 +29,7 @@ from esnlm.data import grammar
 
 @dataclass(frozen=True)
 class Paradigm:
-    """Two templates, "context | completion | end", filled with a word for each of `slots`, keys of
-    WORDS.
+    """Two templates, "context | completion | end", filled with a word of each slot.
 
     `end` precedes the period in good and bad sentences. Different words give different good
     sentences, so that no pair is repeated.
@@ -43,7 +38,7 @@ class Paradigm:
     field: str
     linguistics_term: str
     contrast: str  # the difference within a pair: "completion" or "context"
-    slots: str
+    slots: str  # keys of WORDS
     a: str
     b: str
 
@@ -147,8 +142,7 @@ PARADIGMS = {
 def minimal_pairs(
     per_paradigm: int, seed: int, exclude: Container[str] = ()
 ) -> dict[str, list[dict]]:
-    """Returns {UID: `per_paradigm` pairs in BLiMP's schema}, with the two pairs of a square next to
-    each other.
+    """Returns `per_paradigm` pairs in BLiMP's schema by UID, the two of a square side by side.
 
     No pair has a sentence of `exclude` (the corpus), and no good sentence is repeated in a
     paradigm. `per_paradigm` is even. Raises InputError if a paradigm has too few pairs.
@@ -163,11 +157,11 @@ def _held_out(
     uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Container[str]
 ) -> list[dict]:
     rows: list[dict] = []
-    named = {"field": paradigm.field, "linguistics_term": paradigm.linguistics_term, "UID": uid}
+    names = {"field": paradigm.field, "linguistics_term": paradigm.linguistics_term, "UID": uid}
     for choice in _choices(paradigm.slots.split(), random.Random(f"{uid}/{seed}")):
         pairs = _mirrored_pairs(paradigm, choice)
         if not any(sentence in exclude for pair in pairs for sentence in pair.values()):
-            rows += [pair | named | {"pairID": str(len(rows) + i)} for i, pair in enumerate(pairs)]
+            rows += [pair | names | {"pairID": str(len(rows) + i)} for i, pair in enumerate(pairs)]
         if len(rows) == count:
             return rows
     raise InputError(
@@ -177,8 +171,7 @@ def _held_out(
 
 
 def _choices(slots: list[str], rng: random.Random) -> Iterator[dict]:
-    """Yields each combination of one item per slot once, in random order (Fisher-Yates on implicit
-    numbers)."""
+    """Yields each combination of one item per slot once, in random order (Fisher-Yates)."""
     moved: dict[int, int] = {}
     for last in reversed(range(math.prod(len(WORDS[slot]) for slot in slots))):
         pick = int(rng.random() * (last + 1))
@@ -192,21 +185,16 @@ def _choices(slots: list[str], rng: random.Random) -> Iterator[dict]:
 
 
 def _mirrored_pairs(paradigm: Paradigm, words: dict) -> list[dict]:
-    a, b = (map(str.strip, side.format(**words).split("|")) for side in (paradigm.a, paradigm.b))
-    (context_a, completion_a, end), (context_b, completion_b, _) = a, b
-    pairs, sides = [], [(context_a, completion_a), (context_b, completion_b)]
-    for (context, completion), (other_context, other_completion) in (sides, sides[::-1]):
-        wrong = (
-            (context, other_completion)
-            if paradigm.contrast == "completion"
-            else (other_context, completion)
-        )
-        pairs.append(
-            {
-                "sentence_good": _sentence(context, completion, end),
-                "sentence_bad": _sentence(*wrong, end),
-            }
-        )
+    sides = [
+        [part.strip() for part in side.format(**words).split("|")]
+        for side in (paradigm.a, paradigm.b)
+    ]
+    contrast = ("context", "completion").index(paradigm.contrast)
+    pairs = []
+    for good, other in (sides, sides[::-1]):
+        bad = [*good]
+        bad[contrast] = other[contrast]
+        pairs.append({"sentence_good": _sentence(*good), "sentence_bad": _sentence(*bad)})
     return pairs
 
 

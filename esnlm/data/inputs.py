@@ -1,46 +1,47 @@
-"""The inputs of `prepare`: text files, folders, patterns of names, and datasets of Hugging Face."""
+"""The inputs of `prepare`: finds text files and datasets, and reads each as documents.
+
+Empty lines separate the documents of a text. A record of JSON lines, Parquet or a dataset, or a row
+of a table, is a document.
+"""
 
 import glob
 import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from esnlm.base.console import counted
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, import_extra
 from esnlm.base.files import file_sha256
 from esnlm.data.tables import read_table
 from esnlm.data.text_files import (
+    CHUNK,
     COMPRESSED,
-    FIELD,
     NOT_TEXT,
+    RECORDS,
     STANDARD_INPUT,
     TABLES,
-    holds_documents,
-    join_documents,
+    check_is_text,
     kind_of,
+    parse_json_lines,
     read_chunks,
-    read_records,
+    unify_line_ends,
 )
 
+FIELD = "text"  # default field of a record with the text
 DATASET = "hf:"  # prefix of a dataset's name
 # Names of files that are about a corpus, in a folder with its texts.
 ABOUT_A_CORPUS = re.compile(r"(readme|licen[cs]e)(\.(md|txt|rst))?", re.IGNORECASE)
-# Advice for a record without the field, or whose field holds no string.
-NAME_FIELD = "name another field with --field, or leave the file out"  # in `prepare`
-FIELD_IS_FIXED = f"records need their text in the field {FIELD!r}"  # in commands without --field
-
-# reads the location and the text of each record
-Records = Callable[[], Iterator[tuple[str, object]]]
+EMPTY_LINES = re.compile(r"\n\s*\n")  # within a document, where they only separate paragraphs
 
 
 class Totals(NamedTuple):
-    """What the first reading of a text counts."""
+    """The counts of the first reading of a text."""
 
     text_size: int  # uncompressed, in bytes of UTF-8
     missing: int  # records that were left out because they have no text
@@ -50,37 +51,36 @@ class Totals(NamedTuple):
 class TextInput:
     """A text that can be read repeatedly."""
 
-    name: str  # in the manifest: the file's name, or its path relative to the given folder
+    name: str  # in the manifest: the file's name, or its path relative to its folder
     path: Path | None = None  # None: a dataset
-    records: Records | None = None  # None: plain text
+    dataset: Any = None  # a split, with the column `field`
+    field: str = FIELD  # with the text of a record
     skip_missing: bool = False  # leave out records without text
+    has_options: bool = False  # whether error messages may advise --field and --skip-missing
 
-    def chunks(self) -> Iterator[str]:
-        """Yields the text in pieces of whole lines. Empty lines separate documents."""
-        return self._chunks(Counter())
+    @property
+    def has_records(self) -> bool:
+        return self.path is None or kind_of(self.path) in RECORDS | TABLES
 
-    def _chunks(self, counts: Counter[str]) -> Iterator[str]:
-        """Yields the text, and counts the records that are left out in counts["missing"]."""
-        if self.records is not None:
-            return join_documents(self._records_with_text(self.records(), counts), NAME_FIELD)
-        assert self.path is not None, "only datasets have no path, and they have records"
-        return read_chunks(self.path)
+    def chunks(self, check_quotes: bool = False) -> Iterator[str]:
+        """Yields the text in chunks of whole lines, about a megabyte each.
 
-    def _records_with_text(
-        self, records: Iterable[tuple[str, object]], counts: Counter[str]
-    ) -> Iterator[tuple[str, object]]:
-        """Leaves out and counts the records without text if `skip_missing` is set; otherwise
-        rejects the first."""
-        for where, text in records:
-            if text is not None:
-                yield where, text
-            elif self.skip_missing:
-                counts["missing"] += 1
-            else:
-                raise InputError(
-                    f"{where}: no text; name another field with --field, or leave such records out"
-                    " with --skip-missing"
-                )
+        With `check_quotes`, warns if quotation marks are removed from the cells of a table.
+        """
+        if not self.has_records:
+            assert self.path is not None, "datasets have records"
+            check_is_text(self.path)
+            yield from read_chunks(self.path)
+            return
+        group, size = [], 0
+        for document in filter(None, self._documents(check_quotes)):
+            group.append(document)
+            size += len(document)
+            if size > CHUNK:
+                yield "".join(group)
+                group, size = [], 0
+        if group:
+            yield "".join(group)
 
     @cached_property
     def size(self) -> int:
@@ -94,26 +94,99 @@ class TextInput:
         Raises InputError if it is empty or all white space.
         """
         is_compressed = self.path is not None and self.path.suffix.lower() in COMPRESSED
-        size_is_known = self.records is None and not is_compressed
-        counts: Counter[str] = Counter()
-        text_size, is_blank = 0, True
-        for text in self._chunks(counts):
+        text_size = missing = 0
+        is_blank = True
+        for text in self._documents(check_quotes=True) if self.has_records else self.chunks():
+            if text is None:
+                missing += 1
+                continue
             text_size += len(text.encode())
             is_blank = is_blank and not text.strip()
-            if size_is_known and not is_blank:
+            if not (self.has_records or is_compressed or is_blank):
                 return Totals(self.size, missing=0)  # no need to read on
         if is_blank:
             raise InputError(f"{self.path or self.name}: empty or all white space; leave it out")
-        return Totals(text_size, counts["missing"])
+        return Totals(text_size, missing)
 
     def sha256(self) -> str:
         """Returns the sha256 of a file's bytes, or of the text of a dataset."""
         if self.path is not None:
             return file_sha256(self.path)
-        whole = hashlib.sha256()
+        content = hashlib.sha256()
         for text in self.chunks():
-            whole.update(text.encode())
-        return whole.hexdigest()
+            content.update(text.encode())
+        return content.hexdigest()
+
+    def _documents(self, check_quotes: bool) -> Iterator[str | None]:
+        """Yields the text of each record and an empty line; None for a record that is left out."""
+        for location, text in self._records(check_quotes):
+            if text is None and self.skip_missing:
+                yield None
+                continue
+            if text is None:
+                advice = self._advise("leave such records out with --skip-missing")
+                raise InputError(f"{location}: no text; {advice}")
+            if not isinstance(text, str):
+                advice = self._advise("leave the file out")
+                raise InputError(
+                    f"{location}: its text is a {type(text).__name__}, not a string; {advice}"
+                )
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"{location}: has an unpaired surrogate, which is not valid text"
+                ) from None
+            yield EMPTY_LINES.sub("\n", unify_line_ends(text)) + "\n\n"
+
+    def _records(self, check_quotes: bool) -> Iterator[tuple[str, object]]:
+        """Yields the location and the text of each record, None if it has none."""
+        if self.path is None:
+            for number, record in enumerate(self.dataset, start=1):
+                yield f"{self.name}: record {number}", record[self.field]
+        elif kind_of(self.path) in TABLES:
+            table = read_table(self.path)
+            self._check_field(self.path, table.rows[0])
+            texts = table.texts(self.field, several_lines=True, check_quotes=check_quotes)
+            for line, text in zip(table.lines, texts, strict=True):
+                yield f"{self.path}:{line}", text or None  # a table has no other way to write null
+        elif kind_of(self.path) == ".parquet":
+            yield from self._parquet_records(self.path)
+        else:
+            chunks = read_chunks(self.path)
+            lines = (line for text in chunks for line in text.removesuffix("\n").split("\n"))
+            for number, record in parse_json_lines(self.path, lines):
+                self._check_field(f"{self.path}:{number}", record)
+                yield f"{self.path}:{number}", record[self.field]
+
+    def _parquet_records(self, path: Path) -> Iterator[tuple[str, object]]:
+        parquet = import_extra("pyarrow.parquet", f"{path}: reading Parquet", "parquet")
+        errors = import_extra("pyarrow", f"{path}: reading Parquet", "parquet").ArrowException
+        try:
+            with parquet.ParquetFile(path) as file:
+                self._check_field(path, file.schema_arrow.names)
+                number = 0
+                for batch in file.iter_batches(batch_size=1000, columns=[self.field]):
+                    for text in batch.column(0).to_pylist():
+                        number += 1
+                        yield f"{path}: row {number}", text
+        except (errors, OSError) as error:
+            raise InputError(
+                f"{path}: damaged, or not a Parquet file ({error}); copy it again"
+            ) from None
+
+    def _check_field(self, location: str | Path, fields: Iterable[str]) -> None:
+        """Raises InputError if records lack the field with the text."""
+        if self.field not in fields:
+            advice = self._advise("leave the file out")
+            raise InputError(
+                f"{location}: no field {self.field!r}, only {', '.join(fields)}; {advice}"
+            )
+
+    def _advise(self, alternative: str) -> str:
+        if self.has_options:
+            return f"name another field with --field, or {alternative}"
+        return f"records need their text in the field {self.field!r}"
 
 
 def find_inputs(
@@ -129,87 +202,30 @@ def find_inputs(
         text_field: the field with the text in JSON lines, Parquet, tables and datasets.
         skip_missing: leave out records without text.
     """
-    inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    files = {item: _files(Path(item)) for item in inputs if not str(item).startswith(DATASET)}
-    _require_text(files)
     sources: list[TextInput] = []
-    for item in inputs:
-        if item not in files:
-            sources.append(_dataset(str(item), text_field, skip_missing))
+    not_text: list[str] = []
+    for item in [inputs] if isinstance(inputs, str | Path) else inputs:
+        if str(item).startswith(DATASET):
+            sources.append(_open_dataset(str(item), text_field, skip_missing))
             continue
-        for path, name in files[item]:
+        for path, name in _find_files(Path(item)):
+            if kind_of(path) in NOT_TEXT:
+                not_text.append(f"{path} ({NOT_TEXT[kind_of(path)]})")
+            elif path != Path(item) and ABOUT_A_CORPUS.fullmatch(path.name):
+                not_text.append(f"{path} (leave it out)")
             name = os.fsencode(name).decode("utf-8", "replace")  # JSON must be UTF-8
-            records = _records_of(path, text_field, NAME_FIELD)
-            sources.append(TextInput(name, path, records, skip_missing))
+            sources.append(TextInput(name, path, None, text_field, skip_missing, has_options=True))
+    if not_text:
+        rest = f" and {counted(len(not_text) - 3, 'other file')}" if len(not_text) > 3 else ""
+        raise InputError(f"not running text: {', '.join(not_text[:3])}{rest}")
     times = Counter(source.path.resolve() for source in sources if source.path is not None)
-    if twice := [path for path, count in times.items() if count > 1]:
-        raise InputError(f"{twice[0]}: named twice, so its text would count twice; name it once")
+    for path, count in times.items():
+        if count > 1:
+            raise InputError(f"{path}: named twice, so its text would count twice; name it once")
     return sources
 
 
-def read_text(path: Path) -> Iterator[str]:
-    """Yields the text of a file in pieces of whole lines, about a megabyte each. Empty lines
-    separate documents.
-
-    The text of a record, or of a row of a table, is in its field `text`.
-    """
-    records = _records_of(path, FIELD, FIELD_IS_FIXED)
-    return read_chunks(path) if records is None else join_documents(records(), FIELD_IS_FIXED)
-
-
-def _records_of(path: Path, text_field: str, advice: str) -> Records | None:
-    """Returns a function that reads the records of a file; None for plain text. Messages end in the
-    `advice`."""
-    if kind_of(path) in TABLES:
-        return _TableRecords(path, text_field, advice)
-    return partial(read_records, path, text_field, advice) if holds_documents(path) else None
-
-
-@dataclass
-class _TableRecords:
-    """Reads the rows of a table as records. The first call checks the texts and warns, as
-    `Table.texts` does."""
-
-    path: Path
-    text_field: str
-    advice: str
-    is_checked: bool = False
-
-    def __call__(self) -> Iterator[tuple[str, object]]:
-        table = read_table(self.path)
-        columns = list(table.rows[0])
-        if self.text_field not in columns:
-            raise InputError(
-                f"{self.path}: no column {self.text_field!r}, only {', '.join(columns)};"
-                f" {self.advice}"
-            )
-        if self.is_checked:
-            texts = table.column(self.text_field)
-        else:
-            texts = table.texts(self.text_field, several_lines=True)
-            self.is_checked = True
-        for line, text in zip(table.lines, texts, strict=True):
-            yield f"{self.path}:{line}", text or None  # a table has no other way to write null
-
-
-def _require_text(files: Mapping[str | Path, Sequence[tuple[Path, str]]]) -> None:
-    """Raises InputError that lists the files whose names show that they are not text to train on.
-
-    `files` are those of each input, as `_files` returns them. An input may itself be a README.
-    """
-    refused = []
-    for item, matches in files.items():
-        for path, _ in matches:
-            if kind_of(path) in NOT_TEXT:
-                refused.append(f"{path} ({NOT_TEXT[kind_of(path)]})")
-            elif path != Path(item) and ABOUT_A_CORPUS.fullmatch(path.name):
-                refused.append(f"{path} (leave it out)")
-    if refused:
-        more = f" and {counted(len(refused) - 3, 'other file')}" if len(refused) > 3 else ""
-        raise InputError(f"not running text: {', '.join(refused[:3])}{more}")
-
-
-def _files(item: Path) -> list[tuple[Path, str]]:
+def _find_files(item: Path) -> list[tuple[Path, str]]:
     """Returns the files of a path or a pattern, with the name of each."""
     if item.is_file():
         return [(item, item.name)]
@@ -228,14 +244,9 @@ def _files(item: Path) -> list[tuple[Path, str]]:
     return [(path, path.relative_to(root).as_posix()) for path in paths]
 
 
-def _dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
+def _open_dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
     """Opens a split of a dataset: a folder that `datasets` can read, or a name on the Hub."""
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(
-            f"{name}: reading it needs datasets: pip install 'esnlm[datasets]'"
-        ) from None
+    datasets = import_extra("datasets", f"{name}: reading it", "datasets")
     path, *rest = name.removeprefix(DATASET).split(":")
     if len(rest) > 2 or not all((path, *rest)):
         raise InputError(f"{name}: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
@@ -251,14 +262,9 @@ def _dataset(name: str, text_field: str, skip_missing: bool) -> TextInput:
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{name}: cannot be loaded: {type(error).__name__}: {reason}") from None
     if text_field not in dataset.column_names:
-        there = ", ".join(dataset.column_names)
+        columns = ", ".join(dataset.column_names)
         raise InputError(
-            f"{name}: no field {text_field!r}, only {there}; name one of them with --field"
+            f"{name}: no field {text_field!r}, only {columns}; name one of them with --field"
         )
     dataset = dataset.select_columns([text_field])
-
-    def records() -> Iterator[tuple[str, object]]:
-        for number, record in enumerate(dataset, start=1):
-            yield f"{name}: record {number}", record[text_field]
-
-    return TextInput(name, records=records, skip_missing=skip_missing)
+    return TextInput(name, None, dataset, text_field, skip_missing, has_options=True)

@@ -1,5 +1,4 @@
-"""Makes token stores from raw text files: lines -> sentences -> tokens, a megabyte at a time, on
-all cores.
+"""Makes token stores from raw text files: lines -> sentences -> tokens, a megabyte at a time.
 
 Worker processes encode chunks of the files, and the results are stored in the order of the files:
 the store does not depend on the number of workers, and memory does not grow with the corpus.
@@ -15,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.base.console import Progress, counted, say, warn, working
+from esnlm.base.console import Progress, counted, info, spinner, warn
 from esnlm.base.errors import InputError
-from esnlm.data.encode import Encoded, encode_in_order
-from esnlm.data.inputs import TextInput, find_inputs
-from esnlm.data.oddities import Oddities
+from esnlm.data.encode import Encoded, Encoder, encode_in_order
+from esnlm.data.inputs import FIELD, TextInput, find_inputs
 from esnlm.data.sentences import load_punkt, train_punkt
-from esnlm.data.store import StoreWriter, TokenStore, refuse_target
-from esnlm.data.text_files import FIELD, split_lines
+from esnlm.data.store import StoreWriter, TokenStore, check_target
+from esnlm.data.text_files import Oddities
 from esnlm.data.tokenizer import HuggingFaceTokenizer, Tokenizer, load_tokenizer, train_bpe
 from esnlm.machine.host import available_cores, return_freed_memory
 
@@ -48,11 +46,10 @@ def prepare(
     workers: int | None = None,
     overwrite: bool = False,
 ) -> TokenStore:
-    """Makes the token store `out` from raw text in UTF-8. A sentence never crosses the end of a
-    document.
+    """Makes the token store `out` from raw text in UTF-8.
 
-    Documents are records of JSON lines, Parquet, tables and datasets, and the parts of plain text
-    between empty lines.
+    A sentence never crosses the end of a document. Documents are records of JSON lines, Parquet,
+    tables and datasets, and the parts of plain text between empty lines.
 
     Args:
         inputs: text files, folders of them, patterns, or "hf:NAME" (see `find_inputs`). Suffixes
@@ -90,17 +87,15 @@ def prepare(
         )
     if max_words is not None and max_words < 1:
         raise InputError(f"max_words {max_words}: give at least 1")
-    refuse_target(Path(out), overwrite)
+    check_target(Path(out), overwrite)
     sources = find_inputs(inputs, field, skip_missing)
-    for source in sources:
-        if source.records is not None and sentences == "file":
-            raise InputError(
-                f"{source.name}: holds documents, but sentences 'file' is for plain text; give"
-                " 'punkt'"
-            )
-    oddities = Oddities()
-    dropped = cut = left_out = 0
-    with working("reading the text for the first time"):
+    with_records = [source.name for source in sources if source.has_records]
+    if with_records and sentences == "file":
+        raise InputError(
+            f"{with_records[0]}: holds documents, but sentences 'file' is for plain text; give"
+            " 'punkt'"
+        )
+    with spinner("reading the text for the first time"):
         text_size = sum(source.totals.text_size for source in sources)
         share, words_left = _shares(sources, max_words)
         size = math.ceil(share * text_size)
@@ -109,34 +104,42 @@ def prepare(
             sentences, language or "english", punkt_data, sources, share
         )
 
+    oddities, bar = Oddities(), Progress(size // 1000, unit="kB", brief=True)
+
     def read() -> Iterator[tuple[int, str]]:
-        """Yields the chunks of each source i until its share is full."""
-        bar, done = Progress(size // 1000, unit="kB", brief=True), 0
-        for i, source in enumerate(sources):
+        """Yields the chunks of each source until its share is full."""
+        done = 0
+        for number, source in enumerate(sources):
             for text in source.chunks():
-                if words_left[i] <= 0:
+                if words_left[number] <= 0:
                     break
                 oddities.note(text, source.name)
                 done += len(text.encode())
                 bar.show(done // 1000, f"{_megabytes(done)} of {_megabytes(size)}")
-                yield i, text
+                yield number, text
 
     workers = workers or min(available_cores(), math.ceil(size / WORTH_A_WORKER))
+    encoder = Encoder(vocabulary, parameters, min_length, max_length, sentences == "file")
+    dropped = cut = left_out = 0
+    document = previous = 0  # the number of the current document, and of the source before
     with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
-        encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
-        document, previous = 0, 0  # the number of the document at hand, and the source read before
-        for i, encoded in encode_in_order(read(), workers, *encoder):
+        for number, encoded in encode_in_order(read(), workers, encoder):
             return_freed_memory()  # takes a millisecond and keeps the heap small
-            if words_left[i] <= 0:
+            if words_left[number] <= 0:
                 continue  # the share of this source is full; the chunk was already in progress
-            document, previous = document + (i != previous), i
-            encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
-            kept = encoded.lengths >= min_length
-            lengths = np.minimum(encoded.lengths[kept], max_length)
-            counts = encoded.words[kept], encoded.bytes[kept], document + encoded.documents[kept]
-            writer.append(encoded.tokens[: lengths.sum()], lengths, *counts)
+            document, previous = document + (number != previous), number
+            encoded, words_left[number] = _take_words(encoded, words_left[number], min_length)
+            is_stored = encoded.lengths >= min_length
+            lengths = np.minimum(encoded.lengths[is_stored], max_length)
+            writer.append(
+                encoded.tokens[: lengths.sum()],
+                lengths,
+                encoded.words[is_stored],
+                encoded.bytes[is_stored],
+                document + encoded.documents[is_stored],
+            )
             document += encoded.empty_lines
-            dropped += int(np.sum(~kept))
+            dropped += int(np.sum(~is_stored))
             cut += int(np.sum(encoded.lengths > max_length))
             left_out += int(np.sum(np.maximum(encoded.lengths - max_length, 0)))
         by_library = isinstance(vocabulary, HuggingFaceTokenizer)
@@ -164,8 +167,7 @@ def prepare(
 
 
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
-    """Returns the first sentences, until they have `left` words, and the number of words still
-    left."""
+    """Returns the first sentences with `left` words, and the number of words still left."""
     words = np.cumsum(np.where(encoded.lengths >= min_length, encoded.words, 0))
     count = min(len(words), 1 + int(np.searchsorted(words, left)))
     taken = int(words[count - 1]) if count else 0
@@ -210,7 +212,7 @@ def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float) -> 
         raise InputError(
             f"tokenizer {spec!r}: give the number of ids to train, as in train:8192"
         ) from None
-    lines = (line for text in _first_share(sources, share) for line in split_lines(text))
+    lines = (line.strip() for text in _first_share(sources, share) for line in text.split("\n"))
     return train_bpe(lines, vocab_size)
 
 
@@ -242,21 +244,28 @@ def _sentence_rule(
 
 def _summarize(store: TokenStore, sources: list[TextInput], left_out: int) -> None:
     kinds = Counter(Path(source.name).suffix or "without a suffix" for source in sources)
-    manifest, counts, filters = store.manifest, store.manifest["counts"], store.manifest["filters"]
+    manifest = store.manifest
+    counts, filters, tokenizer = (manifest[key] for key in ("counts", "filters", "tokenizer"))
     share = left_out / (counts["tokens"] + left_out)
-    missing = manifest["skipped_missing"]
-    skipped = f"  skipped    {counted(missing, 'record')} without text\n" if missing else ""
-    beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
-    say(
-        f"{store.folder}: {counts['sentences']:,} sentences in"
-        f" {counted(len(np.unique(store.documents)), 'document')}, {counts['tokens']:,} tokens with"
-        f" BOS and EOS\n  input      {len(sources):,}:"
-        f" {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}\n  text      "
-        f" {counts['words']:,} words, {_megabytes(counts['bytes'])}\n{skipped}  dropped   "
-        f" {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n "
-        f" cut        {manifest['cut_long']:,} sentences to {filters['max_length']}"
-        f" tokens{beyond}\n  sentences  {manifest['sentence_rule']}\n  tokenizer "
-        f" {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids"
+    by_kind = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+    shortest, longest = filters["min_length"], filters["max_length"]
+    left = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
+    lines = {
+        "input": f"{len(sources):,}: {by_kind}",
+        "text": f"{counts['words']:,} words, {_megabytes(counts['bytes'])}",
+        "skipped": f"{counted(manifest['skipped_missing'], 'record')} without text",
+        "dropped": f"{manifest['dropped_short']:,} sentences of fewer than {shortest} tokens",
+        "cut": f"{manifest['cut_long']:,} sentences to {longest} tokens{left}",
+        "sentences": manifest["sentence_rule"],
+        "tokenizer": f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids",
+    }
+    if not manifest["skipped_missing"]:
+        del lines["skipped"]
+    documents = counted(len(np.unique(store.documents)), "document")
+    info(
+        f"{store.folder}: {counts['sentences']:,} sentences in {documents},"
+        f" {counts['tokens']:,} tokens with BOS and EOS\n"
+        + "\n".join(f"  {name:<10} {value}" for name, value in lines.items())
     )
     if share > MUCH:
         warn(

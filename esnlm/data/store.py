@@ -1,16 +1,14 @@
 """The token store: a prepared corpus on disk, memory-mapped and verified.
 
 tokens.bin      the ids of all sentences with BOS and EOS, end to end: little-endian uint16, or
-uint32 if the
-                vocabulary has more than 65,535 ids
+                uint32 if the vocabulary has more than 65,535 ids
 offsets.npy     (sentences + 1,) int64: sentence i is tokens[offsets[i] : offsets[i + 1]]
 words.npy       (sentences,) uint32: words of each sentence's text, split at white space
 bytes.npy       (sentences,) uint32: bytes of each sentence's text in UTF-8
 documents.npy   (sentences,) uint32: the document of each sentence, a number that never falls
 tokenizer/      the saved tokenizer
 manifest.json   counts, tokenizer, values from the maker of the store, and the sha256 of the five
-files above and of
-                itself (without that entry)
+                files above and of itself (without that entry)
 """
 
 import contextlib
@@ -32,7 +30,7 @@ from esnlm.base.remote import is_url, store_copy
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 
 FORMAT = {"format": "esnlm token store", "version": 2}
-ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4", "documents.npy": "<u4"}
+ARRAYS = ("offsets.npy", "words.npy", "bytes.npy", "documents.npy")
 NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # all entries of a store
 AGAIN = "prepare the store again"
 
@@ -59,8 +57,7 @@ class TokenStore:
 
     @property
     def tokens_sha256(self) -> str:
-        """The sha256 of the tokens from the manifest. It covers sentence bounds, since tokens
-        include BOS and EOS."""
+        """The sha256 of the tokens. It covers sentence bounds, since tokens include BOS and EOS."""
         return self.manifest["sha256"]["tokens.bin"]
 
     @cached_property
@@ -76,26 +73,21 @@ class TokenStore:
     def tokenizer(self) -> Tokenizer:
         """Loads the store's copy of its tokenizer."""
         tokenizer = load_tokenizer(self.folder / "tokenizer")
-        self.require_tokenizer(tokenizer)
+        self.check_tokenizer(tokenizer)
         return tokenizer
 
-    def require_tokenizer(self, tokenizer: Tokenizer) -> None:
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raises InputError if the store has another tokenizer."""
-        own = self.manifest["tokenizer"]
-        if own["sha256"] != tokenizer.sha256:
-            made, asked = (
-                f"{own['name']} ({own['sha256'][:12]})",
-                f"{tokenizer.name} ({tokenizer.sha256[:12]})",
-            )
+        name, sha256 = self.manifest["tokenizer"]["name"], self.manifest["tokenizer"]["sha256"]
+        if sha256 != tokenizer.sha256:
             raise InputError(
-                f"store {self.folder} was made with tokenizer {made}, not {asked}: prepare its text"
-                " again"
+                f"store {self.folder} was made with tokenizer {name} ({sha256[:12]}), not"
+                f" {tokenizer.name} ({tokenizer.sha256[:12]}): prepare its text again"
             )
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
-    """Opens the token store in `folder`, or at a URL, from which it is downloaded first
-    (docs/machines.md).
+    """Opens the token store in `folder`, or at a URL, from which it is downloaded first.
 
     Always checks sizes against the manifest, and with `verify` also the sha256 of every file (about
     a second for 100 million words). Raises InputError naming the file that is missing, truncated or
@@ -140,12 +132,9 @@ class StoreWriter(NewFolder):
         self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False
     ) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
-        refuse_target(self.folder, overwrite)
-        self._dtype, self._tokens = token_dtype(tokenizer.vocab_size), 0
-        self._parts: dict[str, list[np.ndarray]] = {
-            name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()
-        }
-        self._parts["offsets.npy"] = [np.zeros(1, "<i8")]
+        check_target(self.folder, overwrite)
+        # the length, words, bytes and document of each sentence
+        self._columns = [np.zeros((4, 0), "<u4")]
         with writing(self.folder):
             super().__init__(self.folder)
             self._file = open(self.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
@@ -163,30 +152,28 @@ class StoreWriter(NewFolder):
         bytes: ArrayLike,
         documents: ArrayLike,
     ) -> None:
-        """Adds n sentences: their ids end to end with BOS and EOS, and the tokens, words, bytes and
-        document of each."""
-        tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
+        """Adds sentences: their ids end to end, and the length, words, bytes, document of each."""
+        ids = np.asarray(tokens).astype(token_dtype(self.tokenizer.vocab_size))
         with writing(self.folder):
-            self._file.write(tokens.astype(self._dtype).tobytes())
-        for name, values in zip(
-            ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes, documents), strict=True
-        ):
-            self._parts[name].append(np.asarray(values).astype(ARRAYS[name]))
-        self._tokens += len(tokens)
+            self._file.write(ids.tobytes())
+        self._columns.append(np.array([lengths, words, bytes, documents]).astype("<u4"))
 
     def finish(self, **manifest: Any) -> TokenStore:
         """Completes the store, with `manifest` added to manifest.json, and opens it."""
-        arrays = {name: np.concatenate(parts) for name, parts in self._parts.items()}
-        sentences = len(arrays["words.npy"])
+        lengths, words, sizes, documents = np.concatenate(self._columns, axis=1)
+        offsets = np.append(0, np.cumsum(lengths, dtype="<i8"))
+        sentences, tokens = len(lengths), int(offsets[-1])
         if not sentences:
             raise InputError(
                 f"{self.folder}: no sentence to store; give more text, or relax the filters"
             )
-        counts = {"sentences": sentences, "tokens": self._tokens}
-        counts |= {
-            name: int(arrays[f"{name}.npy"].sum(dtype=np.int64)) for name in ("words", "bytes")
+        counts = {
+            "sentences": sentences,
+            "tokens": tokens,
+            "words": int(words.sum(dtype=np.int64)),
+            "bytes": int(sizes.sum(dtype=np.int64)),
+            "predicted_tokens": tokens - sentences,
         }
-        counts["predicted_tokens"] = self._tokens - sentences
         tokenizer = {
             name: getattr(self.tokenizer, name)
             for name in ("name", "vocab_size", "bos", "eos", "sha256")
@@ -194,7 +181,7 @@ class StoreWriter(NewFolder):
         with writing(self.folder):
             self._file.close()
             self.tokenizer.save(self.path / "tokenizer")
-            for name, array in arrays.items():
+            for name, array in zip(ARRAYS, (offsets, words, sizes, documents), strict=True):
                 np.save(self.path / name, array)
             hashes = {name: file_sha256(self.path / name) for name in ("tokens.bin", *ARRAYS)}
             manifest = (
@@ -203,12 +190,12 @@ class StoreWriter(NewFolder):
             hashes["manifest.json"] = _manifest_sha256(manifest)
             text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
             (self.path / "manifest.json").write_text(text, "utf-8")
-            refuse_target(self.folder, self.overwrite)  # again, since the folder may be new
+            check_target(self.folder, self.overwrite)  # again, since the folder may be new
             self.commit(replace=self.overwrite)
         return open_store(self.folder, verify=False)
 
 
-def refuse_target(folder: Path, overwrite: bool) -> None:
+def check_target(folder: Path, overwrite: bool) -> None:
     """Raises InputError if writing a store to `folder` would destroy other data."""
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return

@@ -1,5 +1,7 @@
-"""Reads tables of text, separated by tabs (TSV), commas or semicolons (CSV). Their first line names
-the columns."""
+"""Reads tables of text, separated by tabs (TSV), commas or semicolons (CSV).
+
+The first line names the columns.
+"""
 
 import csv
 import io
@@ -12,7 +14,7 @@ from typing import Any
 
 from esnlm.base.console import counted, warn
 from esnlm.base.errors import InputError
-from esnlm.data.text_files import holds_documents, kind_of, read_chunks
+from esnlm.data.text_files import RECORDS, check_is_text, kind_of, read_text
 
 SEPARATORS = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}
 
@@ -25,10 +27,8 @@ class Table:
     rows: list[dict[str, str]]  # at least one
     lines: list[int]  # of the file, from 1, where each row ends
     separator: str
-    raw_text: str  # of the file; "" if it has no quotation mark
+    raw_text: str  # of the file; "" if quotation marks are ordinary characters
     advice: str  # for messages on cells that quotation marks seem to break
-    # for messages: ", or give " and the option for reading quotation marks as text, if there is one
-    or_option: str
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError if it is missing."""
@@ -40,53 +40,50 @@ class Table:
         return [row[name] for row in self.rows]
 
     def keys(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Returns the cells of the named columns, one tuple per row."""
+        """Returns the cells of several columns, one tuple per row."""
         return list(zip(*map(self.column, names), strict=True)) or [()] * len(self.rows)
 
     def numbers(self, name: str) -> list[float]:
-        """Returns the cells of a column as numbers. Tables separated by semicolons may have decimal
-        commas.
+        """Returns the cells of a column as numbers. Raises ValueError for other cells.
 
-        Raises:
-            ValueError: a cell is not a number.
+        Tables separated by semicolons may have decimal commas.
         """
         cells = self.column(name)
         return [float(cell.replace(",", ".") if self.separator == ";" else cell) for cell in cells]
 
-    def texts(self, name: str, several_lines: bool = False) -> list[str]:
+    def texts(self, name: str, several_lines: bool = False, check_quotes: bool = True) -> list[str]:
         """Returns the cells of a column of texts.
 
         Rejects cells with a tab or, unless texts may have several lines, a line end: they probably
         join several rows, because a quotation mark of the text was read as the beginning of a
-        quoted cell. Warns if quotation marks were removed that may be part of the text.
+        quoted cell. With `check_quotes`, warns if quotation marks were removed that may be part of
+        the text.
         """
         cells = self.column(name)
-        marks = "\t" if several_lines else "\n\r\t"
+        forbidden = "\t" if several_lines else "\n\r\t"
         for line, cell in zip(self.lines, cells, strict=True):
-            if any(mark in cell for mark in marks):
+            if any(character in cell for character in forbidden):
                 raise InputError(
                     f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: {self.advice}"
                 )
-        needless = self._needless_quotes(name)
+        needless = self._needless_quotes(name) if check_quotes else []
         if needless:
             line, cell = needless[0]
             others = f" and {counted(len(needless) - 1, 'other cell')}" if len(needless) > 1 else ""
             warn(
-                f"{self.name}:{line}: quotation marks around {cell[:40]!r}{others} are left out: if"
-                " they are part of the"
-                f' text, write """{cell}"""{self.or_option}'
+                f"{self.name}:{line}: quotation marks around {cell[:40]!r}{others} are left out:"
+                f" {self.advice}"
             )
         return cells
 
     def _needless_quotes(self, name: str) -> list[tuple[int, str]]:
-        """Returns the line and the text of each cell of a column that is in quotation marks without
-        need.
+        """Returns the line and the text of each cell that is in quotation marks without need.
 
         Returns nothing if the name of the column is in quotation marks, too, as R and pandas with
         QUOTE_ALL write it, or if all cells of a CSV are, since their text may need it elsewhere.
         """
         raw_lines = self.raw_text.split("\n")
-        if not self.raw_text or f'"{name}"' in raw_lines[0]:
+        if '"' not in self.raw_text or f'"{name}"' in raw_lines[0]:
             return []
         number = list(self.rows[0]).index(name)
         needless: list[tuple[int, str]] = []
@@ -116,52 +113,46 @@ def read_table(path: Path, quotes: bool = True, quotes_option: str | None = None
     Args:
         quotes_option: the command's option for reading without `quotes`, which messages name.
     """
-    or_option = "" if quotes_option is None else f", or give {quotes_option}"
+    advice = "quotation marks were read as text"
     if quotes:
         advice = (
             "if quotation marks are part of the text, put the cell in quotation marks and double"
             " the inner ones"
         )
-        advice += or_option
-    else:
-        advice = "quotation marks were read as text"
-    if holds_documents(path):
+        advice += "" if quotes_option is None else f", or give {quotes_option}"
+    if kind_of(path) in RECORDS:
         raise InputError(
             f"{path}: holds documents, but this must be a table; write it as .tsv or .csv"
         )
+    check_is_text(path)
     csv.field_size_limit(1 << 22)
-    text = "".join(read_chunks(path))
+    text = read_text(path)
     style: dict[str, Any] = {} if quotes else {"quoting": csv.QUOTE_NONE}
     separator = _separator(text[: 1 << 20], "," if kind_of(path) == ".csv" else "\t", style)
     reader = csv.DictReader(
         io.StringIO(text, newline=""), delimiter=separator, strict=True, **style
     )
+    rows, lines = [], []
     try:
-        numbered_rows = [(reader.line_num, row) for row in reader]
+        for row in reader:
+            rows.append(row)
+            lines.append(reader.line_num)
     except csv.Error as error:
         raise InputError(
             f"{path}:{reader.reader.line_num}: not a table ({error}); {advice}"
         ) from None
-    if not numbered_rows:
+    if not rows:
         raise InputError(f"{path}: no rows after the first line, which names the columns")
     columns = list(reader.fieldnames or [])
     if len(set(columns)) < len(columns):
         raise InputError(
             f"{path}: two columns have the same name, in {', '.join(columns)}; rename one"
         )
-    for line, row in numbered_rows:
+    for line, row in zip(lines, rows, strict=True):
         if None in row or None in row.values():
             expected = f"{len(columns)} cells, one per column, separated by {SEPARATORS[separator]}"
             raise InputError(f"{path}:{line}: not {expected}; {advice}")
-    return Table(
-        name=str(path),
-        rows=[row for _, row in numbered_rows],
-        lines=[line for line, _ in numbered_rows],
-        separator=separator,
-        raw_text=text if '"' in text else "",
-        advice=advice,
-        or_option=or_option,
-    )
+    return Table(str(path), rows, lines, separator, text if quotes else "", advice)
 
 
 def _separator(start: str, usual: str, style: dict[str, Any]) -> str:

@@ -1,27 +1,27 @@
-"""Reads and checks text files, a megabyte at a time: plain text, JSON lines and Parquet, compressed
-or not.
+"""Reads text files, compressed or not, a megabyte at a time, and warns of oddities in their text.
 
 Suffixes give the format. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. Of the remaining names,
-`.jsonl`, `.ndjson` and `.parquet` hold documents, each in a field of a record; `.csv` and `.tsv`
-are tables (tables.py); those of NOT_TEXT are rejected. All others are plain text.
+`.jsonl`, `.ndjson` and `.parquet` hold a document per record (inputs.py); `.csv` and `.tsv` are
+tables (tables.py); those of NOT_TEXT are rejected. All others are plain text.
 """
 
 import bz2
 import codecs
 import gzip
-import importlib
 import json
 import lzma
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from esnlm.base.errors import InputError
+from esnlm.base.console import counted, warn
+from esnlm.base.errors import InputError, import_extra
 
 CHUNK = 1 << 20  # bytes
-COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 RECORDS = {".jsonl", ".ndjson", ".parquet"}
 TABLES = {".csv", ".tsv"}
 # Suffixes of files whose characters are not all running text, and how to make text of them.
@@ -32,48 +32,7 @@ NOT_TEXT |= dict.fromkeys(
 )
 NOT_TEXT |= dict.fromkeys((".zip", ".tar"), "unpack it")
 NOT_TEXT |= dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".svg"), "leave it out")
-FIELD = "text"  # default field of a record with the text
 STANDARD_INPUT = Path("-")  # can be read only once
-EMPTY_LINES = re.compile(r"\n\s*\n")  # within a document, where they only separate paragraphs
-
-
-def read_chunks(path: Path) -> Iterator[str]:
-    r"""Yields the decompressed content of a text file in pieces of whole lines, about a megabyte
-    each.
-
-    Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark.
-    """
-    if (advice := NOT_TEXT.get(kind_of(path))) is not None:
-        raise InputError(f"{path}: not plain text; {advice}")
-    return _decode(_read_blocks(path), str(path))
-
-
-def read_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, object]]:
-    """Yields the location and the value of `field` of each record of JSON lines or Parquet.
-
-    If there is no such field, the message ends in the caller's `advice`.
-    """
-    read = _parquet_records if kind_of(path) == ".parquet" else _json_records
-    return read(path, field, advice)
-
-
-def read_whole_text(path: Path) -> str:
-    """Returns the whole text of a file of any kind, decompressed, with line ends as in
-    `read_chunks`."""
-    return "".join(_decode(_read_blocks(path), str(path)))
-
-
-def split_lines(text: str) -> list[str]:
-    """Returns the non-blank lines of a chunk, without white space at either end."""
-    return [line for line in map(str.strip, text.split("\n")) if line]
-
-
-def read_lines(path: Path) -> list[str]:
-    """Returns all lines of a text file, including blank ones, without white space at either end."""
-    if kind_of(path) in RECORDS | TABLES:
-        raise InputError(f"{path}: holds records; give plain text with one sentence per line")
-    text = "".join(read_chunks(path))
-    return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def kind_of(path: Path) -> str:
@@ -86,83 +45,83 @@ def without_compression(path: Path) -> Path:
     return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
 
 
-def holds_documents(path: Path) -> bool:
-    """Returns whether a file, compressed or not, holds records with one document each."""
-    return kind_of(path) in RECORDS
+def check_is_text(path: Path) -> None:
+    """Raises InputError if the name of a file shows that it is not text."""
+    if kind_of(path) in NOT_TEXT:
+        raise InputError(f"{path}: not plain text; {NOT_TEXT[kind_of(path)]}")
 
 
-def join_documents(records: Iterable[tuple[str, object]], advice: str) -> Iterator[str]:
-    """Joins documents, pairs (location, text), to chunks of about a megabyte, with empty lines
-    between documents.
+def read_chunks(path: Path) -> Iterator[str]:
+    r"""Yields the decompressed text of a file of any kind in chunks of whole lines.
 
-    If a text is not a string, the message ends in the caller's `advice`.
+    Converts line ends (\n, \r\n, \r) to \n and drops a byte order mark.
     """
-    group, size = [], 0
-    for where, text in records:
-        if text is None:
-            raise InputError(f"{where}: no text; {advice}")
-        if not isinstance(text, str):
-            raise InputError(
-                f"{where}: its text is a {type(text).__name__}, not a string; {advice}"
-            )
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InputError(
-                f"{where}: has an unpaired surrogate, which is not valid text"
-            ) from None
-        group.append(EMPTY_LINES.sub("\n", _one_line_end(text)))
-        size += len(group[-1])
-        if size > CHUNK:
-            yield "\n\n".join([*group, ""])
-            group, size = [], 0
-    if group:
-        yield "\n\n".join([*group, ""])
+    encoding, rest = "utf-8-sig", b""  # rest: read but not yielded yet
+    for block in _read_blocks(path):
+        data = rest + block
+        # a \r at the end may be half of a \r\n
+        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))
+        rest = data[end:]
+        if end:
+            yield _decode(data[:end], encoding, path)
+            encoding = "utf-8"
+    if rest:
+        yield _decode(rest, encoding, path)
 
 
-def _json_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, object]]:
-    lines = (line for chunk in read_chunks(path) for line in chunk.removesuffix("\n").split("\n"))
+def read_text(path: Path) -> str:
+    """Returns the whole text of a file, as `read_chunks` reads it."""
+    return "".join(read_chunks(path))
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns all lines of a text file, including blank ones, without white space at either end."""
+    if kind_of(path) in RECORDS | TABLES:
+        raise InputError(f"{path}: holds records; give plain text with one sentence per line")
+    check_is_text(path)
+    text = read_text(path)
+    return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def parse_json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the number and the object of each line of `path` that is not blank."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield f"{path}:{number}", json.loads(line)[field]
+            record = json.loads(line)
         except ValueError as error:
             raise InputError(
                 f"{path}:{number}: not JSON ({error}); give one object per line"
             ) from None
-        except (KeyError, TypeError):
-            raise InputError(f"{path}:{number}: no field {field!r}; {advice}") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{path}:{number}: not a JSON object; give one per line")
+        yield number, record
 
 
-def _parquet_records(path: Path, field: str, advice: str) -> Iterator[tuple[str, object]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'esnlm[parquet]'"
-        ) from None
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if field not in names:
-                raise InputError(f"{path}: no field {field!r}, only {', '.join(names)}; {advice}")
-            rows = 0
-            for batch in file.iter_batches(batch_size=1000, columns=[field]):
-                for row, text in enumerate(batch.column(0).to_pylist(), start=rows + 1):
-                    yield f"{path}: row {row}", text
-                rows += len(batch)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path}: damaged, or not a Parquet file ({error}); copy it again"
-        ) from None
+def unify_line_ends(text: str) -> str:
+    r"""Converts \r\n and \r to \n."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _open_zst(path: Path, mode: str) -> Any:
+    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return import_extra(module, f"{path}: reading .zst", "zstd").open(path, mode)
+
+
+COMPRESSED: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zst,
+}
 
 
 def _read_blocks(path: Path) -> Iterator[bytes]:
     """Yields the decompressed content of a file or of standard input, in blocks of a megabyte."""
+    opener = COMPRESSED.get(path.suffix.lower(), open)
     try:
-        with _open(path) as file:
+        with sys.stdin.buffer if path == STANDARD_INPUT else opener(path, "rb") as file:
             while block := file.read(CHUNK):
                 yield block
     except InputError:
@@ -175,49 +134,80 @@ def _read_blocks(path: Path) -> Iterator[bytes]:
         ) from None
 
 
-def _open(path: Path) -> Any:
-    if path == STANDARD_INPUT:
-        return sys.stdin.buffer
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    if path.suffix.lower() != ".zst":
-        return openers.get(path.suffix.lower(), open)(path, "rb")
-    try:
-        zstd = importlib.import_module(
-            "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-        )
-    except ImportError:
-        raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
-    return zstd.open(path)
-
-
-def _decode(blocks: Iterable[bytes], name: str) -> Iterator[str]:
-    encoding, rest = "utf-8-sig", b""  # rest: read but not yielded yet
-    for block in blocks:
-        data = rest + block
-        # a \r at the end may be half of a \r\n
-        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))
-        rest = data[end:]
-        if end:
-            yield _decoded(data[:end], encoding, name)
-            encoding = "utf-8"
-    if rest:
-        yield _decoded(rest, encoding, name)
-
-
-def _decoded(data: bytes, encoding: str, name: str) -> str:
+def _decode(data: bytes, encoding: str, path: Path) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         # bytes that UTF-8 never has
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise InputError(
-                f"{name}: not UTF-8 but UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"
+                f"{path}: not UTF-8 but UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8"
             ) from None
-        raise InputError(f"{name}: not UTF-8 text ({error}); give plain text in UTF-8") from None
+        raise InputError(f"{path}: not UTF-8 text ({error}); give plain text in UTF-8") from None
     if "\0" in text:
-        raise InputError(f"{name}: not text (it has a byte 0); give plain text in UTF-8")
-    return _one_line_end(text)
+        raise InputError(f"{path}: not text (it has a byte 0); give plain text in UTF-8")
+    return unify_line_ends(text)
 
 
-def _one_line_end(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+# Oddities: probable mistakes in a text, which is read as it is.
+
+# Unmistakable marks of other tools anywhere; other marks only as a whole line, since within a line
+# they may be text.
+MARK = re.compile(
+    r"<\|(?:endoftext|endofdoc|startoftext|begin_of_text|end_of_text|im_start|im_end|eot_id|end)\|>"
+    r"|^[^\S\n]*(?:</?s>|<(?:bos|eos|pad|sep|cls)>|\[(?:bos|eos|pad|sep|cls)\])(?=[^\S\n]*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Invisible or replacement characters, unpaired surrogates, and control characters except white
+# space. Each has its own tokens, which make the words beside it improbable.
+INVISIBLE = re.compile(
+    "[\ufeff\u200b\u200e\u200f\u00ad\ufffd\ud800-\udfff\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]"
+)
+UNNAMED = {"Cc": "CONTROL CHARACTER", "Cs": "UNPAIRED SURROGATE"}  # by Unicode category
+# [ours] Minimum share of characters that NFC would join to the letters before them; fewer may be
+# single signs.
+FEW = 1e-4
+
+
+class Oddities:
+    """Counts the oddities of texts, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self.marks: Counter[tuple[str, str]] = Counter()  # by name of the text, and mark
+        self.invisible: Counter[tuple[str, str]] = Counter()  # by name of the text, and character
+        self.decomposed: dict[str, None] = {}  # names of texts not in NFC, in order
+
+    def note(self, text: str, name: str) -> None:
+        """Counts the oddities in a chunk of the text `name`."""
+        self.marks.update((name, match[0].strip()) for match in MARK.finditer(text))
+        self.invisible.update((name, match[0]) for match in INVISIBLE.finditer(text))
+        if len(text) - len(unicodedata.normalize("NFC", text)) > FEW * len(text):
+            self.decomposed[name] = None
+
+    def warn(self) -> None:
+        """Prints a warning for each kind of oddity."""
+        if self.marks:
+            name, mark = next(iter(self.marks))
+            times = counted(self.marks.total(), "time")
+            warn(
+                f"{name}: marks such as {mark!r} are read as text, {times}; replace them by empty"
+                " lines"
+            )
+        if self.invisible:
+            name, character = next(iter(self.invisible))
+            times = counted(self.invisible.total(), "time")
+            warn(
+                f"{name}: invisible characters, such as {code_point(character)}, {times}: remove"
+                " them"
+            )
+        if self.decomposed:
+            warn(
+                f"{', '.join(self.decomposed)}: not in Unicode form NFC: words have other tokens"
+                " than in NFC"
+            )
+
+
+def code_point(character: str) -> str:
+    """Formats a character with its number and name, as "U+FEFF (ZERO WIDTH NO-BREAK SPACE)"."""
+    name = unicodedata.name(character, UNNAMED.get(unicodedata.category(character), "UNNAMED"))
+    return f"U+{ord(character):04X} ({name})"

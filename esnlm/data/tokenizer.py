@@ -1,5 +1,4 @@
-"""Tokenizers: GPT-2's byte-level BPE, a BPE trained on given text, a closed word list, or those in
-other files.
+"""Tokenizers: GPT-2's byte-level BPE, a BPE trained on text, a word list, or those in other files.
 
 tiktoken computes the first three, from a pattern that splits text into pieces and a rank for each
 token's bytes. `<|endoftext|>` has the last id and is both BOS and EOS. Hugging Face's library
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import tiktoken
 
-from esnlm.base.errors import InputError
+from esnlm.base.errors import InputError, import_extra
 from esnlm.base.files import write_files
 from esnlm.data import tokenizer_json
 from esnlm.data.tokenizer_json import ENDOFTEXT, byte_of_character, well_formed
@@ -38,8 +37,7 @@ WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
 
 
 class Tokenizer(ABC):
-    """Converts text to ids below `vocab_size` and back. Special tokens in text are ordinary
-    text."""
+    """Converts text to ids below `vocab_size` and back. Special tokens are ordinary text."""
 
     name: str
     bos: int
@@ -49,20 +47,23 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Returns the token ids of `text`. Surrogate pairs become their character, unpaired
-        surrogates U+FFFD."""
+        """Returns the token ids of `text`, with U+FFFD for unpaired surrogates."""
 
     @abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Returns the UTF-8 bytes of `ids`. Raises KeyError for an id outside the vocabulary."""
 
     @abstractmethod
+    def files(self) -> dict[str, str | bytes]:
+        """Returns the content of each file that `save` writes."""
+
     def save(self, folder: str | Path) -> None:
-        """Writes two files to `folder`, for `load_tokenizer(folder)` on any machine."""
+        """Writes files to `folder`, for `load_tokenizer(folder)` on any machine."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_files({Path(folder, name): content for name, content in self.files().items()})
 
     def offsets(self, text: str) -> list[tuple[int, int]] | None:
-        """Returns the character span of each token of a text; None if the bytes of the tokens are
-        those of the text."""
+        """Returns the character span of each token; None if the tokens have the text's bytes."""
         return None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -76,22 +77,20 @@ class Tokenizer(ABC):
         return np.array([i for ids in encoded for i in (self.bos, *ids, self.eos)], np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8. BOS and EOS appear
-        as their names."""
+        """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
 
 @dataclass(frozen=True, eq=False)
 class TiktokenTokenizer(Tokenizer):
-    """A vocabulary with an id for each of `ranks` (token bytes -> id, in merging order) and a last
-    for `<|endoftext|>`.
+    """A vocabulary with an id for each of `ranks`, and a last for `<|endoftext|>`.
 
     The last id is both `bos` and `eos`. The bytes of a text's tokens are those of the text.
     """
 
     name: str
     pattern: str = field(repr=False)
-    ranks: dict[bytes, int] = field(repr=False)
+    ranks: dict[bytes, int] = field(repr=False)  # bytes of each token -> id, in merging order
 
     @cached_property
     def _encoding(self) -> tiktoken.Encoding:
@@ -122,18 +121,14 @@ class TiktokenTokenizer(Tokenizer):
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         return self._encoding.decode_bytes([int(i) for i in ids])
 
-    def save(self, folder: str | Path) -> None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    def files(self) -> dict[str, str | bytes]:
         names = ("name", "vocab_size", "bos", "eos", "pattern")
-        described = FORMAT | {name: getattr(self, name) for name in names}
-        described |= {"special_tokens": {ENDOFTEXT: self.eos}, "sha256": self.sha256}
-        text = json.dumps(described, indent=2) + "\n"
-        write_files(
-            {
-                Path(folder, "ranks.tiktoken"): _dump_ranks(self.ranks),
-                Path(folder, "tokenizer.json"): text,
-            }
-        )
+        description = FORMAT | {name: getattr(self, name) for name in names}
+        description |= {"special_tokens": {ENDOFTEXT: self.eos}, "sha256": self.sha256}
+        return {
+            "ranks.tiktoken": _dump_ranks(self.ranks),
+            "tokenizer.json": json.dumps(description, indent=2) + "\n",
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,14 +172,13 @@ class HuggingFaceTokenizer(Tokenizer):
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         return b"".join(self._bytes[int(i)] for i in ids)
 
-    def save(self, folder: str | Path) -> None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        names = (self.decode_bytes([i]).decode() for i in (self.bos, self.eos))
-        beside = dict(zip(("bos_token", "eos_token"), names, strict=True)) | {
-            "vocab_size": self.vocab_size
+    def files(self) -> dict[str, str | bytes]:
+        settings = {
+            "bos_token": self.decode_bytes([self.bos]).decode(),
+            "eos_token": self.decode_bytes([self.eos]).decode(),
+            "vocab_size": self.vocab_size,
         }
-        files = {"tokenizer.json": self.content, "tokenizer_config.json": json.dumps(beside)}
-        write_files({Path(folder, name): text for name, text in files.items()})
+        return {"tokenizer.json": self.content, "tokenizer_config.json": json.dumps(settings)}
 
 
 def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer:
@@ -203,17 +197,13 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
     if spec == "gpt2":
         return _download_gpt2()
     folder = Path(spec)
-    described = (
-        folder if folder.suffix == ".json" and folder.is_file() else folder / "tokenizer.json"
-    )
-    if described.exists() or (folder / "ranks.tiktoken").exists():
-        content = _read(described)
-        is_ours = OURS in content or (described.parent / "ranks.tiktoken").exists()
-        return (
-            _load_saved(described.parent)
-            if is_ours
-            else _load_files(described, (content,), vocab_size)
-        )
+    is_file = folder.suffix == ".json" and folder.is_file()
+    file = folder if is_file else folder / "tokenizer.json"
+    if file.exists() or (folder / "ranks.tiktoken").exists():
+        content = _read(file)
+        if OURS in content or (file.parent / "ranks.tiktoken").exists():
+            return _load_saved(file.parent)
+        return _load_files(file, (content,), vocab_size)
     for names in (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")):
         encoder, merges = (folder / name for name in names)
         if encoder.exists() or merges.exists():
@@ -226,23 +216,17 @@ def load_tokenizer(spec: str | Path, vocab_size: int | None = None) -> Tokenizer
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
-    """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on
-    `texts`, with GPT-2's pattern.
+    """Trains a byte-level BPE on `texts`, with GPT-2's pattern.
 
-    Does not merge pairs that occur once. The same texts give the same tokenizer. Raises InputError
-    if the texts have too few merges.
+    Its `vocab_size` ids are those of the 256 bytes, the merges, and `<|endoftext|>`. Does not merge
+    pairs that occur once. The same texts give the same tokenizer. Raises InputError if the texts
+    have too few merges.
     """
     if vocab_size < 257:
         raise InputError(
             f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}"
         )
-    try:
-        import tokenizers
-    except ImportError:
-        raise InputError(
-            "training a vocabulary needs tokenizers: pip install 'esnlm[text]'"
-        ) from None
-
+    tokenizers = import_extra("tokenizers", "training a vocabulary", "text")
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     trainer = tokenizers.trainers.BpeTrainer(
@@ -266,8 +250,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> TiktokenTokenizer:
 
 
 def word_tokenizer(words: Sequence[str]) -> TiktokenTokenizer:
-    """Makes a tokenizer from a closed word list, with one id per word, and the 256 bytes, which
-    spell all other pieces.
+    """Makes a tokenizer from a closed word list. Other words are spelled with the 256 bytes.
 
     A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes,
     then `words` in order, then `<|endoftext|>`. A single byte, such as ".", has the byte's id.
@@ -292,16 +275,15 @@ def _download_gpt2() -> Tokenizer:
     try:
         ranks = gpt2()["mergeable_ranks"]
     except (OSError, ValueError) as error:
-        line = f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__})"
         raise InputError(
-            f"{line}; name a folder with GPT-2's vocab.bpe and encoder.json instead"
+            f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__}); name a folder with"
+            " GPT-2's vocab.bpe and encoder.json instead"
         ) from error
     return TiktokenTokenizer("gpt2", GPT2_PATTERN, ranks)
 
 
 def _load_files(path: Path, contents: tuple[bytes, ...], vocab_size: int | None) -> Tokenizer:
-    """Returns the tokenizer of a tokenizer.json, or of an encoder.json with its merges, and the
-    settings beside it."""
+    """Returns the tokenizer of a tokenizer.json, or of an encoder.json with its merges."""
     tree, bos, eos, size = tokenizer_json.read_files(path, *contents)
     ranks = tokenizer_json.ranks_of(tree)
     if ranks is not None and bos == eos and (vocab_size or size) == size:
@@ -319,9 +301,8 @@ def _load_saved(folder: Path) -> Tokenizer:
         pairs = (line.split(b" ") for line in ranks.splitlines())
         by_token = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
         tokenizer = TiktokenTokenizer(description["name"], description["pattern"], by_token)
-        if {key: description[key] for key in FORMAT} == FORMAT and description[
-            "sha256"
-        ] == tokenizer.sha256:
+        is_format = {key: description[key] for key in FORMAT} == FORMAT
+        if is_format and description["sha256"] == tokenizer.sha256:
             return tokenizer
     except (KeyError, TypeError, ValueError):
         pass

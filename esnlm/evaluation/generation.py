@@ -27,8 +27,7 @@ def generate_each(
 ) -> list[list[int]]:
     """Continues each of several prompts once, in parallel.
 
-    All slots read one token per step. Slots with longer prompts still read while others already
-    choose.
+    All slots read one token per step. Slots with longer prompts still read while others choose.
 
     Args:
         features: a function from the next token of each slot, (B,), to the features after it, (B,
@@ -46,37 +45,37 @@ def generate_each(
     # the tokens of each slot: its prompt, then its own choices
     read = [prompt.tolist() for prompt in prompts]
     chosen: list[list[int]] = [[] for _ in prompts]
-    going, time = set(range(len(prompts))), 0
-    while going:
-        found = features(
-            np.array([ids[time] if time < len(ids) else eos for ids in read], np.int32)
-        )
+    active, time = set(range(len(prompts))), 0
+    while active:
+        tokens = [ids[time] if time < len(ids) else eos for ids in read]
+        last_features = features(np.array(tokens, np.int32))
         time += 1
-        choosing = sorted(slot for slot in going if time >= len(read[slot]))
-        logits = (
-            np.asarray(_logits(readout, found, precision), np.float64) if choosing else np.empty(0)
-        )
+        choosing = sorted(slot for slot in active if time >= len(read[slot]))
+        logits = np.empty(0)
+        if choosing:
+            logits = np.asarray(_logits(readout, last_features, precision), np.float64)
         for slot in choosing:
             if not np.isfinite(logits[slot].max()):
-                after = f"after {len(chosen[slot])} tokens"
                 raise InputError(
-                    f"the model's logits are not finite {after}: it has diverged; try another"
-                    " --step"
+                    f"the model's logits are not finite after {len(chosen[slot])} tokens: it has"
+                    " diverged; try another --step"
                 )
             token = choose(logits[slot], temperature, top_k, rngs[slot])
             if token != eos:
                 chosen[slot].append(token)
                 read[slot].append(token)
             if token == eos or len(chosen[slot]) == length or is_finished(chosen[slot]):
-                going.remove(slot)
+                active.remove(slot)
     return chosen
 
 
 def choose(
     logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator
 ) -> int:
-    """Samples an id from logits (V,) in float64. Draws one random number, or none if the
-    temperature is 0."""
+    """Samples an id from logits (V,) in float64.
+
+    It draws one random number, or none if the temperature is 0.
+    """
     if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):

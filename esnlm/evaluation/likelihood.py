@@ -13,7 +13,8 @@ import numpy as np
 
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
-from esnlm.features.lanes import whole_documents
+from esnlm.features.batching import group_by_tokens
+from esnlm.features.documents import whole_documents
 from esnlm.features.stream import DocumentFeatures, SentenceFeatures
 from esnlm.machine.compute import ResolvedCompute
 from esnlm.models.ngrams import NgramModel
@@ -72,28 +73,26 @@ def of_model(
     on_progress: Callable[[float, int], bool | None] = lambda nats, tokens: None,
     by_document: bool = False,
 ) -> Likelihood | None:
-    """Measures a model on a text, one window of features at a time. `by_document` carries the state
-    over sentences.
+    """Measures a model on a text, one window of features at a time.
 
-    `on_progress` is called after each window with the nats and tokens so far. If it returns True,
-    measuring stops and the result is None.
+    Args:
+        on_progress: called after each window with the nats and tokens so far. If it returns True,
+            measuring stops and the result is None.
+        by_document: carry the state over the sentences of a document.
     """
-    nats, eos_nats, tokens = 0.0, 0.0, 0
-    settings = compute.precision, compute.window_tokens, compute.chunk_tokens
     if by_document:
         assert isinstance(stream, DocumentFeatures), (
             "`Experiment` accepts documents for models with a state only"
         )
-        lanes = whole_documents(text, most=stream.slots)
-        windows = scoring.document_nll(stream, readout, lanes, *settings)
+        streams = whole_documents(text, most=stream.slots)
+        windows = scoring.document_nll(stream, readout, streams, compute)
     else:
-        windows = scoring.total_nll(stream, readout, text, *settings)
+        windows = scoring.total_nll(stream, readout, text, compute)
+    nats, eos_nats, tokens = 0.0, 0.0, 0
     for window in windows:
-        nats, eos_nats, tokens = (
-            nats + window.nats,
-            eos_nats + window.eos_nats,
-            tokens + window.tokens,
-        )
+        nats += window.nats
+        eos_nats += window.eos_nats
+        tokens += window.tokens
         if on_progress(nats, tokens):
             return None
     return _likelihood(text, nats, eos_nats)
@@ -102,23 +101,20 @@ def of_model(
 def of_ngrams(model: NgramModel, text: TokenStore) -> Likelihood:
     """Measures an n-gram model on a text, one block of sentences at a time."""
     nats, eos_nats = 0.0, 0.0
-    # The first sentence of each block.
-    firsts = np.searchsorted(text.offsets, np.arange(0, text.offsets[-1], BLOCK_TOKENS))
-    edges = np.unique([*firsts, len(text)])
-    for first, last in zip(edges, edges[1:], strict=False):
-        bounds = np.asarray(text.offsets[first : last + 1])
+    for block in group_by_tokens(text.lengths, BLOCK_TOKENS):
+        bounds = np.asarray(text.offsets[block.start : block.stop + 1])
         ids = np.asarray(text.tokens[bounds[0] : bounds[-1]]).astype(np.int64)
         begins = np.zeros(len(ids), bool)
         begins[bounds[:-1] - bounds[0]] = True
-        log_p, eos = model.log_probs(ids, begins), bounds[1:] - bounds[0] - 1
+        log_p = model.log_probs(ids, begins)
         nats -= float(log_p[~begins].sum())
-        eos_nats -= float(log_p[eos].sum())
+        eos_nats -= float(log_p[bounds[1:] - bounds[0] - 1].sum())
     return _likelihood(text, nats, eos_nats)
 
 
 def _likelihood(text: TokenStore, nats: float, eos_nats: float) -> Likelihood:
-    words, sizes = (int(counts.sum(dtype=np.int64)) for counts in (text.words, text.bytes))
-    return Likelihood(nats, eos_nats, len(text), int(text.offsets[-1]) - len(text), sizes, words)
+    words, size = (int(counts.sum(dtype=np.int64)) for counts in (text.words, text.bytes))
+    return Likelihood(nats, eos_nats, len(text), int(text.offsets[-1]) - len(text), size, words)
 
 
 def _ratio(total: float, count: int) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 
 from esnlm.base.errors import InputError
 from esnlm.data.tables import read_table
-from esnlm.data.text_files import kind_of, read_whole_text, without_compression
+from esnlm.data.text_files import kind_of, parse_json_lines, read_text, without_compression
 
 # A folder's files of one kind are read: the first of these that it contains.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
@@ -181,12 +181,14 @@ def _pairs(file: Path, columns: Columns) -> Iterator[tuple[str, Pair]]:
     if kind in (".tsv", ".csv"):
         records = _table_rows(file, columns)
     else:
-        text = read_whole_text(file)
+        text = read_text(file)
         lines = text.split("\n")  # str.splitlines would also split at other separators
         if kind == ".txt" and not text.lstrip().startswith('{"'):
             records, columns = _pairs_of_lines(file, lines), Columns()
         else:
-            records = _json_lines(file, lines)
+            if not text.strip():
+                raise InputError(f"{file}: the file is empty; give one JSON object per line")
+            records = parse_json_lines(file, lines)
     if columns.label is not None:
         records = _grouped_by_label(file, records, columns)
         columns = columns._replace(bad=(BAD,))
@@ -204,23 +206,6 @@ def _table_rows(file: Path, columns: Columns) -> Records:
             # raises if the table lacks this column
             table.texts(_spelled(name, table.rows[0]), several_lines=True)
     return zip(table.lines, table.rows, strict=True)
-
-
-def _json_lines(file: Path, lines: Sequence[str]) -> Records:
-    if not any(line.strip() for line in lines):
-        raise InputError(f"{file}: the file is empty; give one JSON object per line")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise InputError(
-                f"{file}:{number}: not JSON ({error}); give one object per line"
-            ) from None
-        if not isinstance(record, dict):
-            raise InputError(f"{file}:{number}: not a JSON object; give one per line")
-        yield number, record
 
 
 def _pairs_of_lines(file: Path, lines: Sequence[str]) -> Records:

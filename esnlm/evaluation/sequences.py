@@ -9,7 +9,7 @@ import numpy as np
 
 from esnlm.base.console import ShowProgress, counted
 from esnlm.base.errors import InputError, warn_caller
-from esnlm.data.oddities import INVISIBLE, code_point
+from esnlm.data.text_files import INVISIBLE, code_point
 from esnlm.evaluation import conventions
 from esnlm.models.ngrams import NgramModel
 

@@ -41,5 +41,5 @@ def mask(keys: jax.Array, site: int | jax.Array, width: int, rate: float) -> jax
     def is_kept(key: jax.Array) -> jax.Array:
         return jax.random.bits(jax.random.fold_in(key, site), (width,)) >= jnp.uint32(rate * 2**32)
 
-    kept = jax.vmap(is_kept)(keys.reshape(-1)).reshape(*keys.shape, width)
-    return jnp.where(kept, jnp.float32(1 / (1 - rate)), jnp.float32(0))
+    keep = jax.vmap(is_kept)(keys.reshape(-1)).reshape(*keys.shape, width)
+    return jnp.where(keep, jnp.float32(1 / (1 - rate)), jnp.float32(0))

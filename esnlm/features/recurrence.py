@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from esnlm.features import dropout
-from esnlm.features.layout import Steps
+from esnlm.features.batching import PackedSteps
 from esnlm.machine import xla
 from esnlm.machine.mesh import ALL, REPLICATED
 
@@ -112,76 +112,79 @@ class ThroughTime(Protocol):
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
 def run(
     cell: Cell,
-    steps: Steps,
+    steps: PackedSteps,
     buffer: jax.Array,
-    first_token: Any = None,
     key: Any = None,
     state: State | None = None,
     *,
     rate: float = 0.0,
 ) -> tuple[State, jax.Array]:
-    """Runs slots of tokens, writes each output into its row of a packed buffer, and returns the
-    last state and the buffer.
+    """Returns the last state of the slots, and a buffer with their outputs after each time step.
 
     Args:
         cell: ready for the device. Cells with the same structure share one compiled program.
         steps: the tokens that the slots read.
-        buffer: (rows + B, F) float32, overwritten.
-        first_token: () int32, the first token of all sentences, left out of `steps`. It is read
-            once, its output is row 0, and sentences start from the state after it. It needs
-            `starts`, and no dropout.
+        buffer: (rows + B, F) float32, overwritten. A time step may write up to B rows too many; the
+            next one overwrites them.
         key: dropout key of the epoch; see features/dropout.py.
         state: the state of the slots before `steps`; None: the initial one.
-        rate: dropout rate; 0: no dropout.
+        rate: dropout rate on the input; 0: no dropout.
     """
-    tokens, starts, parents, first_rows, count, corpus_positions = steps
     start = cell.initial_state(1)
-    if first_token is not None:
-        start = cell.step(start, first_token[None])
+    if steps.first_token is not None:
+        start = cell.step(start, steps.first_token[None])
         buffer = lax.dynamic_update_slice(buffer, cell.output(start).T, (0, 0))
 
     def dropped_input(t: jax.Array) -> Any:
-        keys = dropout.token_keys(key, corpus_positions[t])
+        keys = dropout.token_keys(key, steps.corpus_positions[t])
         keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, rate)  # (B, E)
-        return cell.embed(tokens[t], keep.T)
+        return cell.embed(steps.tokens[t], keep.T)
 
     def advance(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         state, buffer = carry
-        if parents is None:
-            state = jax.tree.map(lambda first, x: jnp.where(starts[t], first, x), start, state)
+        if steps.parents is None:
+            begins = steps.positions[t] == 0
+            state = jax.tree.map(lambda first, x: jnp.where(begins, first, x), start, state)
         else:
+            parents = steps.parents[t]
             state = jax.tree.map(
-                lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state
+                lambda x: jnp.where(parents < 0, 0.0, x[:, jnp.maximum(parents, 0)]), state
             )
-        state = cell.advance(state, dropped_input(t)) if rate else cell.step(state, tokens[t])
+        state = cell.advance(state, dropped_input(t)) if rate else cell.step(state, steps.tokens[t])
         output = xla.laid_out(cell.output(state).T)  # (B, F)
-        return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
+        return state, lax.dynamic_update_slice(buffer, output, (steps.first_rows[t], 0))
 
     if state is None:
-        state = cell.initial_state(tokens.shape[1])
-    return lax.fori_loop(0, count, advance, (state, buffer))
+        state = cell.initial_state(steps.tokens.shape[1])
+    return lax.fori_loop(0, steps.count, advance, (state, buffer))
 
 
 @partial(jax.jit, static_argnames=("mesh", "rate"), donate_argnames="buffer")
 def run_on_mesh(
-    cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any, mesh: Mesh, rate: float
+    cell: Cell,
+    steps: PackedSteps,
+    buffer: jax.Array,
+    key: jax.Array | None,
+    mesh: Mesh,
+    rate: float,
 ) -> jax.Array:
-    """Does the same as `run` on every device of a mesh, each with its own slots and its own rows of
-    the buffer.
+    """Returns the buffer of `run`, with slots and rows of its own for each device of a mesh.
 
     `steps` has a leading axis for the device, and the devices share the rows of the buffer; the
     other arguments are replicated. Without shard_map XLA would gather the whole buffer at each time
     step, since its rows begin anywhere.
     """
 
-    def here(cell: Cell, steps: Steps, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:
-        return run(
-            cell, jax.tree.map(lambda part: part[0], steps), buffer, first_token, key, rate=rate
-        )[1]
+    def on_device(
+        cell: Cell, steps: PackedSteps, buffer: jax.Array, key: jax.Array | None
+    ) -> jax.Array:
+        return run(cell, jax.tree.map(lambda part: part[0], steps), buffer, key, rate=rate)[1]
 
-    specs = REPLICATED, BY_DEVICE, BY_DEVICE, REPLICATED, REPLICATED
-    divided = jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=BY_DEVICE, check_vma=False)
-    return divided(cell, steps, buffer, first_token, key)
+    specs = (REPLICATED, BY_DEVICE, BY_DEVICE, REPLICATED)
+    divided = jax.shard_map(
+        on_device, mesh=mesh, in_specs=specs, out_specs=BY_DEVICE, check_vma=False
+    )
+    return divided(cell, steps, buffer, key)
 
 
 def unroll(

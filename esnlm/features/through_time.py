@@ -29,8 +29,7 @@ Advance = Callable[[Product, State, jax.Array], tuple[State, jax.Array]]
 def outputs(
     advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
 ) -> tuple[State, jax.Array]:
-    """Returns the last state of sentences that follow each other in slots, and all outputs, (T, H,
-    B).
+    """Returns the last state of sentences in slots, and all outputs, (T, H, B).
 
     It can be differentiated once, in w and x; the last state has no gradient.
 
@@ -42,7 +41,7 @@ def outputs(
         start: the state before the first token. Its first array is the last output.
         x: (T, G, B).
         positions: (T, B) int32, position of each token in its sentence; 0 resets the state.
-        precision: of the products (ops/matmul.py).
+        precision: of the products (machine/matmul.py).
     """
     return _scan(advance, w, start, x, positions, precision)
 
@@ -65,10 +64,10 @@ def _forward(
 
 
 def _backward(
-    advance: Advance, precision: str, kept: Any, given: tuple[State, jax.Array]
+    advance: Advance, precision: str, residuals: Any, cotangents: tuple[State, jax.Array]
 ) -> tuple[Any, ...]:
-    back, before, h, positions = kept
-    (dx,) = back(given[1])
+    back, before, h, positions = residuals
+    (dx,) = back(cotangents[1])
     last = jnp.concatenate([before[None], h[:-1]])
     last = jnp.where(positions[:, None] == 0, 0.0, last)  # (T, H, B)
     dw = matmul(_by_unit(dx), _by_unit(last), (1, 1), precision)
@@ -85,8 +84,7 @@ def _by_unit(x: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _times(precision: str, w: jax.Array, transposed: jax.Array, h: jax.Array) -> jax.Array:
-    """Returns W h, (G, B). Its gradient with respect to h uses `transposed`; it has none with
-    respect to W."""
+    """Returns W h, (G, B), with a gradient in h by `transposed` and none in W."""
     return matmul(w, h, (1, 0), precision)
 
 

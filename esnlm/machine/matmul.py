@@ -21,8 +21,7 @@ Pair = tuple[jax.Array, jax.Array]
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
-    """Returns the product of the matrices x and y, summed over axis contract[0] of x and axis
-    contract[1] of y.
+    """Returns the product of matrices, summed over axis contract[0] of x and contract[1] of y.
 
     A CPU emulates the rounding of tf32. Do not differentiate this function inside `jax.vmap`: it
     would compute the gradient of an unmapped factor for each element, and add them up.
@@ -50,10 +49,7 @@ def _matmul_backward(
     contract: tuple[int, int], precision: str, factors: Pair, cotangent: jax.Array
 ) -> Pair:
     x, y = factors
-    free = (
-        1 - contract[0],
-        1 - contract[1],
-    )  # axes of the product
+    free = (1 - contract[0], 1 - contract[1])  # the axes of x and y in the product
     if contract[0] == 1:
         dx = matmul(cotangent, y, (1, free[1]), precision)
     else:

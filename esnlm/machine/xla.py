@@ -56,9 +56,7 @@ def gathered(x: jax.Array, rows: jax.Array) -> jax.Array:
     features has twelve times the rows of an update. Compiled for a TPU v5e, that is half of the
     bytes that an update moves at N = 65,536.
     """
-    return lax.platform_dependent(
-        x[rows], tpu=lax.optimization_barrier, default=lambda features: features
-    )
+    return lax.platform_dependent(x[rows], tpu=lax.optimization_barrier, default=lambda x: x)
 
 
 def row_sums(x: jax.Array) -> jax.Array:
@@ -87,8 +85,7 @@ def rounded_to_bf16(x: jax.Array) -> jax.Array:
 
 
 def or_else(value: Tree, good: jax.Array, fallback: Callable[[], Tree]) -> Tree:
-    """Returns `value` if `good`, a () bool, else `fallback()`, with the same shapes and types,
-    which is rarely needed.
+    """Returns `value` if `good`, a () bool, else `fallback()`, which is rarely needed.
 
     The branches of lax.cond would copy their results, here gradients of the size of the parameters.
     This is a loop of zero or one iterations instead, which keeps its values in place.

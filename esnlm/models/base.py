@@ -22,10 +22,9 @@ from flax import nnx, traverse_util
 
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout, recurrence
-from esnlm.features.layout import PackedBatch
+from esnlm.features.batching import PackedSteps
 from esnlm.features.recurrence import Cell, State
-from esnlm.features.stream import FeatureStream, SentenceFeatures
-from esnlm.features.trunk_stream import TrunkStream
+from esnlm.features.stream import FeatureStream, SentenceFeatures, TrunkStream
 from esnlm.machine.compute import Recurrence, ResolvedCompute
 from esnlm.machine.placement import Placement
 from esnlm.readout.linear import ReadoutConfig
@@ -36,12 +35,11 @@ READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # the arrays with o
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of parameters: trained ones, all nonzero ones (Ueda et al. 2025a), and all entries,
-    zeros included (Ueda et al. 2025b)."""
+    """Numbers of parameters."""
 
     trainable: int
-    total: int
-    entries: int
+    total: int  # all nonzero ones, as Ueda et al. 2025a count
+    entries: int  # with zeros, as Ueda et al. 2025b count
 
 
 class ModelConfig(ABC):
@@ -103,10 +101,10 @@ class ModelConfig(ABC):
 
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with one row per token, which are sharded over a mesh of devices; None
-        if the model needs one device.
+        """The trained arrays with one row per token; None if the model needs one device.
 
-        A family with trained features adds the tables that it looks up by token to READOUT_ARRAYS.
+        They are sharded over a mesh of devices. A family with trained features adds the tables that
+        it looks up by token to READOUT_ARRAYS.
         """
         return READOUT_ARRAYS if self.features_are_frozen else None
 
@@ -147,7 +145,7 @@ class LanguageModel(nnx.Module):
     precision: str = "float32"  # of the products with trained matrices; `for_device` sets it
 
     @abstractmethod
-    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
         """Returns the features after each token, (T * B, F), differentiable in the trained arrays.
 
         Args:
@@ -210,8 +208,7 @@ class LanguageModel(nnx.Module):
         return params["readout"] | self.frozen_readout_arrays
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
-        """Returns a function from each slot's next token, (B,), to features (B, F), for `length`
-        calls."""
+        """Returns a function from tokens (B,) to features (B, F), for up to `length` calls."""
         state = self.initial_state(slots, length)
 
         def read(tokens: np.ndarray) -> jax.Array:
@@ -256,11 +253,11 @@ class RecurrentModel(LanguageModel):
     def output(self, state: Any) -> jax.Array:
         return self.cell.output(state)
 
-    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
         return self.read_on(batch, key, None)[1]
 
     def read_on(
-        self, batch: PackedBatch, key: jax.Array | None, state: State | None
+        self, batch: PackedSteps, key: jax.Array | None, state: State | None
     ) -> tuple[State, jax.Array]:
         """Returns the state after the last token, and the features, from a state of the slots.
 
@@ -276,8 +273,7 @@ class RecurrentModel(LanguageModel):
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
-        """From the trained arrays and the cell's outputs (C, N) to the features (C, F); None: the
-        identity.
+        """From trained arrays and outputs (C, N) of the cell to features (C, F); None: no trunk.
 
         The function must not hold trained arrays, whose buffers are donated at every update.
         """
@@ -292,7 +288,10 @@ class RecurrentModel(LanguageModel):
     def frozen_stream(
         self, compute: ResolvedCompute, placement: Placement | None = None
     ) -> FeatureStream:
-        """Returns a stream of the cell's outputs."""
+        """Returns the stream of the cell's outputs.
+
+        If `precomputed_width` is above 0, it needs no trained array.
+        """
         return FeatureStream(
             self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout, placement
         )

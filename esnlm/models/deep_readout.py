@@ -224,8 +224,7 @@ class SideBySide(nnx.Module):
 
 
 class DeepReadout(RecurrentModel):
-    """The frozen cells (`frozen`), the trunk (`layers`), A and b_out (`readout`), and a counted
-    model (`counted`)."""
+    """Cells (`frozen`), trunk (`layers`), A and b_out (`readout`), a counted model (`counted`)."""
 
     config: DeepReadoutConfig
 

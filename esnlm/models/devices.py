@@ -1,7 +1,7 @@
 """The machine of a model: its devices, its arrays on them, and its compute settings."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from jax.sharding import Mesh
@@ -101,7 +101,7 @@ def choose_compute(
             f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose"
             " auto"
         )
-    settings: dict[str, Any] = {each.name: getattr(compute, each.name) for each in fields(compute)}
+    settings: dict[str, Any] = dict(vars(compute))
     if compute.kernel == "auto":
         settings["kernel"] = choose_kernel(model.recurrence, backend, compute.state_precision)
     bytes_per_token = 4 * (model.precomputed_width or model.feature_size)

@@ -53,8 +53,7 @@ class Reservoirs:
         return nonzeros, sum(size for size, _ in sizes) + self.size
 
     def frozen_bytes(self, vocab_size: int) -> float:
-        """Returns 4 bytes per leak and entry of a dense matrix, and 12 per nonzero of a sparse
-        one: a value and two indices."""
+        # A dense matrix takes 4 bytes per entry; a sparse one 12 per nonzero, with two indices.
         return 4 * self.size + sum(
             4 * size if share >= weights.DENSE_FROM else 12 * size * share
             for size, share in self._sizes(vocab_size)
@@ -94,8 +93,7 @@ class Reservoirs:
 
 @settings
 class EchoStateConfig(ModelConfig):
-    """An echo state network (Ueda et al. 2025a); with `train_input` an ESN+i (Ueda et al.
-    2025b)."""
+    """An echo state network (Ueda et al. 2025a); `train_input`: an ESN+i (Ueda et al. 2025b)."""
 
     family: str = "esn"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
@@ -153,8 +151,7 @@ class EchoStateConfig(ModelConfig):
         return (*READOUT_ARRAYS, f"reservoir.{layer}input.values")
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns the counts of Ueda et al. 2025a, section 2.3: frozen (N + V) d + N, trainable (N
-        + V) r + V.
+        """Returns frozen (N + V) d + N, trainable (N + V) r + V (Ueda et al. 2025a, section 2.3).
 
         With L layers, each has a leak and two frozen matrices, and the readout is F = L N wide.
         Embeddings are frozen.

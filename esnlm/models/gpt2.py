@@ -21,8 +21,8 @@ from jax import lax
 from esnlm.base.rng import Stream, generator
 from esnlm.base.settings import Count, Positive, Rate, settings
 from esnlm.features import dropout as dropouts
-from esnlm.features.layout import PackedBatch
-from esnlm.features.packed_stream import PackedStream
+from esnlm.features.batching import PackedSteps
+from esnlm.features.stream import PackedStream
 from esnlm.machine.compute import ResolvedCompute
 from esnlm.machine.matmul import einsum
 from esnlm.machine.placement import Placement
@@ -149,7 +149,7 @@ class GPT2(LanguageModel):
             _as_params(arrays[name]) for name in ("wte", "wpe", "h", "ln_f")
         )
 
-    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+    def __call__(self, batch: PackedSteps, key: jax.Array | None = None) -> jax.Array:
         keys = None if key is None else dropouts.token_keys(key, batch.corpus_positions).T
         features = self.hidden_states(batch.tokens.T, batch.positions.T, keys)  # (B, T, width)
         return features.transpose(1, 0, 2).reshape(-1, self.config.width)
@@ -267,12 +267,12 @@ class GPT2(LanguageModel):
 
 
 @jax.jit
-def _evaluate(model: GPT2, batch: PackedBatch) -> jax.Array:
+def _evaluate(model: GPT2, batch: PackedSteps) -> jax.Array:
     return model(batch)
 
 
-# The backward pass recomputes the attention weights (B, heads, T, T), since those of all layers would
-# take most of the memory. scan keeps the two passes apart without a barrier against CSE.
+# The backward pass recomputes the attention weights (B, heads, T, T): kept for all layers, they
+# would take most of the memory. scan keeps the two passes apart without a barrier against CSE.
 @partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)
 def _attention(
     query: jax.Array,

@@ -111,8 +111,7 @@ class TokenHistory(ArrayCell):
     def through_time(
         self, x: jax.Array, positions: jax.Array, start: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the last state and all outputs, (T, K, B), as shifts of the tokens; see
-        ThroughTime."""
+        """Returns the last state and all outputs, (T, K, B), which are shifts of the tokens."""
         steps, count = len(x), self.output_size
         tokens = jnp.concatenate([start[::-1], x[:, 0]])  # (K + T, B)
         shifts = [

@@ -49,8 +49,7 @@ State = tuple[Any, jax.Array, jax.Array]
 
 @settings
 class JaegerConfig(ModelConfig):
-    """An echo state network with output feedback (Jaeger 2001); everything else is as in Ueda et
-    al. 2025a."""
+    """Jaeger's network (Jaeger 2001): an echo state network with output feedback."""
 
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
@@ -130,8 +129,7 @@ def feedback_gamma(config: JaegerConfig) -> float:
 
 
 class Jaeger(RecurrentModel):
-    """The network of this file: W_back (N, V), A (V, r), B (r, N) of all layers, b_out (V,), B_u,
-    transposed, (V, r), and B_y (r, V)."""
+    """`reservoir`, `feedback` W_back (N, V), `readout` A, B, b_out, `b_u` (V, r), `b_y` (r, V)."""
 
     config: JaegerConfig
 
@@ -195,8 +193,7 @@ class Jaeger(RecurrentModel):
         return state[1]
 
     def for_device(self, compute: ResolvedCompute) -> "Jaeger":
-        """Returns the same model with the operands of its kernels. The frozen part runs in float32
-        in any precision."""
+        """Returns the model with its kernels' operands; frozen arrays compute in float32."""
         ready = super().for_device(compute)
         ready.reservoir = self.reservoir.for_device(
             compute.kernel, state_precision=compute.state_precision

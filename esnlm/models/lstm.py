@@ -26,8 +26,7 @@ State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
 
 @settings
 class LstmConfig(ModelConfig):
-    """An LSTM with one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not
-    tied)."""
+    """An LSTM with one layer; by default that of Ueda et al. 2025a."""
 
     family: str = "lstm"
     width: Count = 512  # size of the embedding and of the hidden state (Ueda et al. 2025a)
@@ -63,8 +62,7 @@ class LstmConfig(ModelConfig):
         return Counts(count, count, count)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Lstm":
-        """Returns PyTorch's initialisation: embedding ~ N(0, 1), the layer and the readout ~
-        U(-1/sqrt H, 1/sqrt H).
+        """Draws as PyTorch: the embedding ~ N(0, 1), layer and readout ~ U(-1/sqrt H, 1/sqrt H).
 
         N-grams do not change the initial values of the other arrays.
         """

@@ -14,13 +14,13 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from esnlm.base.errors import InputError
+from esnlm.features.batching import read_by_tokens
 
 BLOCK_TOKENS = 1 << 22  # tokens read at a time, to bound the memory that a large corpus takes
 
 
 class Grams(NamedTuple):
-    """The P sequences of k tokens that occur, after Q contexts, numbered in ascending order of
-    their codes.
+    """The P sequences of k tokens that occur, after Q contexts, in ascending order of their codes.
 
     A context is a sequence of k - 1 tokens with a number q among such sequences; for k = 2 this is
     the token's id. The code of a context and the next token w is q V + w, which is unique.
@@ -34,8 +34,7 @@ class Grams(NamedTuple):
 
 @dataclass(frozen=True)
 class NgramModel:
-    """Predicts from the n - 1 tokens before, with Witten-Bell smoothing (Witten and Bell 1991,
-    method C).
+    """Predicts from the n - 1 tokens before, with smoothing (Witten and Bell 1991, method C).
 
     Each order is interpolated with the next lower one. Let v be the k - 1 tokens before w, v' all
     of them but the first, and t(v) the number of distinct tokens after v:
@@ -52,8 +51,7 @@ class NgramModel:
 
     @classmethod
     def fit(cls, sequences: Iterable[np.ndarray], vocab_size: int, order: int) -> Self:
-        """Fits the model on integer arrays with BOS and EOS, such as a token store, read `order` -
-        1 times.
+        """Fits the model to integer arrays with BOS and EOS, such as a token store.
 
         Raises:
             InputError: an id is outside 0 .. vocab_size - 1, or there is no predicted token.
@@ -79,8 +77,7 @@ class NgramModel:
         return NgramModel(self.log_p, self.levels[: order - 1])
 
     def token_log_probs_of(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns ln p of all but the first token of each sequence, (T-1,) float64 in nats; empty
-        if T < 2."""
+        """Returns ln p of each sequence's tokens but the first, (T-1,) float64, in nats."""
         log_probs = []
         for block in _blocks(sequences):
             ids, begins = _joined(block, len(self.log_p))
@@ -145,16 +142,7 @@ def _numbers(level: Grams, before: np.ndarray, ids: np.ndarray, vocab_size: int)
 
 
 def _blocks(sequences: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    block, tokens = [], 0
-    for sequence in sequences:
-        if len(sequence):
-            block.append(sequence)
-            tokens += len(sequence)
-        if tokens >= BLOCK_TOKENS:
-            yield block
-            block, tokens = [], 0
-    if block:
-        yield block
+    return read_by_tokens((sequence for sequence in sequences if len(sequence)), BLOCK_TOKENS)
 
 
 def _joined(block: list[np.ndarray], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,4 @@
-"""The trunk of a deep readout: the trained feed-forward part between frozen features h and the last
-matrix A.
+"""The trunk of a deep readout, which is trained: from frozen features h to the last matrix A.
 
     z = B n(h) + sum_k W_k E[token_{t - k}] + sum_j V_j sum_m d_j^m E[token_{t - m}] + n-grams,
                                                             k = 0 .. K - 1,   m = 0 .. M - 1

@@ -66,14 +66,15 @@ def weighted_nll(
         weights: (P,).
         rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C -
             1. None if P is C.
-        precision: of the products (ops/matmul.py).
+        precision: of the products (machine/matmul.py).
         prior: added to the logits, (C, V), not differentiated.
         held_out: added to the logit of the predicted target only, (P,), not differentiated. It
             needs a prior.
     """
-    return _forward(z, w, bias, targets, weights, rows, precision, prior, held_out, with_dz=False)[
-        0
-    ]
+    loss, _ = _forward(
+        z, w, bias, targets, weights, rows, precision, prior, held_out, with_dz=False
+    )
+    return loss
 
 
 def pair_log_probs(
@@ -85,10 +86,9 @@ def pair_log_probs(
     precision: str,
     prior: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a
-    target t; rows may recur.
+    """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z and a target t.
 
-    `prior` is as in `weighted_nll`.
+    Rows may recur. `prior` is as in `weighted_nll`.
     """
     logits = _without_bias(z, w, prior, precision)  # (C, V), as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
@@ -124,8 +124,13 @@ def _forward(
     def from_exponentials(
         e: jax.Array, total: jax.Array, excess: jax.Array
     ) -> tuple[jax.Array, *Gradient]:
-        """Returns (loss, dz, dw, dbias), from E (C, V), its row sums (C,) and E's reference logit
-        minus O_y (P,)."""
+        """Returns (loss, dz, dw, dbias).
+
+        Args:
+            e: E, (C, V).
+            total: its row sums, (C,).
+            excess: its reference logit minus O_y, (P,).
+        """
         nll = excess + jnp.log(total)[rows]  # (P,)
         if held_out is not None:
             # Ratio of the sums of exponentials with and without held_out, 1 - p + p exp(held_out),
@@ -165,31 +170,24 @@ def _forward(
         picked = logits[rows, targets] + bias[targets]  # (P,)
         base = picked[: len(z)]  # (C,), logit of the first target of each row
         e, total = _relative(logits, bias, base)
-        found = from_exponentials(e, total, base[rows] - picked)
-        return xla.or_else(found, (total < LARGEST_SUM).all(), from_probabilities)
+        outcome = from_exponentials(e, total, base[rows] - picked)
+        return xla.or_else(outcome, (total < LARGEST_SUM).all(), from_probabilities)
 
     loss, *gradient = lax.platform_dependent(cpu=about_target, default=from_probabilities)
     return loss, tuple(gradient)
 
 
-def _forward_of_vjp(*given: Any) -> tuple[jax.Array, Gradient]:
-    """Calls `_forward` with arguments that record whether they are differentiated, which frozen
-    features are not."""
-    values = [getattr(each, "value", each) for each in given]  # `precision` and None have none
-    return _forward(*[*values, given[0].perturbed])
+def _forward_of_vjp(z: Any, *others: Any) -> tuple[jax.Array, Gradient]:
+    """Calls `_forward` with JAX's custom_vjp_primals; frozen features z are not perturbed."""
+    values: list[Any] = [getattr(each, "value", each) for each in others]  # None has none
+    return _forward(z.value, *values[:-1], held_out=values[-1], with_dz=z.perturbed)
 
 
 def _backward(
     precision: str, gradient: Gradient, cotangent: jax.Array
 ) -> tuple[jax.Array | None, ...]:
-    return (
-        *(None if part is None else cotangent * part for part in gradient),
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+    of_arrays = (None if part is None else cotangent * part for part in gradient)
+    return (*of_arrays, None, None, None, None, None)  # the other arguments have none
 
 
 weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
@@ -208,8 +206,7 @@ def _relative(logits: jax.Array, bias: jax.Array, base: jax.Array) -> tuple[jax.
 
 
 def _row_sums(logits: jax.Array, bias: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the maxima of logits + bias (C,), and the row sums of exponentials relative to them
-    (C,), in one pass."""
+    """Returns the maxima of logits + bias, and the row sums relative to them, in one pass."""
 
     def join(
         one: tuple[jax.Array, jax.Array], other: tuple[jax.Array, jax.Array]
@@ -223,7 +220,6 @@ def _row_sums(logits: jax.Array, bias: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def likeliest_targets(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:
-    """Returns the logit of the likeliest target of each row, (C,); inf for a row without targets,
-    to make it 0."""
+    """Returns the logit of each row's likeliest target, (C,); inf for a row without targets."""
     base = jnp.full(rows, -jnp.inf).at[sources].max(picked)
     return jnp.where(jnp.zeros(rows, bool).at[sources].set(True), base, jnp.inf)

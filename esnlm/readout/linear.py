@@ -1,8 +1,9 @@
-"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B. The modules hold
-the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, the
-form that an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias. The
-dictionary may also have a frozen "prior", a counted model whose log p is added to the logits
-(readout/prior.py) [ours]. The features then have a further, last column with the id of the token.
+"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B.
+
+The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or
+{"w", "bias"}, the form that an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout
+without a bias. The dictionary may also have a frozen "prior", a counted model whose log p is added
+to the logits (readout/prior.py) [ours]. The features then have a last column with the token's id.
 """
 
 from typing import Literal
@@ -105,8 +106,8 @@ def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
 def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
     """Returns o = W_out h + b_out, (C, V), for features (C, N)."""
     z, w, bias, added, _ = _last_layer(params, features, precision)
-    found = matmul(z, w, (1, 1), precision) + bias
-    return found if added is None else found + added
+    o = matmul(z, w, (1, 1), precision) + bias
+    return o if added is None else o + added
 
 
 def weighted_nll(
@@ -126,7 +127,7 @@ def weighted_nll(
         params: the arrays of the readout.
         features: (C, N).
         targets, weights, rows: as in cross_entropy.weighted_nll.
-        precision: of the products (ops/matmul.py).
+        precision: of the products (machine/matmul.py).
     """
     z, w, bias, added, ids = _last_layer(params, features, precision)
     held_out = None
@@ -141,8 +142,7 @@ def weighted_nll(
 def pair_log_probs(
     params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
 ) -> jax.Array:
-    """Returns log p(target) in nats, (P,), for pairs of a row index into features (C, N) and a
-    target."""
+    """Returns log p(target) in nats, (P,), for pairs of a row of features (C, N) and a target."""
     z, w, bias, added, _ = _last_layer(params, features, precision)
     return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, added)
 
@@ -150,28 +150,23 @@ def pair_log_probs(
 def group_log_probs(
     params: dict, features: jax.Array, group: jax.Array, precision: str
 ) -> jax.Array:
-    """Returns log p that the next token is in a group, in nats, (C,), for features (C, N) and a
-    mask `group` (V,)."""
-    found = logits(params, features, precision)  # (C, V), with padded tokens if there are any
-    group = jnp.pad(group, (0, found.shape[1] - len(group)))
-    return jax.nn.logsumexp(jnp.where(group, found, -jnp.inf), axis=1) - jax.nn.logsumexp(
-        found, axis=1
-    )
+    """Returns log p that the next token is in a group, (C,), for a mask of the group (V,)."""
+    o = logits(params, features, precision)  # (C, V), with padded tokens if there are any
+    group = jnp.pad(group, (0, o.shape[1] - len(group)))
+    in_group = jax.nn.logsumexp(jnp.where(group, o, -jnp.inf), axis=1)
+    return in_group - jax.nn.logsumexp(o, axis=1)
 
 
 def _last_layer(
     params: dict, features: jax.Array, precision: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
-    """Returns z (C, r), w (V, r), the bias (V,), the prior (C, V) or None, and the last tokens' ids
-    (C,), or 0."""
+    """Returns z (C, r), w (V, r), the bias (V,), the prior (C, V) or None, and the ids (C,)."""
     added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:
         table = params["prior"]["table"]
         # In a row of padding the id may be any number.
-        features, ids = (
-            features[:, :-1],
-            jnp.clip(features[:, -1].astype(jnp.int32), 0, len(table) - 1),
-        )
+        ids = jnp.clip(features[:, -1].astype(jnp.int32), 0, len(table) - 1)
+        features = features[:, :-1]
         added = table[ids]
     if "w" in params:
         z, w = features, params["w"]

@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from esnlm.base.settings import Count, Positive, settings
+from esnlm.features.batching import padded_size
 from esnlm.machine.matmul import matmul
 from esnlm.readout.base import Accumulators, Fitter, Window, add_by_target, row_blocks
 from esnlm.readout.calibration import Fitted, HeldOut, calibrate, linear_scores
@@ -92,23 +93,26 @@ class LeastMeanSquares(Fitter):
         """
         waiting = accumulators["waiting"]
         # padded to few sizes, as each one is compiled
-        room = _power_of_two(max(1, len(waiting)))
-        stack = jnp.concatenate([np.pad(waiting, ((0, room - len(waiting)), (0, 0))), features])
+        room = padded_size(max(1, len(waiting)))
+        padded = np.pad(waiting, ((0, room - len(waiting)), (0, 0)))
         row = np.concatenate([np.arange(len(waiting)), room + row])
         places = np.concatenate([accumulators["waiting_for"], places])
         now = places[:, 0] < steps
         if steps > 0:
             step, slot, target = places[now].T
-            rows = np.full((_power_of_two(steps), self.batch_size), -1, np.int32)
+            rows = np.full((padded_size(steps), self.batch_size), -1, np.int32)
             targets = np.zeros_like(rows)
             rows[step, slot], targets[step, slot] = row[now], target
             rate = np.float32(self.learning_rate / self.batch_size)
             rates = np.array([1, self.intercept], np.float32) * rate
             weights = accumulators["w"], accumulators["bias"]
             accumulators["w"], accumulators["bias"] = run_delta_rule(
-                *weights, stack, rows, targets, steps, rates, precision=precision
+                *weights, padded, features, rows, targets, steps, rates, precision=precision
             )
-        accumulators["waiting"] = np.asarray(stack)[row[~now]]
+        late, new = row[~now], np.asarray(features)
+        accumulators["waiting"] = np.concatenate(
+            [waiting[late[late < room]], new[late[late >= room] - room]]
+        )
         accumulators["waiting_for"] = places[~now] - np.array([steps, 0, 0], np.int32)
 
     def solve(
@@ -143,15 +147,11 @@ def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.n
     return np.concatenate(steps), np.repeat(slot_of, lengths)
 
 
-def _power_of_two(n: int) -> int:
-    """Returns the least power of 2 that is at least n."""
-    return 1 << (n - 1).bit_length()
-
-
 @partial(jax.jit, static_argnames="precision", donate_argnames=("w", "bias"))
 def run_delta_rule(
     w: jax.Array,
     bias: jax.Array,
+    waiting: jax.Array,
     features: jax.Array,
     rows: jax.Array,
     targets: jax.Array,
@@ -164,12 +164,14 @@ def run_delta_rule(
 
     Args:
         w, bias: W_out (V, F) and (V,), overwritten.
-        features: (rows, F).
+        waiting, features: features, (k, F) and (n, F), whose rows are numbered one after another.
         rows: feature row of each step and slot, (T, B) int32; -1 for an idle slot.
         targets: (T, B) int32.
         steps: number of the T steps to run.
         rates: mu / B for w and for bias, (2,); the latter is 0 without an intercept.
     """
+
+    features = jnp.concatenate([waiting, features])
 
     def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         w, bias = carry

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 
 
 def held_out(prior: dict, log_p: jax.Array, v: jax.Array, w: jax.Array) -> jax.Array:
-    """Returns log (c - 1 + t p_1) - log (c + t p_1), the change of a token's logit if its pair is
-    left out.
+    """Returns the change of a token's logit if its pair is left out of the counts.
+
+    It is log (c - 1 + t p_1) - log (c + t p_1).
 
     Args:
         prior: "table" of log p_WB (V, V), "types" t (V,), "total" c + t (V,) and "unigram" p_1

@@ -38,7 +38,7 @@ def make_curves(result: dict) -> list[Curve]:
         curves.append(Curve(FIGURES[name].title, name, values, baselines, leads))
     if not result["pairs"]:
         return curves
-    titles = {"length": "length only"} | {name: name for name in ngrams}
+    titles = {name: name for name in ngrams} | {"length": "length only"}
     for group in ["overall", *sorted(points[0]["pairs"]["model"]["phenomena"])]:
         entries = {
             name: [entry_of(point["pairs"][name], "phenomena", group) for point in points]

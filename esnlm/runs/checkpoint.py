@@ -1,5 +1,4 @@
-"""Saves and restores checkpoints: Orbax writes the arrays, and a manifest holds the sha256 of every
-file.
+"""Checkpoints: Orbax writes the arrays, and a manifest holds the sha256 of every file.
 
 A checkpoint is a folder. A run has one for each saved step, `checkpoints/STEP/`, and one for its
 reservoir, `frozen/`:
@@ -37,18 +36,20 @@ Arrays = dict[str, Any]  # nested dicts with string keys without a dot; the leav
 
 
 def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Saves a checkpoint completely or not at all, even if the process is killed. Replaces only a
-    damaged one."""
+    """Saves a checkpoint completely or not at all, even if the process is killed.
+
+    Replaces only a damaged one.
+    """
     folder = Path(folder).absolute()
     # without sharding, so that any machine can restore
     arrays = jax.tree.map(np.asarray, jax.device_get(arrays))
-    named = _named(arrays)
-    size = sum(array.nbytes for array in named.values())
+    leaves = _by_name(arrays)
+    size = sum(array.nbytes for array in leaves.values())
     if verify(folder) is None:
         raise InputError(
             f"{folder}: exists; delete it or choose another folder for this checkpoint"
         )
-    require_free_space(folder, size)
+    check_free_space(folder, size)
     try:
         remove_abandoned(folder.parent)  # of any step
         with NewFolder(folder) as new:
@@ -60,7 +61,7 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
                     jax.tree.map(lambda a: a if a.size else np.zeros(1, a.dtype), arrays),
                 )
             (new.path / METADATA).write_text(json.dumps(metadata, indent=1), encoding="utf-8")
-            empty = {name: array.shape for name, array in named.items() if array.size == 0}
+            empty = {name: array.shape for name, array in leaves.items() if array.size == 0}
             Manifest(new.path / MANIFEST).add(new.path, empty_arrays=empty)
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax reports a failed write as a ValueError
@@ -72,8 +73,7 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
 
 
 def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Verifies a checkpoint and returns its (arrays, metadata). Raises InputError if a file is
-    damaged."""
+    """Returns the (arrays, metadata) of a checkpoint. Raises InputError if a file is damaged."""
     if problem := verify(folder):
         raise InputError(
             f"{folder}: damaged checkpoint: {problem}; use another step or a copy of this one"
@@ -84,8 +84,7 @@ def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
 def restore_latest(
     checkpoints: Path, warn: Warn = warn_caller
 ) -> tuple[int, Arrays, dict[str, Any]] | None:
-    """Returns `latest_step` as (step, arrays, metadata), with each file verified once; None if no
-    step was saved yet."""
+    """Returns `latest_step` as (step, arrays, metadata); None if no step was saved yet."""
     step = latest_step(checkpoints, warn)
     return None if step is None else (step, *_load(Path(checkpoints) / str(step)))
 
@@ -110,21 +109,28 @@ def latest_step(checkpoints: Path, warn: Warn = warn_caller) -> int | None:
 
 
 def all_steps(checkpoints: Path) -> list[int]:
-    """Returns the saved steps, ascending, intact or not; empty if the folder is missing. Ignores
-    other names."""
+    """Returns the saved steps, ascending, intact or not; empty if the folder is missing."""
     names = [path.name for path in Path(checkpoints).glob("*") if path.is_dir()]
     return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
-def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
-    """Deletes the steps before the latest `keep` intact ones, except those saved with `"permanent":
-    true` and `spared`.
+def check_step(checkpoints: Path, step: int) -> None:
+    """Raises InputError if a step was not saved."""
+    steps = all_steps(checkpoints)
+    if step not in steps:
+        available = ", ".join(map(str, steps)) or "none"
+        raise InputError(f"{checkpoints}: no checkpoint of step {step}; available: {available}")
 
-    Verifies the steps to keep first, so that damaged steps never displace a good one.
+
+def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
+    """Deletes the steps before the latest `keep` intact ones.
+
+    Spares those saved with `"permanent": true`, and `spared`. Verifies the steps to keep first, so
+    that damaged steps never displace a good one.
     """
     remove_abandoned(Path(checkpoints))
-    found, good = all_steps(checkpoints), 0
-    for step in reversed(found) if len(found) > keep else ():
+    steps, good = all_steps(checkpoints), 0
+    for step in reversed(steps) if len(steps) > keep else ():
         folder = Path(checkpoints) / str(step)
         if good < keep:
             good += verify(folder) is None
@@ -136,8 +142,7 @@ def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
 
 
 def metadata(folder: Path) -> dict[str, Any]:
-    """Returns the unverified metadata of a checkpoint, or {} if it has none. Raises InputError if
-    it is damaged."""
+    """Returns the unverified metadata of a checkpoint, or {} if it has none."""
     file = Path(folder) / METADATA
     try:
         return json.loads(file.read_bytes()) if file.exists() else {}
@@ -147,15 +152,14 @@ def metadata(folder: Path) -> dict[str, Any]:
 
 def digest(arrays: Arrays) -> str:
     """Returns the sha256 of arrays with their names, dtypes and shapes."""
-    whole = hashlib.sha256()
-    for name, array in sorted(_named(jax.tree.map(np.asarray, arrays)).items()):
-        whole.update(f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes())
-    return whole.hexdigest()
+    content = hashlib.sha256()
+    for name, array in sorted(_by_name(jax.tree.map(np.asarray, arrays)).items()):
+        content.update(f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes())
+    return content.hexdigest()
 
 
-def require_free_space(folder: Path, bytes_needed: int) -> None:
-    """Raises InputError unless the disk that holds `folder` (which need not exist yet) has
-    `bytes_needed` free."""
+def check_free_space(folder: Path, bytes_needed: int) -> None:
+    """Raises InputError unless the disk of `folder`, existing or not, has `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:
         raise InputError(
             f"{folder}: {_mb(bytes_needed)} of disk needed, {_mb(free)} free; free some or move"
@@ -165,19 +169,18 @@ def require_free_space(folder: Path, bytes_needed: int) -> None:
 
 def _load(folder: Path) -> tuple[Arrays, dict[str, Any]]:
     """Returns the (arrays, metadata) of a verified checkpoint."""
+    empty = json.loads((folder / MANIFEST).read_bytes())["empty_arrays"]
+
+    def with_shape(path: tuple, array: np.ndarray) -> np.ndarray:
+        name = _name(path)
+        return np.zeros(empty[name], array.dtype) if name in empty else array
+
     with _orbax() as orbax:
         arrays = orbax.restore(folder.absolute() / ARRAYS)
-    empty = json.loads((folder / MANIFEST).read_bytes())["empty_arrays"]
-    arrays = jax.tree_util.tree_map_with_path(
-        lambda path, array: (
-            np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array
-        ),
-        arrays,
-    )
-    return arrays, metadata(folder)
+    return jax.tree_util.tree_map_with_path(with_shape, arrays), metadata(folder)
 
 
-def _named(tree: Arrays) -> dict[str, Any]:
+def _by_name(tree: Arrays) -> dict[str, Any]:
     """Flattens a tree of arrays to names: {"params.readout.a": leaf}."""
     return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
@@ -188,11 +191,10 @@ def _name(path: tuple) -> str:
 
 @contextlib.contextmanager
 def _orbax() -> Iterator[ocp.Checkpointer]:
-    """Yields Orbax's checkpointer without its log, for this process alone: it waits for no other
-    process of the run."""
-    here, logger = processes.index(), logging.getLogger("absl")
+    """Yields Orbax's checkpointer without its log. It waits for no other process of the run."""
+    process, logger = processes.index(), logging.getLogger("absl")
     alone = ocp.options.MultiprocessingOptions(
-        primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"esnlm{here}"
+        primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"esnlm{process}"
     )
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -29,8 +29,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run. Run directories load on any machine. Raises InputError for another
-    format."""
+    """The files of one run, which load on any machine. Raises InputError for another format."""
 
     path: Path
     upload: Callable[[], Any] | None = None  # called after each checkpoint
@@ -62,15 +61,15 @@ class RunDirectory:
     lock = Entry(".lock")  # held during training, so that no second process trains here
 
     def __post_init__(self) -> None:
+        if not self.format.exists():
+            return
         try:
-            found = (
-                json.loads(self.format.read_bytes())["format"] if self.format.exists() else FORMAT
-            )
+            number = json.loads(self.format.read_bytes())["format"]
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None
-        if found != FORMAT:
+        if number != FORMAT:
             raise InputError(
-                f"{self.path}: has format {found}, but this version only reads format {FORMAT}"
+                f"{self.path}: has format {number}, but this version only reads format {FORMAT}"
             )
 
     @property
@@ -84,8 +83,7 @@ class RunDirectory:
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
     def verify(self, *paths: Path, warn: Callable[[str], Any] = warn_caller) -> None:
-        """Raises InputError if one of these files, or a file in these folders, is damaged. Warns
-        without a manifest."""
+        """Raises InputError if a file of these paths is damaged. Warns without a manifest."""
         if self.manifest.read() is None and self.checkpoints.exists():
             warn(f"{self.manifest_file}: missing, so the files of this run cannot be verified")
         if damage := self.manifest.find_damage(*paths):
@@ -108,8 +106,7 @@ class RunDirectory:
     def begin(self) -> Iterator[None]:
         """Begins or resumes a run.
 
-        If bad input stops a new run, its files are removed, so that the corrected command starts
-        from scratch.
+        Removes the files of a new run that bad input stops: the corrected command starts afresh.
         """
         if not processes.is_rank0():
             yield
@@ -120,43 +117,33 @@ class RunDirectory:
             yield
         except InputError:
             if not begun:
-                folders = self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial
-                for path in (
-                    *folders,
-                    self.config,
-                    self.data,
-                    self.unigram,
-                    self.manifest_file,
-                    self.format,
-                ):
+                folders = self.stores, self.frozen, self.initial
+                for path in (*self.initial_files, *folders, self.manifest_file, self.format):
                     remove(path)
             raise
 
     def claim(self) -> None:
-        """Marks the folder as a run, before anything else is written. Raises InputError if it holds
-        other files."""
-        self.require_own()
+        """Marks the folder as a run, before anything else is written."""
+        self.check_unused()
         if not self.config.exists():
             with writing(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.format, {"format": FORMAT})
 
-    def require_own(self) -> None:
-        """Raises InputError if the folder is not a run but has files that a run would overwrite or
-        remove."""
+    def check_unused(self) -> None:
+        """Raises InputError if the folder is not a run but has files that a run would change."""
         if self.config.exists() or self.format.exists():
             return
-        entries = [
-            path
-            for path in vars(RunDirectory).values()
-            if isinstance(path, Entry) and path.name[0] != "."
+        entries = [entry.name for entry in vars(RunDirectory).values() if isinstance(entry, Entry)]
+        existing = [
+            name.rstrip("/")
+            for name in entries
+            if name != self.lock.name and (self.path / name).exists()
         ]
-        if found := [
-            entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()
-        ]:
+        if existing:
             raise InputError(
-                f"{self.path}: not a run directory, and has {', '.join(found)}; name another with"
-                " --run"
+                f"{self.path}: not a run directory, and has {', '.join(existing)}; name another"
+                " with --run"
             )
 
     @contextlib.contextmanager
@@ -165,7 +152,7 @@ class RunDirectory:
         if not processes.is_rank0():  # process 0 of this run holds the lock
             yield
             return
-        self.require_own()
+        self.check_unused()
         lock = FileLock(self.lock)
         with writing(self.path):
             try:

@@ -1,4 +1,4 @@
-"""Trackers log a run to a file or a service, and never stop it.
+"""Logs the progress of a run: to metrics.jsonl, and with trackers to other files and services.
 
 `tracking` names trackers of TRACKERS, or trackers that other packages register by an entry point.
 """
@@ -10,16 +10,59 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol
 
 from flax import traverse_util
 
-from esnlm.base.console import tell, warn
-from esnlm.base.files import write_json
+from esnlm.base.console import notice, warn
+from esnlm.base.errors import import_extra
+from esnlm.base.files import spell_nonfinite, write_file, write_json, writing
 from esnlm.base.settings import find_class
 from esnlm.runs.directory import RunDirectory
 
 GROUP = "esnlm.trackers"  # the group of entry points in which packages register trackers
+EVENTS_SUFFIX = ".esnlm"  # TensorBoard reads any file whose name contains "tfevents"
+# Time for W&B to finish uploading at the end of the run; `wandb sync` uploads the rest.
+UPLOAD_SECONDS = 60
+
+
+class Metrics:
+    """Appends lines to metrics.jsonl, one JSON object each, for other programs.
+
+    A resumed run first drops the lines that it will write again: those after the step that it
+    resumes from, and the validation at that step. Without a file, nothing is written, since another
+    process of the run does it.
+    """
+
+    def __init__(self, file: Path | None, resume_step: int) -> None:
+        # called with the values of each line
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self._file = file
+        if file is None:
+            return
+        lines = file.read_text("utf-8", errors="replace").splitlines() if file.exists() else []
+        kept_lines = [line for line in lines if _order(line) <= (resume_step, False)]
+        write_file(file, "".join(f"{line}\n" for line in kept_lines))
+
+    def write(self, **values: Any) -> None:
+        """Appends a line. Raises InputError if it cannot be written."""
+        if self._file is None:
+            return
+        values = spell_nonfinite(values)
+        with writing(self._file), open(self._file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+        for listener in self.listeners:
+            listener(values)
+
+
+def _order(line: str) -> tuple[float, bool]:
+    """Returns the step of a line, and whether it is a validation, which follows the updates."""
+    try:
+        values = json.loads(line)
+        return values["step"], "val_nll" in values
+    except (ValueError, KeyError, TypeError):
+        return float("inf"), True  # a crash cut this line short
 
 
 class Tracker(Protocol):
@@ -32,8 +75,7 @@ class Tracker(Protocol):
         """Logs the content of summary.json, once, at the end of a run that was not interrupted."""
 
     def finish(self) -> None:
-        """Closes files and connections at the end of the process; another process may resume an
-        interrupted run."""
+        """Closes files and connections. Another process may resume an interrupted run."""
 
 
 # Starts a tracker from the run directory, the settings of the run, and the step to resume from (0:
@@ -47,8 +89,7 @@ TRACKERS: dict[str, str | StartTracker] = {
 
 
 def find_tracker(name: str) -> StartTracker:
-    """Returns the class of a tracker, which TRACKERS or an installed package lists, or
-    "module:Class".
+    """Returns the class of a listed tracker, or of "module:Class".
 
     Listed trackers are imported when they start, so that a missing package does not stop the run.
     """
@@ -70,25 +111,25 @@ class Trackers:
         step: int,
     ) -> None:
         self._trackers: dict[str, Tracker] = {}
-        for name, each in start.items():
+        for name, start_tracker in start.items():
             with self._guard(name):
-                self._trackers[name] = each(directory, settings, step)
+                self._trackers[name] = start_tracker(directory, settings, step)
 
     def __enter__(self) -> "Trackers":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._all("finish")
+        self._call("finish")
 
     def log(self, values: dict[str, Any]) -> None:
         """Passes a line of metrics to all trackers; its `step` is the update."""
-        self._all("log", values["step"], {key: values[key] for key in values if key != "step"})
+        self._call("log", values["step"], {key: values[key] for key in values if key != "step"})
 
     def summary(self, values: dict[str, Any]) -> None:
         """Passes the summary to all trackers."""
-        self._all("summary", values)
+        self._call("summary", values)
 
-    def _all(self, method: str, *arguments: Any) -> None:
+    def _call(self, method: str, *arguments: Any) -> None:
         for name, tracker in list(self._trackers.items()):
             with self._guard(name):
                 getattr(tracker, method)(*arguments)
@@ -109,43 +150,32 @@ class Trackers:
 
 def numbers(values: dict[str, Any]) -> dict[str, float]:
     """Returns the values that are numbers, including those spelled "nan", "inf" and "-inf"."""
-    found = {
-        name: float(value) if value in ("nan", "inf", "-inf") else value
-        for name, value in values.items()
-    }
     return {
-        name: each
-        for name, each in found.items()
-        if isinstance(each, int | float) and not isinstance(each, bool)
+        name: float(value)
+        for name, value in values.items()
+        if (isinstance(value, int | float) and not isinstance(value, bool))
+        or value in ("nan", "inf", "-inf")
     }
-
-
-# Writes event files for TensorBoard to tensorboard/, with the `tensorboard` package, flushed at
-# each line.
-
-SUFFIX = ".esnlm"  # of our event files: TensorBoard reads any name that contains "tfevents"
 
 
 class TensorBoardTracker:
-    """Writes all metrics by update, losses also by words read, and the summary, which has single
-    values, as text."""
+    """Writes all metrics by update, losses also by words read, and the summary as text."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
-        try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError as error:
-            raise ImportError(f"{error}: pip install 'esnlm[tensorboard]'") from None
-        self._proto, self._summary_proto = event_pb2, summary_pb2
+        package, work = "tensorboard", "tracking with tensorboard"
+        self._proto = import_extra("tensorboard.compat.proto.event_pb2", work, package)
+        self._summary_proto = import_extra("tensorboard.compat.proto.summary_pb2", work, package)
+        records = import_extra("tensorboard.summary.writer.record_writer", work, package)
         self._last = (0, 0)  # the step of the last line that had words, and its words
         directory.tensorboard.mkdir(exist_ok=True)
-        before = list(directory.tensorboard.glob(f"*tfevents*{SUFFIX}"))
+        before = list(directory.tensorboard.glob(f"*tfevents*{EVENTS_SUFFIX}"))
         # A number of fixed length, so that files sort by the time they were begun.
-        file = directory.tensorboard / f"events.out.tfevents.{time.time_ns():020}{SUFFIX}"
-        self._writer = RecordWriter(file.open("xb"))
+        name = f"events.out.tfevents.{time.time_ns():020}{EVENTS_SUFFIX}"
+        self._writer = records.RecordWriter((directory.tensorboard / name).open("xb"))
         self._add(file_version="brain.Event:2")
         # Tells viewers to discard the data of earlier files.
-        self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+        start = self._proto.SessionLog.START
+        self._add(step=0, session_log=self._proto.SessionLog(status=start))
         # The new file begins with the lines kept in metrics.jsonl and replaces earlier files: no
         # point appears twice, and a resumed run can add this tracker.
         for line in directory.metrics.read_text("utf-8").splitlines():
@@ -158,14 +188,15 @@ class TensorBoardTracker:
         self._add_scalars(step, values)
         if "words" in values:
             self._last = step, values["words"]
-        losses = {
-            name: value for name, value in values.items() if name.startswith(("train_", "val_"))
-        }
         # a validation follows the line of its update, which has its words
-        if losses and self._last[0] == step:
-            self._add_scalars(
-                self._last[1], {f"by_words/{name}": value for name, value in losses.items()}
-            )
+        last_step, words = self._last
+        losses = {
+            f"by_words/{name}": value
+            for name, value in values.items()
+            if name.startswith(("train_", "val_"))
+        }
+        if losses and last_step == step:
+            self._add_scalars(words, losses)
         self._writer.flush()
 
     def summary(self, values: dict[str, Any]) -> None:
@@ -176,8 +207,9 @@ class TensorBoardTracker:
         text = "\n".join(["| | |", "| --- | --- |", *rows])
         metadata = {"plugin_data": {"plugin_name": "text"}}
         tensor = {"dtype": 7, "tensor_shape": {}, "string_val": [text.encode()]}  # 7: a string
-        found = self._summary_proto.Summary.Value(tag="summary", metadata=metadata, tensor=tensor)
-        self._add(step=values["step"], summary=self._summary_proto.Summary(value=[found]))
+        self._add_values(
+            values["step"], [{"tag": "summary", "metadata": metadata, "tensor": tensor}]
+        )
         self._writer.flush()
 
     def finish(self) -> None:
@@ -185,17 +217,14 @@ class TensorBoardTracker:
 
     def _add_scalars(self, step: int, values: dict[str, Any]) -> None:
         """Adds the values that are numbers, as one event."""
-        scalar = self._summary_proto.Summary.Value
-        found = [scalar(tag=name, simple_value=number) for name, number in numbers(values).items()]
-        self._add(step=step, summary=self._summary_proto.Summary(value=found))
+        scalars = numbers(values).items()
+        self._add_values(step, [{"tag": name, "simple_value": number} for name, number in scalars])
+
+    def _add_values(self, step: int, values: list[dict[str, Any]]) -> None:
+        self._add(step=step, summary=self._summary_proto.Summary(value=values))
 
     def _add(self, **fields: Any) -> None:
         self._writer.write(self._proto.Event(wall_time=time.time(), **fields).SerializeToString())
-
-
-# Logs to Weights & Biases, online or offline according to its environment variables.
-
-UPLOAD_SECONDS = 60  # to finish uploading at the end of the run; `wandb sync` uploads the rest
 
 
 class WandbTracker:
@@ -207,10 +236,7 @@ class WandbTracker:
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise ImportError(f"{error}: pip install 'esnlm[wandb]'") from None
+        wandb = import_extra("wandb", "tracking with W&B", "wandb")
         # W&B would ask for a key at the terminal and block training.
         mode = wandb.setup(wandb.Settings(silent=True)).settings.mode
         if mode not in ("offline", "disabled", "dryrun") and not wandb.login(
@@ -221,7 +247,7 @@ class WandbTracker:
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "esnlm"),
             name=os.environ.get("WANDB_NAME", directory.path.resolve().name),
-            id=_run_id(directory),
+            id=_wandb_id(directory),
             dir=os.environ.get("WANDB_DIR", directory.path),
             resume="allow",
             # an earlier failed run in this process, as in a study, stays separate
@@ -246,7 +272,8 @@ class WandbTracker:
             ),
         )
         if mode in ("offline", "dryrun"):
-            tell(f"W&B is offline; this uploads the run: wandb sync {self._run.settings.sync_dir}")
+            folder = self._run.settings.sync_dir
+            notice(f"W&B is offline; this uploads the run: wandb sync {folder}")
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         self._run.log(numbers(values), step=step)
@@ -259,16 +286,13 @@ class WandbTracker:
         self._run.finish(exit_code=0 if self._is_complete else 1)
 
 
-def _run_id(directory: RunDirectory) -> str:
+def _wandb_id(directory: RunDirectory) -> str:
     """Returns the run's id in W&B, and stores it in the run directory."""
     if directory.wandb_id.exists():
         return json.loads(directory.wandb_id.read_text("utf-8"))["id"]
     run_id = os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
     write_json(directory.wandb_id, {"id": run_id})
     return run_id
-
-
-# Logs to MLflow, to the server or file named by MLflow's environment variables.
 
 
 class MlflowTracker:
@@ -280,45 +304,41 @@ class MlflowTracker:
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
-        try:
-            from mlflow.entities import Metric, Param
-            from mlflow.tracking import MlflowClient
-        except ImportError as error:
-            raise ImportError(f"{error}: pip install 'esnlm[mlflow]'") from None
+        work = "tracking with MLflow"
+        self._entities = import_extra("mlflow.entities", work, "mlflow")
+        self._client = import_extra("mlflow.tracking", work, "mlflow").MlflowClient()
         # MLflow's default of 7 tries would block training for minutes if no server answers.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-        self._metric, self._client = Metric, MlflowClient()
-        self._under_way: list[Any] = []  # pending requests, for which training does not wait
+        self._requests: list[Any] = []  # pending, since training does not wait for them
         self._status = "KILLED"  # until the run finishes
         if directory.mlflow_id.exists():
             self._run_id = json.loads(directory.mlflow_id.read_text("utf-8"))["id"]
             self._client.update_run(self._run_id, status="RUNNING")
-        else:
-            experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
-            found = self._client.get_experiment_by_name(experiment)
-            number = found.experiment_id if found else self._client.create_experiment(experiment)
-            run = self._client.create_run(number, run_name=directory.path.resolve().name)
-            self._run_id = run.info.run_id
-            write_json(directory.mlflow_id, {"id": self._run_id})
-            flat = traverse_util.flatten_dict(settings, sep=".")
-            self._client.log_batch(
-                self._run_id, params=[Param(key, str(value)) for key, value in flat.items()]
-            )
+            return
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
+        experiment = self._client.get_experiment_by_name(name)
+        number = experiment.experiment_id if experiment else self._client.create_experiment(name)
+        run = self._client.create_run(number, run_name=directory.path.resolve().name)
+        self._run_id = run.info.run_id
+        write_json(directory.mlflow_id, {"id": self._run_id})
+        flat = traverse_util.flatten_dict(settings, sep=".")
+        params = [self._entities.Param(key, str(value)) for key, value in flat.items()]
+        self._client.log_batch(self._run_id, params=params)
 
     def log(self, step: int, values: dict[str, Any]) -> None:
         now = int(time.time() * 1000)
         metrics = [
-            self._metric(name, number, now, step) for name, number in numbers(values).items()
+            self._entities.Metric(name, number, now, step)
+            for name, number in numbers(values).items()
         ]
-        self._under_way.append(
-            self._client.log_batch(self._run_id, metrics=metrics, synchronous=False)
-        )
+        request = self._client.log_batch(self._run_id, metrics=metrics, synchronous=False)
+        self._requests.append(request)
 
     def summary(self, values: dict[str, Any]) -> None:
         self.log(values["step"], {f"summary/{name}": value for name, value in values.items()})
         self._status = "FINISHED" if values["status"] == "finished" else "FAILED"
 
     def finish(self) -> None:
-        for batch in self._under_way:
-            batch.wait()  # raises the error of a failed request
+        for request in self._requests:
+            request.wait()  # raises the error of a failed request
         self._client.set_terminated(self._run_id, self._status)

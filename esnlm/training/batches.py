@@ -1,28 +1,31 @@
-"""The sentences of each update, and their targets as arrays of a few fixed shapes.
+"""The sentences of each update, and their predictions as arrays of a few fixed shapes.
 
 An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch
-windows: consecutive updates whose features are computed together. An update has no padding between
-its sentences: its predictions are packed one after another, each with the index of its row of
-features. Every new shape needs a compilation, so the rows of an update are padded to one of a few
-sizes, its bucket. If all sentences begin with the same token (BOS) and there is no dropout, they
-share the features after it, and an update has this row once, with all first targets.
+windows: consecutive updates whose features are computed together. A `Batch` has the predictions of
+an update without padding between the sentences. For A0 A1 A2 A3 and A0 B1 B2:
+
+    row            r0   r1   r2   r3 | 0    0        features that the prediction is made from:
+    read           A0   A1   A2   B1 |                row r0 of both sentences is the same
+    targets        A1   A2   A3   B2 | -    -        padded to one of few sizes, the bucket
+    first_targets  B1                                further targets of the shared first row
+
+Sentences share their first row if they begin with the same token (BOS) and there is no dropout.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from esnlm.base.rng import Stream, generator
 from esnlm.data.store import TokenStore
-from esnlm.features.lanes import Lanes, Pieces, equal_lanes
+from esnlm.features.batching import group_by_tokens, padded_size
+from esnlm.features.documents import Chunk, TokenStreams, equal_streams
 from esnlm.training.config import ResolvedExperiment, TrainingConfig
-
-Array = Any  # a NumPy array, or a traced array inside a compiled function
 
 # ---- the plan of an epoch ----
 
@@ -31,15 +34,14 @@ Array = Any  # a NumPy array, or a traced array inside a compiled function
 class EpochPlan:
     """One pass over the sentences: its updates in order, and their prefetch windows."""
 
-    drawn_from: tuple  # arguments of `_draw`, which decide the order
+    draw: Callable[[], list[np.ndarray]]  # draws `updates` again, to save memory
     predictions: np.ndarray  # (updates,), predictions of each update
     windows: list[range]  # consecutive updates, by their number within the epoch
 
     @property
     def updates(self) -> list[np.ndarray]:
-        """The sentence numbers of each update, (batch_size,) int64. They are drawn on demand, to
-        save memory."""
-        return _draw(*self.drawn_from)
+        """The numbers of the sentences of each update, or of those that end in it."""
+        return self.draw()
 
 
 def plan_epoch(
@@ -50,48 +52,40 @@ def plan_epoch(
     window_tokens: int,
     order: str = "shuffled",
 ) -> EpochPlan:
-    """Cuts the sentences into updates: shuffled anew in each epoch [ours], or in the order of the
-    corpus.
+    """Cuts sentences into updates, shuffled in each epoch [ours] or in the order of the corpus.
 
     The last update may have fewer sentences and is kept, as in Ueda et al. 2025a.
     """
-    drawn_from = len(lengths), seed, epoch, batch_size, order
-    predictions = np.array([(lengths[update] - 1).sum() for update in _draw(*drawn_from)])
-    return EpochPlan(drawn_from, predictions, split_windows(predictions, window_tokens))
+    draw = partial(_draw, len(lengths), seed, epoch, batch_size, order)
+    predictions = np.array([(lengths[update] - 1).sum() for update in draw()])
+    return EpochPlan(draw, predictions, list(group_by_tokens(predictions, window_tokens)))
 
 
 @lru_cache(maxsize=1)  # Windows are read in order, so one epoch at a time is enough.
 def _draw(sentences: int, seed: int, epoch: int, batch_size: int, order: str) -> list[np.ndarray]:
-    shuffled = order != "corpus"
-    found = (
-        generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences)
-        if shuffled
-        else np.arange(sentences)
-    )
-    found.flags.writeable = False  # the cache returns this array again
-    return np.split(found, range(batch_size, sentences, batch_size))
+    numbers = np.arange(sentences)
+    if order != "corpus":
+        numbers = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences)
+    numbers.flags.writeable = False  # the cache returns this array again
+    return np.split(numbers, range(batch_size, sentences, batch_size))
 
 
 @dataclass(frozen=True)
 class DocumentPlan(EpochPlan):
-    """One pass over documents in `batch_size` lanes. Each update takes the next piece of every
-    lane."""
+    """One pass over documents in parallel streams. An update has a chunk of each stream."""
 
-    piece: int  # tokens of each lane in an update
-
-    @property
-    def lanes(self) -> Lanes:
-        """The lanes. They are made on demand, to save memory."""
-        return _lanes(*self.drawn_from)
+    draw_streams: Callable[[], TokenStreams]
+    bptt_length: int  # time steps of a chunk, over which gradients go back
 
     @property
-    def updates(self) -> list[np.ndarray]:
-        """The numbers of the sentences that end in each update."""
-        lanes = self.lanes
-        update = lanes.last_steps() // self.piece  # (S,)
-        by_update = np.argsort(update, kind="stable")
-        edges = np.searchsorted(update[by_update], np.arange(1, len(self.predictions)))
-        return np.split(lanes.order[by_update], edges)
+    def streams(self) -> TokenStreams:
+        """The streams. They are made on demand, to save memory."""
+        return self.draw_streams()
+
+    def chunk(self, updates: range) -> Chunk:
+        """Reads the chunk of some consecutive updates."""
+        length = self.bptt_length
+        return self.streams.read(updates.start * length, updates.stop * length)
 
 
 def plan_documents(
@@ -99,52 +93,55 @@ def plan_documents(
     seed: int,
     epoch: int,
     batch_size: int,
-    piece: int,
+    bptt_length: int,
     window_tokens: int,
     order: str = "shuffled",
 ) -> DocumentPlan:
-    """Cuts documents into lanes and updates: shuffled anew in each epoch, or in the order of the
-    corpus."""
-    drawn_from = store, seed, epoch, batch_size, order
-    lanes = _lanes(*drawn_from)
-    firsts = np.arange(0, lanes.steps, piece)[:, None]  # (updates, 1)
-    tokens = np.clip(lanes.sizes - firsts, 0, piece).sum(axis=1)
+    """Cuts documents into `batch_size` streams and these into updates.
+
+    The documents are shuffled in each epoch, or in the order of the corpus.
+    """
+    draw_streams = partial(_streams, store, seed, epoch, batch_size, order)
+    streams = draw_streams()
+    firsts = np.arange(0, streams.steps, bptt_length)[:, None]  # (updates, 1)
+    tokens = np.clip(streams.sizes - firsts, 0, bptt_length).sum(axis=1)
     # After a sentence nothing is predicted.
-    ends = np.bincount(lanes.last_steps() // piece, minlength=len(firsts))
-    return DocumentPlan(drawn_from, tokens - ends, split_windows(tokens, window_tokens), piece)
+    ends = np.bincount(streams.last_steps() // bptt_length, minlength=len(firsts))
+    return DocumentPlan(
+        partial(_ending_sentences, draw_streams, bptt_length, len(firsts)),
+        tokens - ends,
+        list(group_by_tokens(tokens, window_tokens)),
+        draw_streams,
+        bptt_length,
+    )
 
 
 @lru_cache(maxsize=1)
-def _lanes(store: TokenStore, seed: int, epoch: int, count: int, order: str) -> Lanes:
+def _streams(store: TokenStore, seed: int, epoch: int, count: int, order: str) -> TokenStreams:
     rng = None if order == "corpus" else generator(seed, Stream.SENTENCE_ORDER, epoch)
-    return equal_lanes(store, count, rng)
+    return equal_streams(store, count, rng)
+
+
+def _ending_sentences(
+    draw_streams: Callable[[], TokenStreams], bptt_length: int, updates: int
+) -> list[np.ndarray]:
+    """Returns the numbers of the sentences that end in each update."""
+    streams = draw_streams()
+    update_of = streams.last_steps() // bptt_length  # (S,)
+    by_update = np.argsort(update_of, kind="stable")
+    edges = np.searchsorted(update_of[by_update], np.arange(1, updates))
+    return np.split(streams.order[by_update], edges)
 
 
 def plan_of(experiment: ResolvedExperiment, store: TokenStore, epoch: int) -> EpochPlan:
     """Returns the plan of an epoch of a run by gradients."""
-    training, piece = experiment.training, experiment.data.document_piece
+    training, compute = experiment.training, experiment.compute
+    bptt_length, seed = experiment.data.document_chunk, experiment.seed
     assert isinstance(training, TrainingConfig)
-    given = experiment.seed, epoch, training.batch_size
-    window, order = experiment.compute.window_tokens, training.order
-    if piece is None:
-        return plan_epoch(store.lengths, *given, window, order)
-    return plan_documents(store, *given, piece, window, order)
-
-
-def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:
-    """Cuts a sequence into windows of consecutive items: as many as fit into window_tokens, and at
-    least one.
-
-    The windows depend only on the order of the epoch, not on where a run resumes. So a resumed run
-    repeats the same products on the same shapes, bit by bit.
-    """
-    windows, first, filled = [], 0, 0
-    for item, count in enumerate(predictions):
-        if item > first and filled + count > window_tokens:
-            windows.append(range(first, item))
-            first, filled = item, 0
-        filled += count
-    return [*windows, range(first, len(predictions))]
+    size, window_tokens, order = training.batch_size, compute.window_tokens, training.order
+    if bptt_length is None:
+        return plan_epoch(store.lengths, seed, epoch, size, window_tokens, order)
+    return plan_documents(store, seed, epoch, size, bptt_length, window_tokens, order)
 
 
 # ---- the sentences of an update ----
@@ -161,6 +158,10 @@ class Sentences(NamedTuple):
         """Returns the number of predicted tokens."""
         return sum(map(len, self.targets))
 
+    def part(self, numbers: range) -> "Sentences":
+        """Returns consecutive sentences."""
+        return Sentences(*(column[numbers.start : numbers.stop] for column in self))
+
 
 def read_sentences(store: TokenStore, numbers: np.ndarray) -> Sentences:
     """Reads sentences of a store by their numbers."""
@@ -168,28 +169,20 @@ def read_sentences(store: TokenStore, numbers: np.ndarray) -> Sentences:
     corpus_positions = [
         np.arange(store.offsets[s], store.offsets[s + 1] - 1).astype(np.uint32) for s in numbers
     ]
-    return Sentences(
-        [sentence[:-1] for sentence in tokens],
-        [sentence[1:] for sentence in tokens],
-        corpus_positions,
-    )
+    inputs, targets = [each[:-1] for each in tokens], [each[1:] for each in tokens]
+    return Sentences(inputs, targets, corpus_positions)
 
 
-def of_pieces(pieces: Pieces) -> Sentences:
-    """Returns all predictions of pieces, in the order of time, as if they were one sentence."""
-    is_predicted = pieces.left > 0
-    return Sentences(
-        *(
-            [array[is_predicted]]
-            for array in (pieces.tokens, pieces.targets, pieces.corpus_positions)
-        )
-    )
+def of_chunk(chunk: Chunk) -> Sentences:
+    """Returns the predictions of a chunk of documents, in order of time, as if of one sentence."""
+    is_predicted = chunk.left > 0
+    inputs, corpus_positions = chunk.steps.tokens, chunk.steps.corpus_positions
+    return Sentences([inputs[is_predicted]], [chunk.targets], [corpus_positions[is_predicted]])
 
 
-def split_update(whole: Sentences, most: int) -> list[Sentences]:
+def split_update(sentences: Sentences, most: int) -> list[Sentences]:
     """Splits an update into parts of at most `most` predictions and at least one sentence."""
-    parts = split_windows(np.array([len(target) for target in whole.targets]), most)
-    return [Sentences(*(column[part.start : part.stop] for column in whole)) for part in parts]
+    return [sentences.part(each) for each in group_by_tokens(map(len, sentences.targets), most)]
 
 
 # ---- buckets ----
@@ -201,43 +194,40 @@ COMPILATION = {"cpu": 4, "gpu": 2000, "tpu": 2000}
 
 
 class UpdateShapes(NamedTuple):
-    """The shapes of all updates of a run. They depend on the data, the seed and the kind of device
-    only."""
+    """The shapes of all updates of a run, by the data, the seed and the kind of device."""
 
     buckets: tuple[int, ...]  # padded numbers of rows, ascending
-    most_first_targets: (
-        int  # S, maximum first targets of an update beside its rows; 0 if no row is shared
-    )
+    most_first_targets: int  # S, maximum first targets of an update; 0: no row is shared
 
 
 def update_shapes(
     epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str
 ) -> UpdateShapes:
-    """Returns the shapes of all updates of some epochs, except updates larger than a window, which
-    are split."""
-    found = Counter(
+    """Returns the shapes of all updates of some epochs, without those that are split.
+
+    An update is split if it has more than `window_tokens` predictions.
+    """
+    sizes = Counter(
         (int(predictions), len(update))
         for epoch in epochs
         for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     )
     rows = [
-        (row_count(*update, shares_first_row), count)
-        for update, count in found.items()
-        if update[0] <= window_tokens
+        (row_count(predictions, sentences, shares_first_row), count)
+        for (predictions, sentences), count in sizes.items()
+        if predictions <= window_tokens
     ]
-    most_first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
-    return UpdateShapes(
-        choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"])),
-        most_first_targets,
-    )
+    most_first_targets = max(sentences - 1 for _, sentences in sizes) if shares_first_row else 0
+    buckets = choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"]))
+    return UpdateShapes(buckets, most_first_targets)
 
 
 def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:
-    """Returns the buckets with the least cost in padded rows and in time to compile, `compilation`
-    updates per bucket.
+    """Returns the buckets with the least cost in padded rows and in time to compile.
 
-    `rows` are pairs: a number of rows, and the number of updates that have it. The buckets depend
-    on the data, the seed and the kind of device only, so a resumed run has the same ones.
+    Args:
+        rows: pairs of a number of rows, and the number of updates that have it.
+        compilation: the time to compile a bucket, in updates.
     """
     updates = Counter[int]()  # by the finest bucket
     for count, times in rows:
@@ -259,43 +249,34 @@ def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int
 
 
 def row_count(predictions: int, sentences: int, shares_first_row: bool) -> int:
-    """Returns the rows of features for the predictions: one each, or a common one for all first
-    predictions."""
+    """Returns the rows of features for the predictions: one each, or one for all first ones."""
     return predictions - (sentences - 1 if shares_first_row else 0)
 
 
 def bucket_size(rows: int, per_doubling: int = 32) -> int:
-    """Returns `rows` padded to the next bucket. A power of two has `per_doubling` buckets, at least
-    16 apart."""
-    step = max(16, (1 << rows.bit_length() - 1) // per_doubling)
-    return -(-rows // step) * step
+    """Returns `rows` padded to the next bucket, of `per_doubling` for each power of two."""
+    return padded_size(rows, per_doubling, multiple=16)
 
 
-# ---- packed targets ----
+# ---- packed predictions ----
 
 
-class PackedTargets(NamedTuple):
+class Batch(NamedTuple):
     """The predictions of an update, or of a part of one, without padding between sentences.
 
     Each is made from one row of features. A row shared by the sentences comes first, and
     `first_targets` are its further targets besides targets[0].
     """
 
-    rows: Array  # (C,) int32, row of the features in their buffer
-    targets: Array  # (C,) int32, the token to predict
-    weights: Array  # (C,) float32, 1 / the predictions of the update; 0 for padding
-    corpus_positions: Array  # (C,) uint32, position of the last token read, for dropout
-    first_targets: Array  # (S,) int32
-    first_weights: Array  # (S,) float32
-
-    def apply(
-        self, to_rows: Callable[[Array], Array], to_first: Callable[[Array], Array]
-    ) -> "PackedTargets":
-        """Applies one function to the arrays by row, and another to those of the shared row's
-        further targets."""
-        return PackedTargets(
-            *[to_rows(part) for part in self[:4]], *[to_first(part) for part in self[4:]]
-        )
+    rows: Any  # (C,) int32, row of the features
+    targets: Any  # (C,) int32, the token to predict
+    weights: Any  # (C,) float32, 1 / the predictions of the update; 0 for padding
+    corpus_positions: Any  # (C,) uint32, position of the last token read, for dropout
+    first_targets: Any  # (S,) int32
+    first_weights: Any  # (S,) float32
+    inputs: Any = None  # a buffer of precomputed features (rows, N), or the PackedSteps to read
+    key: Any = None  # dropout key of the epoch; None: no dropout
+    carry: Any = None  # of documents, the state of the streams before `inputs`
 
 
 def pack_targets(
@@ -304,12 +285,14 @@ def pack_targets(
     size: int,
     predictions: int,
     most_first_targets: int = 0,
-) -> PackedTargets:
+) -> Batch:
     """Packs the targets of an update, or of a part of one, into C = `size` rows.
 
-    `rows` are the feature rows of each sentence's inputs, `predictions` the number of predictions
-    in the whole update. Unless S = `most_first_targets` is 0, all sentences share the first row of
-    the first sentence.
+    Args:
+        rows: the feature rows of each sentence's inputs.
+        size: C.
+        predictions: number of predictions in the entire update.
+        most_first_targets: S. Unless it is 0, all sentences share the first row of the first one.
     """
     # The first predictions of all sentences but the first use the row of the first sentence.
     shares_row = np.zeros(sentences.predictions(), bool)
@@ -321,7 +304,7 @@ def pack_targets(
     def pad(values: np.ndarray, dtype: type, length: int) -> np.ndarray:
         return np.pad(values, (0, length - len(values))).astype(dtype)
 
-    return PackedTargets(
+    return Batch(
         pad(np.concatenate(rows)[~shares_row], np.int32, size),
         pad(targets[~shares_row], np.int32, size),
         pad(weights[~shares_row], np.float32, size),
@@ -331,9 +314,8 @@ def pack_targets(
     )
 
 
-def pack_update(update: Sentences, rows: list[np.ndarray], shapes: UpdateShapes) -> PackedTargets:
-    """Packs the targets of an update into the smallest bucket that fits, given the rows of its
-    features."""
+def pack_update(update: Sentences, rows: list[np.ndarray], shapes: UpdateShapes) -> Batch:
+    """Packs the targets of an update into the smallest bucket that fits, given its rows."""
     count = row_count(update.predictions(), len(update.targets), shapes.most_first_targets > 0)
     size = shapes.buckets[bisect_left(shapes.buckets, count)]
     return pack_targets(update, rows, size, update.predictions(), shapes.most_first_targets)

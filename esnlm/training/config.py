@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from dataclasses import field, fields
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -160,7 +160,7 @@ class Experiment:
         if self.seed > LARGEST_SEED:
             raise ValueError(f"seed is {self.seed}: it must be at most {LARGEST_SEED}")
         fitter = self.fitter
-        if self.data.document_piece is not None and (fitter or self.model.longest):
+        if self.data.document_chunk is not None and (fitter or self.model.longest):
             title = fitter.kind if fitter else self.model.title
             raise ValueError(f"data.context is document: {title} carries no state; choose sentence")
         if fitter is not None:
@@ -214,11 +214,8 @@ class ResolvedExperiment(Experiment):
 
 def resolved(experiment: Experiment, machine: Machine) -> ResolvedExperiment:
     """Returns the experiment with its open compute settings chosen for a machine."""
-    settings = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
-    settings["compute"] = choose_compute(
-        experiment.compute, experiment.model, machine.backend, machine.devices
-    )
-    return ResolvedExperiment(**settings)
+    compute = choose_compute(experiment.compute, experiment.model, machine.backend, machine.devices)
+    return ResolvedExperiment(**vars(experiment) | {"compute": compute})
 
 
 # ---- an experiment as plain values, to write, compare and hash ----

@@ -22,19 +22,20 @@ from esnlm.models.devices import Machine
 from esnlm.runs import checkpoint
 from esnlm.training import batches
 from esnlm.training.config import TrainingConfig
-from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.end_to_end import TokenInputs
 from esnlm.training.log import TrainingLog
 from esnlm.training.optimizer import (
     Schedule,
     evaluated,
     learning_rates,
+    make_optimizer,
     not_reached,
     steps_at_words,
 )
-from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.precomputed import PrecomputedInputs
 from esnlm.training.state import TrainState, restore_newest, save_state, with_moments
 from esnlm.training.trainer import FLOAT, Monitor, Needs, Session, Trainer
-from esnlm.training.update import Updates, make_optimizer
+from esnlm.training.update import Inputs, Updates
 
 NAMES = {"adamw": "AdamW", "sgd": "SGD"}
 
@@ -45,7 +46,7 @@ class GradientTrainer(Trainer):
 
     training: TrainingConfig
     model: ModelConfig
-    piece: int | None  # tokens of a document in an update; None: each sentence is independent
+    chunk: int | None  # tokens of a document in an update; None: each sentence is independent
     size: CorpusSize  # of the training text
 
     @cached_property
@@ -58,15 +59,15 @@ class GradientTrainer(Trainer):
     @property
     def updates_per_epoch(self) -> int:
         sentences, batch_size = self.size.sentences, self.training.batch_size
-        if self.piece is None:
+        if self.chunk is None:
             return math.ceil(sentences / batch_size)
         tokens = sentences + self.size.predicted_tokens
-        return math.ceil(math.ceil(tokens / batch_size) / self.piece)
+        return math.ceil(math.ceil(tokens / batch_size) / self.chunk)
 
     def plan(self, machine: Machine) -> Needs:
         training, method = self.training, NAMES[self.training.optimizer]
         updates = training.epochs * self.updates_per_epoch
-        unit = "sentences" if self.piece is None else f"pieces of {self.piece} tokens"
+        unit = "sentences" if self.chunk is None else f"chunks of {self.chunk} tokens"
         trainable = self.model.expected_counts(self.size.vocab_size).trainable
         on_device = trainable // machine.devices
         return Needs(
@@ -86,7 +87,7 @@ class GradientTrainer(Trainer):
         saved = restore_newest(directory.checkpoints)
         if saved is None:
             size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
-            checkpoint.require_free_space(directory.path, size * self.training.checkpoints_at_once)
+            checkpoint.check_free_space(directory.path, size * self.training.checkpoints_at_once)
             if session.settings.parent.keep_optimizer:
                 initial, _ = checkpoint.restore(directory.initial)
                 moments = initial.get("optimizer", {})  # An imported model has no moments.
@@ -102,7 +103,7 @@ class GradientTrainer(Trainer):
         return TrainState(
             params=placement.shard(arrays["params"]),
             optimizer=placement.shard(serialization.from_state_dict(fresh, optimizer_state)),
-            carried=arrays.get("carried"),
+            carry=arrays.get("carried"),
             **counters,
         )
 
@@ -125,9 +126,11 @@ class GradientTrainer(Trainer):
             permanent=steps_at_words(words, training.checkpoint_words),
             validate_every=training.validate_every,
         )
-        updates = self._make_updates(session, model, epochs, words)
-        if state.carried is not None:
-            updates.carried = serialization.from_state_dict(updates.carried, state.carried)
+        inputs = self._make_inputs(session, model, epochs)
+        if state.carry is not None:
+            inputs.carry = serialization.from_state_dict(inputs.carry, state.carry)
+        rates = learning_rates(training, len(words), words)
+        updates = Updates(inputs, self.optimizer, rates, training.on_nonfinite)
         stops_at_nonfinite = training.on_nonfinite == "stop"
 
         def validate() -> bool:
@@ -135,7 +138,7 @@ class GradientTrainer(Trainer):
             params = evaluated(state.params, state.optimizer)
             epoch = (state.step - 1) // schedule.updates_per_epoch + 1
             readout = session.placement.mask_padding_logits(model.readout_arrays(params))
-            stream = updates.features_with(params)
+            stream = inputs.stream(params)
             is_complete = monitor.validate(session, stream, readout, state.step, epoch)
             return is_complete and self._is_finished(state, len(words), monitor.validation)
 
@@ -167,14 +170,14 @@ class GradientTrainer(Trainer):
             # 2. Features: for a window of updates at once, if they are frozen.
             if next_window != window:
                 window = next_window
-                updates.load(*window)
+                inputs.load(*window)
 
             # 3. Update: dispatched to the device without waiting.
             number, in_window = window
             state.params, state.optimizer, outcome = updates.run(
                 state.params, state.optimizer, u - in_window.start
             )
-            state.carried = updates.carried
+            state.carry = inputs.carry
             state.tokens += int(epochs[number].predictions[u])
             state.words += int(words[state.step])
             state.step += 1
@@ -228,23 +231,16 @@ class GradientTrainer(Trainer):
             figures["evaluated"] = f"averaged weights (training.ema {training.ema})"
         return figures
 
-    def _make_updates(
-        self,
-        session: Session,
-        model: LanguageModel,
-        epochs: list[batches.EpochPlan],
-        words: np.ndarray,
-    ) -> Updates:
-        make = PrecomputedUpdates if self.model.precomputed_width else EndToEndUpdates
+    def _make_inputs(
+        self, session: Session, model: LanguageModel, epochs: list[batches.EpochPlan]
+    ) -> Inputs:
+        make = PrecomputedInputs if self.model.precomputed_width else TokenInputs
         return make(
             model=model,
             compute=session.settings.compute,
             seed=session.settings.seed,
             store=session.corpus.train,
             epochs=epochs,
-            optimizer=self.optimizer,
-            rates=learning_rates(self.training, len(words), words),
-            on_nonfinite=self.training.on_nonfinite,
             placement=session.placement,
         )
 

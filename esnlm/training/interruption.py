@@ -1,4 +1,4 @@
-"""Stopping on a signal such as SIGTERM or Ctrl-C: at once, or after the updates under way."""
+"""Stops a training on a signal such as SIGTERM or Ctrl-C, and traces some of its updates."""
 
 import contextlib
 import os
@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
 
 import jax
 from jax.profiler import ProfileOptions
@@ -28,11 +27,11 @@ class Interruption:
     def __init__(self, ends_process: bool = True) -> None:
         # at a second SIGINT; otherwise that raises KeyboardInterrupt
         self.ends_process = ends_process
-        self.asked = False
+        self.requested = False
         self.must_wait = False
 
     def __bool__(self) -> bool:
-        return processes.any_asked_to_stop(self.asked)
+        return processes.any_asked_to_stop(self.requested)
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
@@ -45,26 +44,26 @@ class Interruption:
 
     def stop(self) -> None:
         """Asks the run to stop, in all processes."""
-        self.asked = True
+        self.requested = True
         if processes.count() > 1:
             signal.raise_signal(signal.SIGTERM)  # JAX handles it and informs the other processes.
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal: raises KeyboardInterrupt, or remembers it.
 
         A second SIGINT ends the process at once.
         """
-        if self.asked and number == signal.SIGINT:
+        if self.requested and number == signal.SIGINT:
             if not self.ends_process:
                 raise KeyboardInterrupt
             os._exit(130)
         if number == signal.SIGHUP:
             _leave_terminal()
-        asked_before = self.asked
+        was_requested = self.requested
         self.stop()
         if not self.must_wait and processes.count() == 1:
             raise KeyboardInterrupt
-        if not asked_before:
+        if not was_requested:
             notice("\nstopping after this update; Ctrl-C again leaves at once, without saving")
 
 
@@ -81,7 +80,7 @@ def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
     ]  # as under nohup
     if processes.count() == 1:  # With several processes JAX's own handler informs all of them.
         numbers.append(signal.SIGTERM)
-    before = {number: signal.signal(number, interruption.ask) for number in numbers}
+    before = {number: signal.signal(number, interruption.handle) for number in numbers}
     try:
         yield interruption
     finally:
@@ -101,22 +100,15 @@ def _leave_terminal() -> None:
 # (`train.py --profile`).
 
 
-class Span(NamedTuple):
-    """The updates to trace, counted from 1 over the whole run."""
-
-    first: int
-    last: int
-
-
-def parse_span(text: str) -> Span:
-    """Returns the updates of "FROM:TO". Raises InputError for anything else."""
+def parse_span(text: str) -> range:
+    """Returns the updates of "FROM:TO", counted from 1. Raises InputError for anything else."""
     words = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text, re.ASCII)
-    span = Span(*map(int, words.groups())) if words else Span(0, 0)
-    if not 1 <= span.first <= span.last:
+    first, last = map(int, words.groups()) if words else (0, 0)
+    if not 1 <= first <= last:
         raise InputError(
             f"--profile {text}: give the first and the last update, from 1, as in --profile 100:110"
         )
-    return span
+    return range(first, last + 1)
 
 
 class Profile:
@@ -128,8 +120,8 @@ class Profile:
     process 0 traces.
     """
 
-    def __init__(self, span: Span | None, folder: Path) -> None:
-        self.span, self.folder, self.tracing = span, folder, False
+    def __init__(self, traced: range | None, folder: Path) -> None:
+        self.traced, self.folder, self.tracing = traced, folder, False
 
     def __enter__(self) -> "Profile":
         return self
@@ -140,9 +132,9 @@ class Profile:
 
     def is_due(self, step: int) -> bool:
         """Returns whether the trace begins or ends after update `step`."""
-        return self.span is not None and step == (
-            self.span.last if self.tracing else self.span.first - 1
-        )
+        if self.traced is None:
+            return False
+        return step == (self.traced[-1] if self.tracing else self.traced[0] - 1)
 
     def switch(self) -> None:
         """Begins the trace, or writes it and prints how to view it."""

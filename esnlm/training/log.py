@@ -11,7 +11,7 @@ import numpy as np
 
 from esnlm.base.console import Progress, warn
 from esnlm.machine.memory import memory_use
-from esnlm.runs.metrics import Metrics
+from esnlm.runs.trackers import Metrics
 from esnlm.training.state import TrainState
 from esnlm.training.update import Outcome
 

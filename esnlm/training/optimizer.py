@@ -1,9 +1,9 @@
-"""The learning rate of each update: linear warm-up, then constant, linear or cosine down to 0, by
-updates or by words of text.
+"""The optimizer of a run, its learning rates, its schedule and the average of its arrays.
 
-By words, runs with different batch sizes or corpora have the same rate after the same number of
-words. The rates of a whole run are a table that the compiled update takes as an argument, so that
-runs with different rates share one compiled program.
+The learning rate warms up linearly and is then constant, or falls to 0 linearly or as a cosine, by
+updates or by words of text. By words, runs with different batch sizes or corpora have the same rate
+after the same number of words. The rates of a run are a table that the compiled update takes as an
+argument, so that runs with different rates share one compiled program.
 """
 
 import math
@@ -16,14 +16,67 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from esnlm.readout.scaling import readout_rates
 from esnlm.training.config import TrainingConfig
+
+
+def make_optimizer(
+    config: TrainingConfig, scaling: str = "none", widths: tuple[int, int, int] | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer of a run, with optional clipping and averaging.
+
+    "adamw" is torch.optim.AdamW (decoupled decay on every array), "sgd" gradient descent with the
+    momentum of torch.optim.SGD and the same decay. With a scaling of the readout, the steps of its
+    arrays are multiplied by their rates, but their decay stays eta wd. In Utsunomiya 2025, eq.
+    2.12, decay uses the one learning rate of the network, and layers' rates are the squares of its
+    g_l (eq. 2.80).
+
+    Its `update` takes a further argument `rates`, (updates,), from `learning_rates`.
+
+    Args:
+        scaling: of the readout.
+        widths: N, r and V; None: those of the arrays, which then must have no padding.
+    """
+    direction = {
+        "adamw": optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
+        "sgd": optax.trace(config.momentum),
+    }[config.optimizer]
+    step = optax.chain(
+        direction,
+        *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer, widths)]),
+        optax.add_decayed_weights(config.weight_decay),
+        scale_by_rates(),
+    )
+    if config.clip_norm is not None:
+        step = optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
+    return step if config.ema is None else averaged(step, config.ema)
+
+
+def _scale_readout(
+    scaling: str, optimizer: str, widths: tuple[int, int, int] | None
+) -> optax.GradientTransformation:
+    """Multiplies the steps of each array of the readout by its rate."""
+
+    def multiply(steps: dict, params: dict) -> dict:
+        (vocab_size, rank), (_, size) = params["readout"]["a"].shape, params["readout"]["b"].shape
+        rates = readout_rates(scaling, optimizer, *(widths or (size, rank, vocab_size)))
+        return steps | {
+            "readout": {name: rates[name] * step for name, step in steps["readout"].items()}
+        }
+
+    return optax.stateless(multiply)
+
+
+# ---- learning rates ----
 
 
 def learning_rates(
     config: TrainingConfig, updates: int, words: np.ndarray | None = None
 ) -> np.ndarray:
-    """Returns the rate of each update of a run, (updates,) float32. A schedule by words needs the
-    words of each update."""
+    """Returns the rate of each update of a run, (updates,) float32.
+
+    A schedule by words needs the words of each update.
+    """
     if config.schedule_by == "words":
         assert words is not None, "the words of each update decide the rate"
         return rates_by_words(config, words).astype(np.float32)
@@ -35,11 +88,9 @@ def learning_rates(
 
 
 def scale_by_rates() -> optax.GradientTransformationExtraArgs:
-    """Returns the transformation that multiplies each step by minus its learning rate, and counts
-    the steps.
+    """Multiplies each step by minus its learning rate, and counts the steps.
 
-    Its `update` takes a further argument `rates`, (updates,) float32: the rate of each update of
-    the run.
+    Its `update` takes a further argument `rates`, the rate of each update, (updates,) float32.
     """
 
     def init(params: Any) -> optax.ScaleByScheduleState:
@@ -54,9 +105,8 @@ def scale_by_rates() -> optax.GradientTransformationExtraArgs:
         **others: Any,
     ) -> tuple[Any, optax.ScaleByScheduleState]:
         rate = -jnp.asarray(rates)[state.count]
-        return jax.tree.map(lambda step: rate * step, steps), optax.ScaleByScheduleState(
-            state.count + 1
-        )
+        steps = jax.tree.map(lambda step: rate * step, steps)
+        return steps, optax.ScaleByScheduleState(state.count + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -97,7 +147,7 @@ def _by_updates(config: TrainingConfig, updates: int) -> optax.Schedule:
     return optax.join_schedules([warmup, after_warmup], [config.warmup_updates])
 
 
-# The schedule of logging, checkpoints and validations by update. It needs no JAX.
+# ---- the schedule of logging, checkpoints and validations ----
 
 
 class Due(NamedTuple):
@@ -136,45 +186,49 @@ class Schedule:
 
 
 def steps_at_words(words: np.ndarray, counts: Sequence[int]) -> set[int]:
-    """Returns the steps at which the run reaches the word counts `counts`, given the words of each
-    update."""
+    """Returns the steps at which a run reaches the word counts, given the words of each update."""
     read = np.cumsum(words, dtype=np.int64)
     return {1 + int(np.searchsorted(read, count)) for count in counts if count <= read[-1]}
 
 
 def not_reached(training: TrainingConfig, words: np.ndarray) -> list[str]:
     """Returns a line for each setting that does not fit the length of a run."""
-    updates, read, found = len(words), int(words.sum()), []
-    for name, value in (
-        ("warmup_updates", training.warmup_updates),
-        ("warmup_words", training.warmup_words),
+    updates, read, lines = len(words), int(words.sum()), []
+    for name, value, length in (
+        ("warmup_updates", training.warmup_updates, updates),
+        ("warmup_words", training.warmup_words, read),
     ):
-        if value > (has := updates if name == "warmup_updates" else read):
-            found.append(
-                f"{name} is {value:,}, but the run has {has:,}: it never reaches its learning rate"
+        if value > length:
+            lines.append(
+                f"{name} is {value:,}, but the run has {length:,}: it never reaches its learning"
+                " rate"
             )
     end = training.schedule_words
     # A schedule of a million words is meant to end near a million.
     if end is not None and read > 1.01 * end:
-        found.append(
+        lines.append(
             f"schedule_words is {end:,}, but the run reads {read:,} words: the last ones at a"
             " learning rate of 0"
         )
-    for count in training.checkpoint_words:
-        if count > read:
-            found.append(
-                f"checkpoint_words has {count:,}, but the run reads {read:,}: no checkpoint is kept"
-                " there"
-            )
-    return [f"training.{line}" for line in found]
+    lines += [
+        f"checkpoint_words has {count:,}, but the run reads {read:,}: no checkpoint is kept there"
+        for count in training.checkpoint_words
+        if count > read
+    ]
+    return [f"training.{line}" for line in lines]
 
 
-# The exponential moving average (EMA) of the trained arrays, for validation and evaluation. After
-# update t with arrays p_t, the average of decay d is a weighted mean of the arrays after the
-# updates so far, as an Adam moment with its bias corrected (Kingma and Ba 2015, section 3): m_t =
-# sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i) = m_{t-1} + w_t (p_t - m_{t-1}), w_t = (1 - d)
-# / (1 - d^t) It takes one more copy of the trained arrays, on the device and in each checkpoint.
-# Training does not read it, so the trained arrays are bit-identical with and without it.
+# ---- the average of the trained arrays ----
+
+# After update t with arrays p_t, the exponential moving average of decay d is a weighted mean of
+# the arrays after the updates so far, as an Adam moment with its bias corrected (Kingma and Ba
+# 2015, section 3):
+#
+#     m_t = sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i) = m_{t-1} + w_t (p_t - m_{t-1}),
+#     w_t = (1 - d) / (1 - d^t)
+#
+# It takes one more copy of the trained arrays, on the device and in each checkpoint. Training does
+# not read it, so the trained arrays are bit-identical with and without it.
 
 
 class Averaged(NamedTuple):
@@ -188,8 +242,7 @@ class Averaged(NamedTuple):
 def averaged(
     optimizer: optax.GradientTransformationExtraArgs, decay: float
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns the same optimizer, which also keeps the average of the arrays after each of its
-    steps."""
+    """Returns the optimizer, which also keeps the average of the arrays after its steps."""
 
     def init(params: Any) -> Averaged:
         # A copy, since the arrays and the state are donated separately.

@@ -7,7 +7,7 @@ import jax
 from esnlm.base.console import counted
 from esnlm.base.errors import InputError
 from esnlm.base.screen import Screen
-from esnlm.data.corpus import Corpus, require_usable
+from esnlm.data.corpus import Corpus, check_usable
 from esnlm.data.sources import CorpusSize
 from esnlm.machine.memory import device_memory, memory_use, total_memory
 from esnlm.models.devices import Machine, find_machine
@@ -31,7 +31,7 @@ def trainer_of(experiment: Experiment, size: CorpusSize) -> Trainer:
     training, model = experiment.training, experiment.model
     if isinstance(training, Fitter):
         return RegressionTrainer(training, model, size)
-    return GradientTrainer(training, model, experiment.data.document_piece, size)
+    return GradientTrainer(training, model, experiment.data.document_chunk, size)
 
 
 def show(experiment: Experiment) -> int:
@@ -40,9 +40,9 @@ def show(experiment: Experiment) -> int:
     Raises InputError if its data cannot be used.
     """
     training, model, size = experiment.training, experiment.model, experiment.data.size()
-    stores = experiment.data.stores_there()
+    stores = experiment.data.prepared_stores()
     if stores is not None:
-        require_usable(*stores, model.longest)
+        check_usable(*stores, model.longest)
     machine = find_machine(model, experiment.compute)
     needs = trainer_of(experiment, size).plan(machine)
     settings = resolved(experiment, machine)

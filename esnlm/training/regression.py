@@ -27,6 +27,7 @@ from esnlm.data.corpus import unigram_counts
 from esnlm.data.sources import CorpusSize
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
+from esnlm.features.batching import group_by_tokens
 from esnlm.features.stream import FeatureStream
 from esnlm.machine import mesh as meshes
 from esnlm.machine.memory import memory_use
@@ -76,7 +77,7 @@ class RegressionTrainer(Trainer):
         if saved is None:
             accumulators = self.fitter.start(self.model.feature_size, self.size.vocab_size)
             size = sum(array.nbytes for array in jax.tree.leaves((accumulators, params)))
-            checkpoint.require_free_space(directory.path, 2 * size)
+            checkpoint.check_free_space(directory.path, 2 * size)
             return TrainState(params=params, accumulators=accumulators)
         arrays, counters = saved
         if "sums" not in arrays:
@@ -161,7 +162,7 @@ class Fit:
         seen, number, saved = 0, 0, state.step
         for epoch in range(fitter.epochs):
             order = generator(settings.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
-            for window in batches.split_windows(lengths[order], settings.compute.window_tokens):
+            for window in group_by_tokens(lengths[order], settings.compute.window_tokens):
                 sentences, number = order[window.start : window.stop], number + 1
                 ends = seen + np.cumsum(lengths[sentences])
                 seen = int(ends[-1])
@@ -197,7 +198,7 @@ class Fit:
         corpus, settings = self.session.corpus, self.session.settings
         features, targets = [], []
         lengths = corpus.train.lengths[held_out] - 1
-        for sentences in batches.split_windows(lengths, settings.compute.window_tokens):
+        for sentences in group_by_tokens(lengths, settings.compute.window_tokens):
             window = self._read(held_out[sentences.start : sentences.stop])
             features.append(np.asarray(window.features)[np.concatenate(window.rows)])
             targets.append(window.targets)
@@ -216,16 +217,9 @@ class Fit:
         numbers = _sample(store, learned, self.session.settings.seed, self.fitter.held_out_tokens)
         sample = [store.sentence(number) for number in numbers]
         placed = self.placement.shard({"readout": readout})["readout"]
-        windows = scoring.total_nll(
-            self.stream,
-            self.placement.mask_padding_logits(placed),
-            sample,
-            compute.precision,
-            compute.window_tokens,
-            compute.chunk_tokens,
-        )
+        params = self.placement.mask_padding_logits(placed)
         nats, tokens = 0.0, 0
-        for window in windows:
+        for window in scoring.total_nll(self.stream, params, sample, compute):
             nats, tokens = nats + window.nats, tokens + window.tokens
         return nats, tokens
 

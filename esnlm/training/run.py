@@ -22,10 +22,9 @@ from esnlm.machine.host import share_one_heap
 from esnlm.models.devices import find_machine, placement_of
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
-from esnlm.runs.trackers import Trackers, find_tracker
+from esnlm.runs.trackers import Metrics, Trackers, find_tracker
 from esnlm.training.config import Experiment, as_dict, flatten
-from esnlm.training.interruption import Interruption, Profile, Span, interruptible
+from esnlm.training.interruption import Interruption, Profile, interruptible
 from esnlm.training.plan import check_memory, check_validation, trainer_of
 from esnlm.training.settings import decide
 from esnlm.training.state import TrainState, copy_parent, open_model
@@ -46,7 +45,7 @@ def train_run(
     allowed: Sequence[str] = (),
     *,
     show_results: ShowResults | None = None,
-    traced: Span | None = None,
+    traced: range | None = None,
     listeners: Sequence[Listener] = (),
     ends_process: bool = True,
     upload: str | None = None,
@@ -58,7 +57,7 @@ def train_run(
         allowed: settings that may differ from those of the existing run (training/settings.py).
         show_results: called with a finished run before its summary is written, so that a run which
             is killed in this call resumes here. None: print nothing.
-        traced: the updates to profile; profiling does not change the result.
+        traced: the updates to profile, counted from 1; profiling does not change the result.
         listeners: called with the values of each line of metrics. One that returns True stops the
             run as SIGTERM does.
         ends_process: whether the process exists for this run only, as in a command. Then a second
@@ -167,10 +166,8 @@ def _train(
     directory, is_rank0 = session.directory, processes.is_rank0()
     settings = as_dict(session.settings)
     trackers = {name: find_tracker(name) for name in session.settings.tracking if is_rank0}
-    with (
-        Metrics(directory.metrics if is_rank0 else None, state.step) as metrics,
-        Trackers(trackers, directory, settings, state.step) as tracking,
-    ):
+    metrics = Metrics(directory.metrics if is_rank0 else None, state.step)
+    with Trackers(trackers, directory, settings, state.step) as tracking:
         metrics.listeners.append(tracking.log)
         metrics.listeners.append(partial(_call_listeners, listeners, interruption))
         choices = [

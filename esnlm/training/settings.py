@@ -160,12 +160,7 @@ def _with_parent(experiment: Experiment) -> Experiment:
             f"{settings.run}: it diverged; name an update before that with --parent.step"
         )
     step = int(summary["step"]) if settings.step is None else settings.step
-    steps = checkpoint.all_steps(parent.checkpoints)
-    if step not in steps:
-        available = ", ".join(map(str, steps)) or "none"
-        raise InputError(
-            f"{parent.checkpoints}: no checkpoint of step {step}; available: {available}"
-        )
+    checkpoint.check_step(parent.checkpoints, step)
     sha256 = str(summary["config_sha256"])
     if settings.config_sha256 not in (None, sha256):
         raise InputError(

@@ -41,7 +41,7 @@ class TrainState:
     # of a regression under way; empty otherwise
     accumulators: Accumulators = field(default_factory=dict)
     # state of the lanes of documents before the window or update to come; None: there are none
-    carried: Any = None
+    carry: Any = None
 
     # The counters, saved in the metadata of a checkpoint:
     step: int = 0  # updates done
@@ -101,7 +101,7 @@ class TrainState:
         return {name: getattr(self, name) for name in _COUNTERS}
 
 
-_ARRAYS = ("params", "optimizer", "accumulators", "carried")
+_ARRAYS = ("params", "optimizer", "accumulators", "carry")
 _COUNTERS = [each.name for each in dataclasses.fields(TrainState) if each.name not in _ARRAYS]
 
 
@@ -118,7 +118,7 @@ def copy_parent(
     if settings.run is None or directory.manifest_file.exists():
         return
     parent = open_parent(settings.run)
-    corpus.train.require_tokenizer(load_tokenizer(parent.tokenizer))
+    corpus.train.check_tokenizer(load_tokenizer(parent.tokenizer))
     has_frozen = model.frozen_bytes(corpus.tokenizer.vocab_size) > 0
     if has_frozen and checkpoint.verify(directory.frozen) is not None:
         checkpoint.save(directory.frozen, *checkpoint.restore(parent.frozen))
@@ -228,8 +228,8 @@ def save_state(
         "params": placement.gather(state.params),
         "optimizer": serialization.to_state_dict(optimizer),
     }
-    if state.carried is not None:
-        arrays["carried"] = serialization.to_state_dict(state.carried)
+    if state.carry is not None:
+        arrays["carried"] = serialization.to_state_dict(state.carry)
     # `esnlm.load` reads the average from here, since it does not open the optimizer's state.
     if isinstance(optimizer, Averaged):
         arrays["average"] = arrays["optimizer"].pop("average")

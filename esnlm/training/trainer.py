@@ -13,7 +13,7 @@ from esnlm.machine.placement import Placement
 from esnlm.models.base import LanguageModel
 from esnlm.models.devices import Machine
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
+from esnlm.runs.trackers import Metrics
 from esnlm.training.config import ResolvedExperiment
 from esnlm.training.interruption import Interruption, Profile
 from esnlm.training.state import TrainState
@@ -73,7 +73,7 @@ class Monitor:
             progress.show(tokens, line, final=tokens == progress.total)
             return bool(self.interruption)
 
-        by_document = session.settings.data.document_piece is not None
+        by_document = session.settings.data.document_chunk is not None
         self.validation = likelihood.of_model(
             stream, readout, text, session.settings.compute, on_progress, by_document
         )

@@ -1,7 +1,7 @@
 import importlib
 
 from esnlm.commands import COMMANDS
-from esnlm.commands.arguments import LEVELS, Argument, OneOf, Section
+from esnlm.commands.arguments import LEVELS, Argument, ArgumentGroup, OneOf
 
 
 def arguments_of(name: str) -> list[Argument]:
@@ -10,7 +10,7 @@ def arguments_of(name: str) -> list[Argument]:
     waiting = [*importlib.import_module(COMMANDS[name]).ARGUMENTS, LEVELS]
     while waiting:
         each = waiting.pop(0)
-        if isinstance(each, OneOf | Section):
+        if isinstance(each, OneOf | ArgumentGroup):
             waiting += each.arguments
         elif isinstance(each, Argument):
             arguments.append(each)

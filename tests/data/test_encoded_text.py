@@ -28,7 +28,7 @@ def test_a_file_is_encoded_as_prepare_encodes_it(tmp_path):
     assert text.tokens_sha256 == store.tokens_sha256
     assert [ids.tolist() for ids in text] == [ids.tolist() for ids in store]
     assert text.lengths.tolist() == store.lengths.tolist()
-    text.require_tokenizer(store.tokenizer())
+    text.check_tokenizer(store.tokenizer())
     assert text.tokens.dtype.itemsize == 4, "arrays, and no lists of Python's"
 
 

@@ -166,7 +166,7 @@ def test_a_table_is_read_by_its_column(folder):
     }
     advice = "name another field with --field, or leave the file out"
     with pytest.raises(
-        InputError, match=f"^table.csv: no column 'text', only book, story; {advice}$"
+        InputError, match=f"^table.csv: no field 'text', only book, story; {advice}$"
     ):
         texts("table.csv")
 
@@ -201,7 +201,7 @@ def with_nulls(folder):
     (folder / "a.csv").write_text("id,text\n" + "".join(f"{i},{text or ''}\n" for i, text in rows))
     # In a single column pandas writes "", since a blank line would not be a row.
     (folder / "a.tsv").write_text("text\n" + "".join((text or '""') + "\n" for _, text in rows))
-    return {"a.jsonl": "read_records", "a.csv": "read_table", "a.tsv": "read_table"}
+    return {"a.jsonl": "read_chunks", "a.csv": "read_table", "a.tsv": "read_table"}
 
 
 def test_records_without_text_are_counted_when_they_are_left_out(with_nulls, capsys):

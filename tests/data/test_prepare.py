@@ -13,8 +13,8 @@ import pytest
 from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTokenizer
 
 from esnlm.base.errors import InputError
-from esnlm.data import text_files
-from esnlm.data.encode import encode_in_order
+from esnlm.data import inputs, text_files
+from esnlm.data.encode import Encoder, encode_in_order
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
@@ -117,6 +117,7 @@ def test_documents_end_at_empty_lines_and_with_a_file_or_record(
     tmp_path, spelling, monkeypatch, chunk
 ):
     monkeypatch.setattr(text_files, "CHUNK", chunk)
+    monkeypatch.setattr(inputs, "CHUNK", chunk)
     write(tmp_path / "a.txt", "one.\ntwo.\n\n \nx\n\nthree.\n")
     write(tmp_path / "b.txt", "four.")
     write(tmp_path / "c.jsonl", '{"text": "five.\\n\\nsix."}\n{"text": "seven."}\n')
@@ -261,13 +262,13 @@ def test_a_file_that_is_no_text_far_into_it(tmp_path, spelling, monkeypatch, wor
     text = random_text(0, 300).encode()
     good = write(tmp_path / "good.txt", random_text(1, 300))
     (tmp_path / "a.txt").write_bytes(text + b"ab\xff\n" + text)
-    for inputs, tokenizer in (
+    for paths, tokenizer in (
         ([good, tmp_path / "a.txt"], spelling),
         ([tmp_path / "a.txt"], "train:260"),
     ):
         with pytest.raises(InputError, match=f"^{tmp_path}/a.txt: not "):
             prepare(
-                inputs,
+                paths,
                 tmp_path / "out" / "store",
                 tokenizer=tokenizer,
                 sentences="line",
@@ -286,5 +287,5 @@ def test_a_worker_that_dies_is_an_input_error():
     with pytest.raises(
         InputError, match="^a worker process died, perhaps out of memory: try fewer workers"
     ):
-        list(encode_in_order(chunks(), 2, None, word_tokenizer([]), 3, 99))
+        list(encode_in_order(chunks(), 2, Encoder(word_tokenizer([]))))
     assert not multiprocessing.active_children()

@@ -15,9 +15,8 @@ from nltk.tokenize.punkt import (
 )
 
 from esnlm.base.errors import InputError
-from esnlm.data import sentences
 from esnlm.data.sentences import load_punkt, punkt_splitter, train_punkt
-from esnlm.data.text_files import read_chunks, split_lines
+from esnlm.data.text_files import read_chunks
 
 
 def write(path, data: bytes):
@@ -88,21 +87,17 @@ def random_line(rng: random.Random) -> str:
     return "".join(rng.choice(PIECES) + rng.choice(SPACES) for _ in range(rng.randint(0, 20)))
 
 
-@pytest.mark.parametrize("changed", [{}, {"LONGEST_REMEMBERED": 10}, {"REMEMBERED": 2}])
-def test_random_lines_split_as_nltk_splits_them(monkeypatch, changed):
-    """Also with line ends inside, with contexts too long to be remembered, and with a full memory
-    of decisions."""
-    for name, value in changed.items():
-        monkeypatch.setattr(sentences, name, value)
+def test_random_lines_split_as_nltk_splits_them():
+    """Also with line ends inside."""
     rng, parameters = random.Random(1), toy_parameters()
     ours, nltks = punkt_splitter(parameters), PunktSentenceTokenizer(parameters)
     several = 0
-    for _ in range(600):
+    for _ in range(2000):
         text = random_line(rng) + rng.choice(["", ".\n", " \n\n"]) + random_line(rng)
         expected = nltks.tokenize(text)
         assert ours(text) == expected, repr(text)
         several += len(expected) > 1
-    assert several > 150
+    assert several > 500
 
 
 def test_real_text_splits_as_nltk_splits_it(data, dev_corpus, tmp_path, monkeypatch):
@@ -112,7 +107,7 @@ def test_real_text_splits_as_nltk_splits_it(data, dev_corpus, tmp_path, monkeypa
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     ours, nltks = punkt_splitter(load_punkt("english")), PunktTokenizer("english")
     for path in sorted(dev_corpus.glob("*.dev")):
-        for line in split_lines(next(read_chunks(path)))[:300]:
+        for line in map(str.strip, next(read_chunks(path)).split("\n")[:600]):
             assert ours(line) == nltks.tokenize(line), f"{path.name}: {line!r}"
 
 

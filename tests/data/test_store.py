@@ -114,7 +114,7 @@ def test_another_tokenizer_is_refused(tmp_path):
     store = write_store(tmp_path / "store")
     other = word_tokenizer(["a"])
     with pytest.raises(InputError, match=f"^store {tmp_path}/store was made with tokenizer words"):
-        store.require_tokenizer(other)
+        store.check_tokenizer(other)
     other.save(store.folder / "tokenizer")
     with pytest.raises(InputError, match=f"^store {tmp_path}/store was made with tokenizer words"):
         store.tokenizer()

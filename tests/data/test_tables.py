@@ -110,7 +110,7 @@ def test_quotation_marks_that_a_cell_did_not_need_are_warned_of(
 
 def test_the_advice_on_quotation_marks_keeps_them(tmp_path, capsys):
     read_table(save(tmp_path, 'text\n"yes"\n'), quotes_option="--no-quotes").texts("text")
-    advice = 'if they are part of the text, write """yes""", or give --no-quotes\n'
+    advice = "put the cell in quotation marks and double the inner ones, or give --no-quotes\n"
     assert capsys.readouterr().err.endswith(advice)
     assert read_table(save(tmp_path, 'text\n"""yes"""\n')).texts("text") == ['"yes"']
     assert capsys.readouterr().err == ""

@@ -15,8 +15,8 @@ import pytest
 
 from esnlm.base.errors import InputError
 from esnlm.data import text_files
-from esnlm.data.inputs import read_text
-from esnlm.data.text_files import join_documents, read_chunks, read_lines, read_records, split_lines
+from esnlm.data.inputs import TextInput
+from esnlm.data.text_files import Oddities, read_chunks, read_lines
 
 
 def write(path, data: bytes):
@@ -24,17 +24,20 @@ def write(path, data: bytes):
     return path
 
 
+def chunks(path, **options):
+    return list(TextInput(path.name, path, **options).chunks())
+
+
 def refused(path):
     """Returns the line with which a file is refused, without its path."""
     with pytest.raises(InputError) as error:
-        list(read_text(path))
+        chunks(path)
     return str(error.value).removeprefix(str(path))
 
 
 def test_line_ends_and_byte_order_mark(tmp_path):
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\rthree\n\nfive\r")
     assert "".join(read_chunks(path)) == "one\ntwo\nthree\n\nfive\n"
-    assert split_lines("  one \n\n\t\ntwo two\u3000\n") == ["one", "two two"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
@@ -47,11 +50,11 @@ def test_chunks_end_at_lines_and_lose_nothing(tmp_path, monkeypatch, size):
             for _ in range(rng.randint(0, 30))
         )
         path = write(tmp_path / "a.txt", text.encode())
-        chunks = list(read_chunks(path))
-        assert "".join(chunks) == text.replace("\r\n", "\n").replace("\r", "\n").removeprefix(
+        pieces = list(read_chunks(path))
+        assert "".join(pieces) == text.replace("\r\n", "\n").replace("\r", "\n").removeprefix(
             "\ufeff"
         )
-        assert all(chunk.endswith("\n") for chunk in chunks[:-1])
+        assert all(piece.endswith("\n") for piece in pieces[:-1])
 
 
 @pytest.mark.parametrize(
@@ -116,8 +119,8 @@ def compress(name, data):
 def test_a_compressed_text_reads_as_the_text(tmp_path, name):
     # as `cat a.gz b.gz` makes it
     data = compress(name, TEXT) + compress(name, b"The second part.\n")
-    chunks = read_chunks(write(tmp_path / name, data))
-    assert "".join(chunks).encode() == TEXT.replace(b"\r\n", b"\n") + b"The second part.\n"
+    text = "".join(read_chunks(write(tmp_path / name, data)))
+    assert text.encode() == TEXT.replace(b"\r\n", b"\n") + b"The second part.\n"
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -141,12 +144,12 @@ ADVICE = "records need their text in the field 'text'"
 def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
     records = [{"text": "One.\nTwo."}, {"id": 7, "text": "Thr\u00e9e \u4e2d."}]
     path = write(tmp_path / "a.jsonl", "\n\n".join(map(json.dumps, records)).encode())
-    assert "".join(read_text(path)) == "One.\nTwo.\n\nThrée 中.\n\n"
+    assert "".join(chunks(path)) == "One.\nTwo.\n\nThrée 中.\n\n"
     packed = write(tmp_path / "a.jsonl.gz", gzip.compress(path.read_bytes()))
-    assert list(read_text(packed)) == list(read_text(path))
+    assert chunks(packed) == chunks(path)
     other = write(tmp_path / "b.ndjson", b'{"story": "Four."}\r\n')
-    assert "".join(join_documents(read_records(other, "story", ADVICE), ADVICE)) == "Four.\n\n"
-    assert refused(other) == f":1: no field 'text'; {ADVICE}"
+    assert "".join(chunks(other, field="story")) == "Four.\n\n"
+    assert refused(other) == f":1: no field 'text', only story; {ADVICE}"
 
 
 def test_parquet(tmp_path, monkeypatch):
@@ -154,9 +157,10 @@ def test_parquet(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": ["One.\nTwo.", "Three."], "id": [1, 2]}), path)
-    assert list(read_text(path)) == ["One.\nTwo.\n\nThree.\n\n"]
-    with pytest.raises(InputError, match=f"^{path}: no field 'body', only text, id; the advice$"):
-        list(read_records(path, "body", "the advice"))
+    assert chunks(path) == ["One.\nTwo.\n\nThree.\n\n"]
+    advice = "records need their text in the field 'body'"
+    with pytest.raises(InputError, match=f"^{path}: no field 'body', only text, id; {advice}$"):
+        chunks(path, field="body")
     line = refused(write(tmp_path / "b.parquet", path.read_bytes()[:-10]))
     assert re.match(r": damaged, or not a Parquet file \(.*\); copy it again", line)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -176,10 +180,41 @@ def test_a_null_in_parquet_has_its_row_named_in_any_batch_and_row_group(tmp_path
 
 def test_a_table_is_read_by_its_column_text_and_no_option_is_named_that_its_command_lacks(tmp_path):
     table = write(tmp_path / "a.csv", b"id,text\n1,One.\n2,Two.\n")
-    assert "".join(read_text(table)) == "One.\n\nTwo.\n\n"
+    assert "".join(chunks(table)) == "One.\n\nTwo.\n\n"
     assert refused(write(table, b"id,text\n1,One.\n2,\n")) == f":3: no text; {ADVICE}"
     assert (
         refused(write(table, b"id,story\n1,One.\n"))
-        == f": no column 'text', only id, story; {ADVICE}"
+        == f": no field 'text', only id, story; {ADVICE}"
     )
     assert "--" not in ADVICE
+
+
+# ---- oddities ----
+
+
+def noted(text: str) -> Oddities:
+    oddities = Oddities()
+    oddities.note(text, "a.txt")
+    return oddities
+
+
+def test_an_invisible_character_is_warned_of(capsys):
+    noted("\ufeffThe end, and one \u200bmore.").warn()
+    assert "such as U+FEFF" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        (
+            "The end.\n<|endoftext|>\nOnce <|endoftext|> more.\n  [SEP]\n</s>\n",
+            {"<|endoftext|>": 2, "[SEP]": 1, "</s>": 1},
+        ),
+        ("\t</s> \u2003\n </s>x\n</s>", {"</s>": 2}),
+        ("He writes </s> here.", {}),
+        ("[SEP] is a token.", {}),
+        ("a <| b |> c <b> [Laughs]", {}),
+    ],
+)
+def test_marks_are_counted_where_they_are_no_text(text, marks):
+    assert {mark: count for (_, mark), count in noted(text).marks.items()} == marks

@@ -6,6 +6,7 @@ import pytest
 
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
+from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
@@ -86,11 +87,8 @@ def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
         np.append(bos, sequence).astype(np.int32) for sequence in sequences if len(sequence) > 1
     ]
     stream = FeatureStream(model.reservoir.for_device("csr"), slots=8, capacity=32)
-    windows = list(
-        scoring.total_nll(
-            stream, model.params["readout"], sentences, "float32", window_tokens=100, chunk=64
-        )
-    )
+    compute = ComputeConfig(window_tokens=100, chunk_tokens=64)
+    windows = list(scoring.total_nll(stream, model.params["readout"], sentences, compute))
     assert sum(window.tokens for window in windows) == sum(
         len(sentence) - 1 for sentence in sentences
     )

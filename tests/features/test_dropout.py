@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from esnlm.features import dropout
+from esnlm.features.batching import pack_batch
 from esnlm.features.dropout import INPUT, OUTPUT
-from esnlm.features.layout import pack_batch
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.hashed_ngrams import HashedNgramsConfig
@@ -18,8 +18,8 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.end_to_end import TokenInputs
+from esnlm.training.precomputed import PrecomputedInputs
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
 from tests.training.test_precomputed import open_updates, run_all, start, store
@@ -166,7 +166,8 @@ def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
         inputs, corpus_positions = zip(
             *[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True
         )
-        buffer, rows = stream.read(list(inputs), corpus_positions=list(corpus_positions), key=key)
+        packed = stream.pack(list(inputs), corpus_positions=list(corpus_positions))
+        buffer, rows = stream.run(packed, key=key)[1], packed.rows
         for s, row in zip(chosen, rows, strict=True):
             np.testing.assert_allclose(
                 np.asarray(buffer)[row],
@@ -234,10 +235,10 @@ def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
 EPOCHS, BATCH = 2, 3
 WAYS = {
     "precomputed, small windows and few slots": (
-        PrecomputedUpdates,
+        PrecomputedInputs,
         {"window_tokens": 100, "batch_slots": 3, "kernel": "bcoo"},
     ),
-    "end to end, in parts": (EndToEndUpdates, {"chunk_tokens": 16}),
+    "end to end, in parts": (TokenInputs, {"chunk_tokens": 16}),
 }
 
 

@@ -4,8 +4,8 @@ alone."""
 import jax
 import numpy as np
 
-from esnlm.features import packed_stream
-from esnlm.features.layout import pack_batch
+from esnlm.features import stream as streams
+from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.gpt2 import GPT2Config
 
@@ -36,7 +36,7 @@ def test_slots_are_shared_so_that_little_is_padding():
 
 
 def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
-    monkeypatch.setattr(packed_stream, "TOKENS", 128)  # so that the sentences take several batches
+    monkeypatch.setattr(streams, "BATCH_TOKENS", 128)  # so that the sentences take several batches
     config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)
     model = config.initialize(V, 0, {})
     stream = model.stream(ComputeConfig(batch_slots=16))
@@ -52,7 +52,7 @@ def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
 
 
 def test_a_sentence_longer_than_a_batch_has_one_of_its_own(monkeypatch):
-    monkeypatch.setattr(packed_stream, "TOKENS", 32)
+    monkeypatch.setattr(streams, "BATCH_TOKENS", 32)
     config = GPT2Config(layers=1, heads=2, width=8, positions=64)
     stream = config.initialize(V, 0, {}).stream(ComputeConfig(batch_slots=16))
     texts = [

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from esnlm.features import layout
+from esnlm.features import batching
 from esnlm.features.stream import FeatureStream
 from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
@@ -51,14 +51,14 @@ def test_few_sentences_take_few_slots(kernel, monkeypatch):
     """On a CPU a long text alone should not wait for slots without a sentence. The bits are the
     same where W_rec is sparse."""
     frozen, texts = reservoir(), sentences(40)
-    stream, taken, lay_out = (
-        FeatureStream(frozen.for_device(kernel), slots=96, capacity=8),
-        [],
-        layout.in_sequence,
-    )
-    monkeypatch.setattr(
-        layout, "in_sequence", lambda *given: taken.append(given[1]) or lay_out(*given)
-    )
+    stream = FeatureStream(frozen.for_device(kernel), slots=96, capacity=8)
+    taken, assign = [], batching.assign_to_slots
+
+    def note(lengths, slots):
+        taken.append(slots)
+        return assign(lengths, slots)
+
+    monkeypatch.setattr(batching, "assign_to_slots", note)
 
     def states(chosen):
         buffer, rows = stream.read(chosen)
@@ -111,12 +111,12 @@ def test_a_buffer_is_used_again_without_a_trace():
     frozen = reservoir()
     stream = FeatureStream(frozen.for_device(), slots=4, capacity=800)
     first, texts = sentences(20, seed=1), sentences(5, seed=2)
-    buffer = stream.run(stream.lay_out(first, full=True), reuse=True)
-    laid_out = stream.lay_out(texts, full=True)
-    assert laid_out.size == len(buffer)
-    again = stream.run(laid_out, reuse=True)
+    _, buffer = stream.run(stream.pack(first, full=True), reuse=True)
+    packed = stream.pack(texts, full=True)
+    assert packed.size == len(buffer)
+    _, again = stream.run(packed, reuse=True)
     assert buffer.is_deleted()
-    for text, row in zip(texts, laid_out.rows, strict=True):
+    for text, row in zip(texts, packed.rows, strict=True):
         np.testing.assert_allclose(
             np.asarray(again)[row], expected(frozen, text), atol=TOLERANCE, rtol=0
         )
@@ -139,20 +139,19 @@ def test_threads_may_share_a_stream():
 
 def test_slots_hold_every_token_once_and_waste_little():
     texts = sentences(300)
-    packed = layout.in_sequence(texts, 8)
+    packed, rows = batching.pack(texts, 8)
     tokens = sum(map(len, texts))
-    assert packed.total == tokens
-    assert sorted(np.concatenate(packed.rows)) == list(range(tokens))
+    assert sorted(np.concatenate(rows)) == list(range(tokens))
     # no slot is longer than the mean by more than the longest sentence
-    assert packed.steps <= tokens / 8 + 40
+    assert len(packed.tokens) <= tokens / 8 + 40
 
 
 def test_trees_hold_every_prefix_once():
     texts = sentences(60)
-    packed = layout.as_prefix_tree(texts, 64)
+    _, rows = batching.pack_prefix_tree(texts, 64)
     prefixes = {text[: t + 1].tobytes() for text in texts for t in range(len(text))}
-    assert packed.total == len(prefixes)
+    assert sorted(set(np.concatenate(rows))) == list(range(len(prefixes)))
     row_of = {}
-    for text, row in zip(texts, packed.rows, strict=True):
+    for text, row in zip(texts, rows, strict=True):
         for t in range(len(text)):
             assert row_of.setdefault(text[: t + 1].tobytes(), row[t]) == row[t]

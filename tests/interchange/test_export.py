@@ -19,6 +19,7 @@ from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, 
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.trunk import TrunkConfig
+from esnlm.reports.run_results import show_results
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import config_io
 from esnlm.training.run import train_run
@@ -277,7 +278,7 @@ def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch):
         " 2}\nmodel: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}\ntraining:"
         " {checkpoint_words: [100]}\n"
     )
-    assert train_run(config_io.read("small.yaml")) == 0
+    assert train_run(config_io.read("small.yaml"), show_results=show_results) == 0
     export("trained", tmp_path / "hf")
     card = (tmp_path / "hf" / "README.md").read_text()
     head = yaml.safe_load(card.split("---\n")[1])

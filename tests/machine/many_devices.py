@@ -80,21 +80,21 @@ def note_gathered() -> set[int]:
     gather."""
     gathered, make = set(), Updates.__init__
 
-    def init(self: Updates, **settings: object) -> None:
-        make(self, **settings)
+    def init(self: Updates, *settings: object) -> None:
+        make(self, *settings)
         for name in ("_update", "_gradient", "_step"):
             setattr(self, name, noting(self, getattr(self, name)))
 
     def noting(updates: Updates, program: Callable) -> Callable:
         seen: list[bool] = []
 
-        def called(*given: object) -> tuple:
-            if updates.placement.mesh is not None and not seen:
+        def called(*args: object) -> tuple:
+            if updates.mesh is not None and not seen:
                 seen.append(True)
-                text = program.lower(*given).compile().as_text()
+                text = program.lower(*args).compile().as_text()
                 for shape in re.findall(r"= \(?\w+\[([\d,]*)\][^=]* all-gather(?:-start)?\(", text):
                     gathered.add(int(np.prod([int(side) for side in shape.split(",") if side])))
-            return program(*given)
+            return program(*args)
 
         return called
 

@@ -15,8 +15,8 @@ from esnlm.models import devices
 from esnlm.models.base import READOUT_ARRAYS
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.training import update
 from esnlm.training.config import TrainingConfig
+from esnlm.training.optimizer import make_optimizer
 from tests.training import small
 
 N, V, C = 24, 77, 19
@@ -115,7 +115,7 @@ def test_updates_are_those_without_padding(config):
     """With a decay of 50 and a tiny epsilon, a padded row that the optimizer moved would become a
     token, or no number."""
     params, *data = problem()
-    optimizer, rates = update.make_optimizer(TrainingConfig(**config)), jnp.full(40, 0.01)
+    optimizer, rates = make_optimizer(TrainingConfig(**config)), jnp.full(40, 0.01)
 
     @partial(jax.jit, static_argnums=0)
     def forty_updates(optimizer, params, state):

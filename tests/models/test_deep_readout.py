@@ -2,12 +2,13 @@
 has nothing more."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
-from esnlm.features.layout import pack_batch
+from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
 from esnlm.machine.placement import Placement
 from esnlm.models.deep_readout import DeepReadoutConfig
@@ -19,7 +20,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches, update
+from esnlm.training import batches, precomputed, update
 from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of
 
@@ -183,19 +184,18 @@ def assert_the_gradient_is_that_of_the_equations(model, frozen, expected_z=expec
     )
     buffer, rows = device.frozen_stream(compute).read(text.inputs)
     # Some rows of padding, which weigh nothing, and two chunks.
-    packed = batches.pack_targets(text, rows, 32, predictions=text.predictions())
-    settings = {
-        "precision": "float32",
-        "chunk_tokens": 20,
-        "dropout_rate": 0.0,
-        "trunk": device.trunk,
-    }
-    settings["placement"] = Placement(None, V, V)
-    loss, gradient = jax.jit(
-        lambda params: update.readout_loss_and_gradient(
-            params, buffer, packed, None, {}, **settings
-        )
-    )(model.params)
+    batch = batches.pack_targets(text, rows, 32, predictions=text.predictions())
+    placement = Placement(None, V, V)
+    loss_and_gradient = partial(
+        update.loss_and_gradient,
+        forward=partial(precomputed.forward, trunk=device.trunk, placement=placement),
+        placement=placement,
+        precision="float32",
+        dropout_rate=0.0,
+        chunk_tokens=20,
+    )
+    batch = batch._replace(inputs=buffer)
+    (loss, _), gradient = jax.jit(loss_and_gradient)(model.params, {}, batch)
     params = deep_oracle.float64(model.params)
 
     def expected(params):

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.features.layout import pack_batch
+from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.config import Experiment
-from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.end_to_end import TokenInputs
 from tests import oracle
 from tests.models.update_gradient import features_of, loss_and_gradient, packed_update
 from tests.training.test_precomputed import open_updates, run_all, start, store
@@ -181,7 +181,7 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     )
     epochs = [batches.plan_epoch(text.lengths, 0, 0, batch_size=4, window_tokens=4096)]
     assert len(epochs[0].updates) == 5
-    updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
+    updates = open_updates(TokenInputs, model, experiment, text, epochs)
     before = model.reservoir
     params, _, losses, _ = run_all(updates, *start(experiment, model.params), epochs)
     after = model.with_params(params).reservoir

@@ -10,7 +10,7 @@ from flax import nnx
 from esnlm.models.hashed_ngrams import HashedNgrams, HashedNgramsConfig, hash_ngrams, ids_of
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.training.config import TrainingConfig
-from esnlm.training.update import make_optimizer
+from esnlm.training.optimizer import make_optimizer
 from tests import deep_oracle
 
 V, RANK, SENTENCE = 20, 6, [3, 7, 7, 0, 19, 3, 7, 7]

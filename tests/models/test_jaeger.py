@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.features.layout import pack_batch
+from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig

@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from esnlm.features.layout import pack_batch
+from esnlm.features.batching import pack_batch
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.hashed_ngrams import HashedNgramsConfig
 from esnlm.models.lstm import LstmConfig

@@ -1,5 +1,4 @@
-"""The readout sees trained embeddings of the last tokens, one by one, in fading sums, and in a user's
-own sums."""
+"""The readout reads embeddings of the last tokens: each, in fading sums, and in a user's sums."""
 
 import jax
 import jax.numpy as jnp

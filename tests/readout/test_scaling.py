@@ -11,7 +11,7 @@ from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates, readout_sigmas
 from esnlm.training.config import TrainingConfig
-from esnlm.training.update import make_optimizer
+from esnlm.training.optimizer import make_optimizer
 from tests import oracle
 
 N, R, V = 400, 100, 900

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from esnlm.features import recurrence
-from esnlm.features.layout import pack_batch
+from esnlm.features.batching import pack_batch
 from esnlm.features.stream import FeatureStream
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig

@@ -100,7 +100,7 @@ def test_a_run_without_the_extras_that_it_names_has_the_same_bits(
     alone, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
     capsys.readouterr()
     run = train(tmp_path, "run", "--tracking", "[tensorboard, wandb]")
     told = capsys.readouterr().err

@@ -14,8 +14,8 @@ from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.config import Experiment, TrainingConfig
 from esnlm.training.gradient import GradientTrainer, saved_bytes
-from esnlm.training.optimizer import learning_rates
-from esnlm.training.update import make_optimizer, make_step
+from esnlm.training.optimizer import learning_rates, make_optimizer
+from esnlm.training.update import make_step
 
 
 def train(config, updates):
@@ -62,7 +62,7 @@ def test_the_disk_must_have_room_for_all_that_is_saved(
     """What is trained, its moments and its average, in one checkpoint more than are kept; some
     counters beside them."""
     asked = []
-    monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
+    monkeypatch.setattr(checkpoint, "check_free_space", lambda _, size: asked.append(size))
     params = {"readout": {"w": jnp.zeros((500, 30))}}
     session = SimpleNamespace(
         settings=Experiment(training=config),

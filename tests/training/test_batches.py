@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from esnlm.features.batching import group_by_tokens
 from esnlm.training import batches
 
 
@@ -49,7 +50,7 @@ def test_the_order_of_the_corpus_is_kept_where_it_is_asked_for():
 
 def test_windows_follow_each_other_and_keep_to_their_size():
     tokens = np.random.default_rng(0).integers(10, 400, 200)
-    windows = batches.split_windows(tokens, 1000)
+    windows = list(group_by_tokens(tokens, 1000))
     assert [u for window in windows for u in window] == list(range(200))
     assert all(tokens[window].sum() <= 1000 for window in windows)
     assert all(
@@ -59,7 +60,7 @@ def test_windows_follow_each_other_and_keep_to_their_size():
 
 
 def test_an_update_larger_than_the_window_has_one_of_its_own():
-    assert batches.split_windows(np.array([5, 50, 5]), 10) == [
+    assert list(group_by_tokens([5, 50, 5], 10)) == [
         range(0, 1),
         range(1, 2),
         range(2, 3),

@@ -11,13 +11,13 @@ from esnlm.base.errors import InputError
 from esnlm.data.store import StoreWriter
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.features import recurrence
-from esnlm.features.lanes import equal_lanes, whole_documents
+from esnlm.features.documents import equal_streams, whole_documents
 from esnlm.training import batches
 from tests import oracle
 from tests.training import small
 
 TOKENIZER = word_tokenizer([f"w{i}" for i in range(20)])
-LANES, PIECE, EPOCHS = 3, 5, 2
+STREAMS, PIECE, EPOCHS = 3, 5, 2
 MODELS = {
     "ESN": "model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}",
     "deep readout": (
@@ -59,10 +59,10 @@ def stores(tmp_path_factory):
 
 def settings_of(name, stores, **training):
     data = {key: f"{store.folder}" for key, store in stores.items()}
-    data |= {"kind": "store", "context": "document", "piece": PIECE}
+    data |= {"kind": "store", "context": "document", "bptt_length": PIECE}
     training = {
         "epochs": EPOCHS,
-        "batch_size": LANES,
+        "batch_size": STREAMS,
         "learning_rate": 0.02,
         "log_every": 1,
     } | training
@@ -143,7 +143,7 @@ def test_losses_are_those_of_documents_read_from_their_beginning(name, stores, t
     begins = np.cumsum([0, *map(len, documents)])
     silent = np.concatenate([np.append(after_sentences(document), True) for document in documents])
     losses = {}
-    for first, last in pairwise(np.linspace(0, len(tokens), LANES + 1).astype(int)):
+    for first, last in pairwise(np.linspace(0, len(tokens), STREAMS + 1).astype(int)):
         state = zero
         for at in range(first, last):
             state = advance(zero if at in begins else state, tokens[at])
@@ -183,24 +183,24 @@ def test_a_run_over_documents(name, stores, tmp_path, monkeypatch):
 
 
 def test_the_sentences_of_an_update_end_in_it(stores):
-    store, plan = stores["train"], batches.plan_documents(stores["train"], 0, 0, LANES, PIECE, 40)
+    store, plan = stores["train"], batches.plan_documents(stores["train"], 0, 0, STREAMS, PIECE, 40)
     for u, numbers in enumerate(plan.updates):
-        pieces = plan.lanes.read(u * PIECE, (u + 1) * PIECE)
-        is_running = np.arange(LANES) < pieces.running[:, None]
-        assert set(store.offsets[numbers + 1] - 1) <= set(pieces.corpus_positions[is_running])
+        chunk = plan.chunk(range(u, u + 1))
+        first = u * PIECE + np.arange(len(chunk.left))[:, None]
+        read = chunk.steps.corpus_positions[first < plan.streams.sizes]
+        assert len(read) == chunk.size and set(store.offsets[numbers + 1] - 1) <= set(read)
     assert sorted(np.concatenate(plan.updates)) == list(range(len(store)))
 
 
-def test_lanes_have_every_token_once(stores):
+def test_streams_have_every_token_once(stores):
     store = stores["train"]
-    for lanes in (equal_lanes(store, 4, np.random.default_rng(0)), whole_documents(store, 4)):
-        pieces = lanes.read(0, lanes.steps)
-        seen = np.concatenate(
-            [pieces.corpus_positions[: lanes.sizes[b], b] for b in range(len(lanes.sizes))]
-        )
-        assert sorted(seen) == list(range(len(store.tokens)))
-        assert (pieces.left > 0).sum() == len(store.tokens) - len(store)
-    assert (pieces.depths[pieces.left > 0] == 0).sum() == 11  # of whole documents
+    for streams in (equal_streams(store, 4, np.random.default_rng(0)), whole_documents(store, 4)):
+        chunk = streams.read(0, streams.steps)
+        corpus_positions = chunk.steps.corpus_positions
+        seen = [corpus_positions[:size, b] for b, size in enumerate(streams.sizes)]
+        assert sorted(np.concatenate(seen)) == list(range(len(store.tokens)))
+        assert (chunk.left > 0).sum() == len(store.tokens) - len(store)
+    assert (chunk.steps.positions[chunk.left > 0] == 0).sum() == 11  # of whole documents
 
 
 def test_what_carries_no_state_is_refused(tmp_path):

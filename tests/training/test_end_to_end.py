@@ -11,8 +11,8 @@ from flax import traverse_util
 
 import esnlm
 from esnlm.data.store import open_store
-from esnlm.features import layout
-from esnlm.features.layout import packed_steps
+from esnlm.features import batching
+from esnlm.features.batching import batch_steps
 from esnlm.machine.compute import ComputeConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -21,7 +21,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, end_to_end
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.end_to_end import TokenInputs
 from tests import oracle
 from tests.training.test_precomputed import (
     BAD,
@@ -69,7 +69,7 @@ def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
         flat = traverse_util.flatten_dict(params)
         flat[TRAINED_INPUT[name]] = flat[TRAINED_INPUT[name]].at[POISON].set(np.inf)
         params = traverse_util.unflatten_dict(flat)
-    updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
+    updates = open_updates(TokenInputs, model, experiment, text, epochs)
     return updates, start(experiment, params), epochs
 
 
@@ -143,34 +143,36 @@ def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
 def note_sizes(updates):
     """Returns the slots of each batch that is trained on from now on, and the rows that go to the
     readout."""
-    sizes, in_parts = [], updates.in_parts
+    sizes, batches_of = [], updates.inputs.batches
 
-    def note(params, state, parts):
-        noted = list(parts)
-        sizes.extend((batch.tokens.shape[1], len(packed.rows)) for _, batch, packed, _ in noted)
-        return in_parts(params, state, noted)
+    def note(u):
+        for batch in batches_of(u):
+            sizes.append((batch.inputs.tokens.shape[1], len(batch.rows)))
+            yield batch
 
-    updates.in_parts = note
+    updates.inputs.batches = note
     return sizes
 
 
 def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch):
     """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks
     for 64."""
-    monkeypatch.setattr(layout, "FEWEST_STEPS", 12)
+    monkeypatch.setattr(batching, "FEWEST_STEPS", 12)
     updates, begin, epochs = prepare("LSTM", store([32, 32, 32, 6]), chunk_tokens=64)
     sizes = note_sizes(updates)
     run_all(updates, *begin, epochs)
     assert [slots for slots, _ in sizes] == [2, 2]
     for device, multiple in (("cpu", 1), ("gpu", 4)):
-        monkeypatch.setattr(updates, "slots_multiple", end_to_end.SLOTS_MULTIPLE.get(device, 8))
-        assert updates.slots(longest=8) == (5, multiple), "of 12 steps"
-        assert updates.slots(longest=100) == (1, 1)
+        monkeypatch.setattr(
+            updates.inputs, "slots_multiple", end_to_end.SLOTS_MULTIPLE.get(device, 8)
+        )
+        assert updates.inputs.slots(longest=8) == (5, multiple), "of 12 steps"
+        assert updates.inputs.slots(longest=100) == (1, 1)
     bounded = ComputeConfig(chunk_tokens=1024)
-    monkeypatch.setattr(updates, "compute", bounded)
+    monkeypatch.setattr(updates.inputs, "compute", bounded)
     for longest in range(1, 1025):
-        fewest, multiple = updates.slots(longest)
-        assert packed_steps(longest) * max(fewest, multiple) <= 1024
+        fewest, multiple = updates.inputs.slots(longest)
+        assert batch_steps(longest) * max(fewest, multiple) <= 1024
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     good = [u for u in range(UPDATES) if u < BAD or (u > BAD and on_nonfinite == "skip")]
     assert applied == [u in good for u in range(UPDATES)]
     without, expected, _ = prepare(name, text, **settings)
-    without.load(0, range(UPDATES))
+    without.inputs.load(0, range(UPDATES))
     for u in good:
         *expected, _ = without.run(*expected, u)
     assert same_bits((params, state), tuple(expected))

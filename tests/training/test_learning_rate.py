@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from esnlm.training.config import TrainingConfig
-from esnlm.training.optimizer import learning_rates, rates_by_words
-from esnlm.training.update import make_optimizer
+from esnlm.training.optimizer import learning_rates, make_optimizer, rates_by_words
 
 SCHEDULES = ("constant", "linear", "cosine")
 

@@ -19,8 +19,8 @@ from esnlm.runs import checkpoint
 from esnlm.training import state
 from esnlm.training.config import TrainingConfig, flatten
 from esnlm.training.log import TrainingLog
+from esnlm.training.optimizer import make_optimizer
 from esnlm.training.state import with_moments
-from esnlm.training.update import make_optimizer
 from tests.training.small import same_run, summary_of, train
 
 # The text has the same order in every epoch, so two epochs are one epoch and another one from

@@ -92,7 +92,7 @@ def test_devices_of_a_mesh_share_what_is_trained_and_the_features():
 @pytest.mark.parametrize("kind", ["ridge", "rls", "lms"])
 def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
+    monkeypatch.setattr(checkpoint, "check_free_space", lambda _, size: asked.append(size))
     experiment = config_io.from_dict(
         {
             "training": {"kind": kind},

@@ -18,10 +18,9 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, log
 from esnlm.training.config import Experiment, TrainingConfig
-from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.training.optimizer import learning_rates
-from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.update import make_optimizer, make_step
+from esnlm.training.optimizer import learning_rates, make_optimizer
+from esnlm.training.precomputed import PrecomputedInputs
+from esnlm.training.update import Updates, make_step
 from tests.training import small
 
 V, N = 40, 32
@@ -59,23 +58,19 @@ def start(experiment, params):
 
 
 def open_updates(kind, model, experiment, text, epochs, **others):
-    """Returns the updates of a model, of one kind or the other, as the training loop opens them."""
-    needed = {
-        "model": model.for_device(experiment.compute),
-        "compute": experiment.compute,
-        "seed": experiment.seed,
-        "store": text,
-        "epochs": epochs,
-        "optimizer": optimizer_of(experiment),
-        "rates": learning_rates(experiment.training, sum(len(epoch.updates) for epoch in epochs)),
-        "on_nonfinite": experiment.training.on_nonfinite,
-        "placement": Placement(None, V, V),
-    }
-    return (
-        PrecomputedUpdates(**needed, **others)
-        if kind is PrecomputedUpdates
-        else EndToEndUpdates(**needed)
+    """Returns the updates of a model on one kind of inputs, as the training loop opens them."""
+    training = experiment.training
+    inputs = kind(
+        model=model.for_device(experiment.compute),
+        compute=experiment.compute,
+        seed=experiment.seed,
+        store=text,
+        epochs=epochs,
+        placement=Placement(None, V, V),
+        **others,
     )
+    rates = learning_rates(training, sum(len(epoch.updates) for epoch in epochs))
+    return Updates(inputs, optimizer_of(experiment), rates, training.on_nonfinite)
 
 
 def run_all(updates, params, state, epochs):
@@ -83,7 +78,7 @@ def run_all(updates, params, state, epochs):
     losses, applied = [], []
     for number, epoch in enumerate(epochs):
         for window in epoch.windows:
-            updates.load(number, window)
+            updates.inputs.load(number, window)
             for u in range(len(window)):
                 params, state, outcome = updates.run(params, state, u)
                 losses.append(float(outcome.loss))
@@ -125,7 +120,7 @@ def poisoned_model():
 
 
 def prepare(
-    model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, reads_ahead=True, **training
+    model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, reads_next=True, **training
 ):
     """Returns the updates of four sentences each, how they begin, and the epochs."""
     experiment = Experiment(
@@ -138,9 +133,7 @@ def prepare(
     plans = [
         batches.plan_epoch(text.lengths, 0, epoch, 4, window_tokens) for epoch in range(epochs)
     ]
-    updates = open_updates(
-        PrecomputedUpdates, model, experiment, text, plans, reads_ahead=reads_ahead
-    )
+    updates = open_updates(PrecomputedInputs, model, experiment, text, plans, reads_next=reads_next)
     return updates, start(experiment, model.params), plans
 
 
@@ -158,7 +151,7 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
         prepare(model, text, **sizes),
     )
     assert (
-        whole.shapes.most_first_targets == 3
+        whole.inputs.shapes.most_first_targets == 3
         and epochs[0].predictions.min() > 20
         and len(epochs[0].windows) == 1
     )
@@ -177,8 +170,8 @@ def test_the_first_update_waits_for_one_size_only(monkeypatch):
     monkeypatch.setitem(batches.COMPILATION, "cpu", 0)
     model = MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     updates, begin, epochs = prepare(model, store(LENGTHS + [30] * 8))
-    assert len(updates.shapes.buckets) > 1
-    updates.load(0, epochs[0].windows[0])
+    assert len(updates.inputs.shapes.buckets) > 1
+    updates.inputs.load(0, epochs[0].windows[0])
     updates.run(*begin, 0)
     assert updates._update._cache_size() == 1
 
@@ -186,13 +179,13 @@ def test_the_first_update_waits_for_one_size_only(monkeypatch):
 def windows_read(monkeypatch):
     """Returns where windows are read from now on: (the updates' sentences, whether the thread that
     trains reads them)."""
-    found, read = [], PrecomputedUpdates._read
+    found, read = [], PrecomputedInputs._read
 
     def note(self, number, window):
         found.append((window, threading.current_thread() is threading.main_thread()))
         return read(self, number, window)
 
-    monkeypatch.setattr(PrecomputedUpdates, "_read", note)
+    monkeypatch.setattr(PrecomputedInputs, "_read", note)
     return found
 
 
@@ -201,7 +194,7 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
     are those of a run that waits."""
     text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     updates, begin, epochs = prepare(model, text, 60, epochs=2)
-    waits, again, _ = prepare(model, text, 60, epochs=2, reads_ahead=False)
+    waits, again, _ = prepare(model, text, 60, epochs=2, reads_next=False)
     found = windows_read(monkeypatch)
     params, state, losses, _ = run_all(updates, *begin, epochs)
     windows = [window for epoch in epochs for window in epoch.windows]
@@ -218,12 +211,8 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
 def test_sentences_that_begin_differently_share_no_row():
     text = store(LENGTHS)
     text.tokens[text.offsets[3]] = 1
-    assert (
-        prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)[
-            0
-        ].shapes.most_first_targets
-        == 0
-    )
+    updates, _, _ = prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)
+    assert updates.inputs.shapes.most_first_targets == 0
 
 
 @pytest.mark.parametrize(
@@ -253,7 +242,7 @@ def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
         assert all(np.isnan(array).all() for array in jax.tree.leaves(params))
         return
     for window in epochs[0].windows:
-        updates_again.load(0, window)
+        updates_again.inputs.load(0, window)
         for u in [u for u in window if u in good]:
             *again, _ = updates_again.run(*again, u - window.start)
     assert same_bits((params, state), tuple(again))
@@ -270,8 +259,10 @@ def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves)
     state = optimizer.init(params)
     gradient = {"w": jnp.array([0.1, slope, 0.2]), "bias": jnp.ones(2)}
     step = make_step(optimizer, on_nonfinite)
-    *after, going, outcome = step(params, state, jnp.bool(True), jnp.float32(loss), gradient, rates)
-    assert outcome.applied == moves and going == (on_nonfinite != "stop")
+    *after, active, outcome = step(
+        params, state, jnp.bool(True), jnp.float32(loss), gradient, rates
+    )
+    assert outcome.applied == moves and active == (on_nonfinite != "stop")
     assert same_bits(tuple(after), (params, state)) != moves
 
 
@@ -279,15 +270,15 @@ def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves)
 def train(tmp_path, monkeypatch):
     """Trains, the gradient of update 17 (the fifth of the second epoch) not a number: (run
     directory, summary)."""
-    load = PrecomputedUpdates.load
+    load = PrecomputedInputs.load
 
     def load_and_spoil(self, number, window):
         load(self, number, window)
         if number == 1 and 4 in window:
-            self.window.packed[4 - window.start].weights[:] = np.nan
+            self.window.batches[4 - window.start].weights[:] = np.nan
 
     def train(on_nonfinite, ahead):
-        monkeypatch.setattr(PrecomputedUpdates, "load", load_and_spoil)
+        monkeypatch.setattr(PrecomputedInputs, "load", load_and_spoil)
         monkeypatch.setattr(log, "FEWEST_AHEAD", ahead)
         monkeypatch.setattr(log, "MOST_AHEAD", ahead)
         every = ["--training.log_every", "2", "--training.checkpoint_every", "4"]

@@ -1,4 +1,4 @@
-"""What training asks of its process before it begins."""
+"""A training asks its process for memory first, and counts as finished last."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ import pytest
 from esnlm.base.errors import InputError
 from esnlm.training import config_io
 from esnlm.training import run as train
+from tests.training import small
 
 MODELS = {
     "lstm": "{family: lstm, width: 4}",
@@ -33,6 +34,23 @@ def test_one_heap_is_for_a_process_that_trains_all_of_a_model(tmp_path, monkeypa
     with pytest.raises(InputError, match="no further"):
         train.train_run(experiment)
     assert asked == [model] * shared
+
+
+def test_results_are_shown_before_the_run_counts_as_finished(tmp_path):
+    """So a run that is killed while it shows them is resumed there, and shows them again."""
+    shown = []
+
+    def show(directory, corpus, summary):
+        assert not directory.summary.exists() and len(corpus.train) == 96
+        shown.append(summary)
+        if len(shown) == 1:
+            raise KeyboardInterrupt
+
+    statuses = [train.train_run(small.read(tmp_path, "run"), show_results=show) for _ in range(3)]
+    assert statuses == [75, 0, 0] and len(shown) == 2, "a finished run is left as it is"
+    assert (
+        shown[0]["val_nll"] == shown[1]["val_nll"] == small.summary_of(tmp_path / "run")["val_nll"]
+    )
 
 
 COUNT = """

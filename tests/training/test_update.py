@@ -1,5 +1,7 @@
 """One update is AdamW on the mean NLL, as PyTorch documents it, in float64 NumPy."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +12,10 @@ from esnlm.machine.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
-from esnlm.training import batches
+from esnlm.training import batches, precomputed
 from esnlm.training.config import TrainingConfig
-from esnlm.training.optimizer import learning_rates
-from esnlm.training.update import in_chunks, make_optimizer, make_step, readout_loss_and_gradient
+from esnlm.training.optimizer import learning_rates, make_optimizer
+from esnlm.training.update import in_chunks, loss_and_gradient, make_step
 from tests import oracle
 
 N, V = 30, 50
@@ -47,16 +49,21 @@ def run(chunk_tokens=1024, shared=False):
         learning_rates(TrainingConfig(), 10),
         start(),
     )
-    settings = {"precision": "float32", "chunk_tokens": chunk_tokens, "dropout_rate": 0.0}
-    step = make_step(optimizer, "continue")
+    step, placement = make_step(optimizer, "continue"), Placement(None, V, V)
 
     @jax.jit
-    def update(params, state, packed):
-        given = jnp.asarray(buffer), packed, None, {}
-        found = readout_loss_and_gradient(
-            params, *given, placement=Placement(None, V, V), **settings
+    def update(params, state, batch):
+        (loss, _), gradient = loss_and_gradient(
+            params,
+            {},
+            batch._replace(inputs=jnp.asarray(buffer)),
+            forward=partial(precomputed.forward, trunk=None, placement=placement),
+            placement=placement,
+            precision="float32",
+            dropout_rate=0.0,
+            chunk_tokens=chunk_tokens,
         )
-        return step(params, state, True, *found, rates)
+        return step(params, state, True, loss, gradient, rates)
 
     state, losses, cut = optimizer.init(params), [], 8 if shared else 1
     for rows, targets in updates:
@@ -107,15 +114,16 @@ def test_chunks_are_equal_and_as_short_as_they_can_be(size, most, rows):
     padding."""
     seen = []
 
-    def weigh(packed):
-        seen.append(len(packed.rows))
-        return packed.weights.sum(), {"x": packed.weights @ packed.rows.astype(jnp.float32)}
+    def weigh(batch):
+        seen.append(len(batch.rows))
+        rows = batch.rows.astype(jnp.float32)
+        return (batch.weights.sum(), None), {"x": batch.weights @ rows}
 
     numbers = np.arange(size, dtype=np.int32)
-    targets = batches.PackedTargets(
+    targets = batches.Batch(
         numbers, numbers, np.ones(size, np.float32), numbers, numbers[:0], np.zeros(0, np.float32)
     )
-    count, found = in_chunks(weigh, targets, most, {"x": jnp.float32(0)})
+    (count, _), found = in_chunks(weigh, targets, most, {"x": jnp.float32(0)})
     assert set(seen) == {rows} and count == size and found["x"] == numbers.sum()
 
 

@@ -27,8 +27,9 @@ model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True).eva
 tokenizer = AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)
 ```
 
-The tokenizer adds `<|endoftext|>` at the beginning, as in training, unless `add_special_tokens=False`. Batches are padded
-on the right. Except for transformers' own GPT-2, the model's code is in the files `modeling_*.py` of this folder.
+The tokenizer adds `<|endoftext|>` at the beginning, as in training, unless
+`add_special_tokens=False`. Batches are padded on the right. Except for transformers' own GPT-2, the
+model's code is in the files `modeling_*.py` of this folder.
 
 ## Training and scores
 
@@ -41,18 +42,12 @@ on the right. Except for transformers' own GPT-2, the model's code is in the fil
 ```yaml
 {settings}```
 """
-AT_END = (
-    "epochs",
-    "train_nll",
-    "val_nll",
-    "val_bits_per_byte",
-    "status",
-)  # from the summary, for the last step only
+# Figures of the summary, which are those of the last step only.
+AT_END = ("epochs", "train_nll", "val_nll", "val_bits_per_byte", "status")
 
 
 def card(run: Run) -> str:
-    """Returns the model card of a run at a step: how to load it, its data, losses, scores and
-    settings.
+    """Returns the model card of a run at a step.
 
     Losses are from the end of training, and absent for earlier steps. Scores are from this step's
     reports in evaluation/.

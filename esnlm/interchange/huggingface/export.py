@@ -21,9 +21,11 @@ MODELING = Path(__file__).with_name("modeling_esnlm.py")
 DEEP = Path(__file__).with_name("modeling_deep_readout.py")
 CODE = {"esnlm": [MODELING], "esnlm_deep_readout": [MODELING, DEEP]}
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-FILES = {CONFIG, WEIGHTS, MODELING.name, DEEP.name, "generation_config.json"}
-FILES |= {"tokenizer.json", "tokenizer_config.json", "README.md"}
-LAST = "main"  # the newest checkpoint, besides the kept ones
+# All that a folder may hold.
+FILES = {
+    *(CONFIG, WEIGHTS, MODELING.name, DEEP.name, "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "README.md"),
+}
 
 
 def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool = False) -> Run:
@@ -34,17 +36,16 @@ def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool 
     """
     with _new_folder(Path(out), overwrite) as folder:
         loaded = _load(run, step)
-        _tell_of_precision(loaded)
+        _warn_of_precision(loaded)
         _write(loaded, folder)
     return loaded
 
 
 def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False) -> dict[str, int]:
-    """Writes a folder for each kept checkpoint, named as BabyLM's branches, and `main` for the
-    newest checkpoint.
+    """Writes a folder for each checkpoint kept for good, and `main` for the newest one.
 
-    Returns the step of each folder by name: `chck_1M`, ..., or `step_N` if a checkpoint is at none
-    of BabyLM's counts.
+    Returns the step of each folder by name. Names are those of BabyLM's branches, `chck_1M`, ...,
+    or `step_N` for a checkpoint at none of BabyLM's counts.
     """
     with _new_folder(Path(out), overwrite) as folder:
         run = run_copy(run, every_step=True)
@@ -55,8 +56,8 @@ def export_checkpoints(run: str | Path, out: str | Path, overwrite: bool = False
                 f"{newest.directory}: no kept checkpoints; only training.checkpoint_words keeps"
                 " them"
             )
-        _tell_of_precision(newest)
-        steps = {name: step for step, name in revision_names(words).items()} | {LAST: newest.step}
+        _warn_of_precision(newest)
+        steps = {name: step for step, name in revision_names(words).items()} | {"main": newest.step}
         for name, step in steps.items():
             (folder / name).mkdir()
             _write(newest if step == newest.step else _load(run, step), folder / name)
@@ -68,26 +69,22 @@ def _load(run: str | Path, step: Step) -> Run:
         return load(run, step)
 
 
-def _tell_of_precision(run: Run) -> None:
-    """Warns if the exported model, which computes in float32, differs from the run by more than
-    rounding."""
+def _warn_of_precision(run: Run) -> None:
+    """Warns if the export, in float32, differs from the run by more than rounding."""
     # Reads the settings as trained, since loading on a CPU replaces tf32 by float32.
     compute = config_io.read_begun(RunDirectory(run.directory).config).compute
-    for what, precision in (
-        ("multiplies", compute.precision),
-        ("rounds its states", compute.state_precision),
-    ):
+    precisions = {"multiplies": compute.precision, "rounds its states": compute.state_precision}
+    for verb, precision in precisions.items():
         if precision != "float32":
             tell(
-                f"this run {what} in {precision}, the export in float32: their log-probabilities"
+                f"this run {verb} in {precision}, the export in float32: their log-probabilities"
                 " differ"
             )
 
 
 @contextmanager
 def _new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Yields a hidden folder, which is renamed to `out` at the end of the block unless it
-    raises."""
+    """Yields a hidden folder, which becomes `out` at the end of the block unless it raises."""
     files = [file for file in out.rglob("*") if file.is_file()]
     if files and not overwrite:
         raise InputError(

@@ -1,5 +1,4 @@
-"""The family deep_readout of esnlm in PyTorch: reservoirs, stored as buffers, below a trained
-feed-forward network.
+"""The family deep_readout in PyTorch: reservoirs below a trained feed-forward network.
 
 `esnlm export` copies this file and modeling_esnlm.py next to the weights of such a model. h is the
 concatenation of the reservoirs' outputs, and e(w) an embedding of token w, or sqrt(r) times a row
@@ -130,12 +129,11 @@ class DeepReadout(Cell):
         super().__init__()
         # in a list, so that PyTorch registers the readout in the model only
         self.config, self.last_layer = config, [readout]
-        self.cells: Any = nn.ModuleList(
-            Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs)
-        )
+        cells = [Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs)]
+        self.cells: Any = nn.ModuleList(cells)
         self.trunk = Trunk(config)
         self.token_size: int = 1 + (self.trunk.recent["width"] if self.trunk.vectors else 0)
-        self.sizes: list[int] = [size for cell in self.cells for size in cell.sizes]
+        self.sizes: list[int] = [size for cell in cells for size in cell.sizes]
         if config.history:
             self.sizes.append(config.history * self.token_size)
 

@@ -85,8 +85,7 @@ class EsnlmConfig(PretrainedConfig):
 
 
 class CarriedState:
-    """The state after the tokens read so far: the cache of a recurrent network, of constant
-    size."""
+    """The state after the tokens read so far, which is a recurrent network's cache."""
 
     # transformers reads these two attributes of caches.
     is_compileable = False
@@ -127,8 +126,7 @@ class Cell(nn.Module):
 
 
 class Matrix(nn.Module):
-    """A frozen matrix (rows, columns): dense, or the nonzeros of its rows, one row after another
-    (CSR)."""
+    """A frozen matrix (rows, columns): dense, or sparse by rows (CSR)."""
 
     def __init__(self, rows: int, columns: int, nonzeros: int | None) -> None:
         super().__init__()
@@ -158,8 +156,7 @@ class Matrix(nn.Module):
 
 
 class TokenInput(nn.Module):
-    """A column of W_in or an embedding for each token: rows of `weight` (V, N), or `weight` (V, K)
-    at `units` (V, K), N for none."""
+    """A vector per token: rows of `weight` (V, N), or K values at `units` (V, K), N for none."""
 
     def __init__(
         self, size: int, tokens: int, connections: int | None = None, is_trained: bool = False
@@ -188,8 +185,7 @@ class TokenInput(nn.Module):
 
 
 class Layer(nn.Module):
-    """One layer of a reservoir, called `name` in the cell; the first one reads tokens or their
-    embedding."""
+    """One layer of a reservoir, named `name`; the first one reads tokens or their embedding."""
 
     def __init__(self, config: EsnlmConfig, name: str, is_first: bool) -> None:
         super().__init__()
@@ -216,8 +212,7 @@ class Layer(nn.Module):
 
 
 class Reservoir(Cell):
-    """The cell of the family esn, or a part of another cell, named `prefix`. Its state has one part
-    per layer."""
+    """The cell of the family esn, or a part `prefix` of another cell. Each layer has a state."""
 
     def __init__(self, config: EsnlmConfig, prefix: str = "") -> None:
         super().__init__()
@@ -338,8 +333,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens (B, T), and returns `last_hidden_state` (B, T, F) and the CarriedState under
-        transformers' name.
+        """Returns `last_hidden_state` (B, T, F) of tokens (B, T), and the CarriedState as cache.
 
         `attention_mask` is (B, T), or longer (the last T values count), with 0 for padding on
         either side; or a causal mask (B, T, T). `past_key_values`, or `cache`, is the CarriedState
@@ -426,13 +420,13 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens, as EsnlmModel does, and returns `logits` (B, T, V + 1), and with `labels`
-        the mean loss in nats.
+        """Returns the `logits` (B, T, V + 1), and with `labels` the mean loss in nats.
 
-        The labels are the tokens again. Labels of -100, padding, and tokens whose `attention_mask`,
-        or that of the token before, is 0 are not targets. With `num_items_in_batch`, from a
-        Trainer, the loss is the sum divided by it, so that gradients add up over the parts of a
-        batch. `logits_to_keep` limits the logits to the last tokens.
+        It reads tokens as EsnlmModel does. The labels are the tokens again. Labels of -100,
+        padding, and tokens whose `attention_mask`, or that of the token before, is 0 are not
+        targets. With `num_items_in_batch`, from a Trainer, the loss is the sum divided by it, so
+        that gradients add up over the parts of a batch. `logits_to_keep` limits the logits to the
+        last tokens.
         """
         options = {"cache": cache, "inputs_embeds": inputs_embeds, "return_dict": True}
         read = self.model(input_ids, attention_mask, past_key_values, **kwargs | options)
@@ -493,11 +487,10 @@ class EsnlmForSequenceClassification(EsnlmPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Reads tokens as EsnlmModel does, and returns the `logits` of classes, and with `labels`
-        the loss.
+        """Returns the `logits` of classes, and with `labels` the loss.
 
-        Logits are (B, classes) for texts, with the loss of `config.problem_type`, and (B, T,
-        classes) for tokens.
+        It reads tokens as EsnlmModel does. Logits are (B, classes) for texts, with the loss of
+        `config.problem_type`, and (B, T, classes) for tokens.
         """
         read = self.model(
             input_ids,
@@ -526,8 +519,7 @@ class EsnlmForTokenClassification(EsnlmForSequenceClassification):
 
 
 def rows(table: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of tokens (...) in float32 or higher; padding, which is never read, has the
-    first row.
+    """Returns the rows of tokens (...) in float32 or higher, and for padding the first row.
 
     As in nn.Embedding, an id outside the vocabulary is an error, on a GPU a failed assertion.
     Indexing with [] would count negative ids from the end.

@@ -160,8 +160,7 @@ def _reservoir(
 
 
 def _token_input(layer: ReservoirLayer, prefix: str) -> Tensors:
-    """Returns W_in by columns. If it is trained and stored dense, entries without a connection are
-    left out."""
+    """Returns W_in by columns; of a trained and dense one the entries with a connection."""
     w_in: Matrix = layer.stored_w_in
     if isinstance(layer.input, TrainedInput) and layer.input.rows is None:
         unit, token = np.nonzero(np.asarray(layer.input.connected[...]).T)
@@ -199,8 +198,7 @@ def _arrays(prefix: str = "", **variables: Any) -> Tensors:
 
 
 def _gpt2(model: GPT2, vocab_size: int) -> tuple[Tensors, Settings]:
-    """Returns tensors and settings of transformers' GPT2LMHeadModel. Its readout is the embedding,
-    stored once."""
+    """Returns tensors and settings of GPT2LMHeadModel, whose readout is the embedding."""
     tensors: Tensors = {}
     for name, array in traverse_util.flatten_dict(model.params, sep=".").items():
         if name.startswith("h."):

@@ -1,5 +1,4 @@
-"""Converts a tokenizer of esnlm to a tokenizer.json of Hugging Face's `tokenizers`, which gives the
-same ids."""
+"""Converts a tokenizer of esnlm to a tokenizer.json of `tokenizers`, which gives the same ids."""
 
 import json
 from typing import Any

@@ -1,6 +1,9 @@
 """The family of the experiment computes what its equations say, and old settings still name it."""
 
 import dataclasses
+import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ import scipy.sparse
 
 import esnlm
 from esnlm.base.errors import InputError
+from esnlm.studies.grid import make_cells
+from esnlm.studies.study_file import read_study
 from esnlm.training import config_io
 from experiments.frozen_cells import FrozenCellsConfig
 from experiments.frozen_cells.attention import AttendedTokensConfig, AttentionConfig
@@ -121,6 +126,35 @@ def test_a_run_is_saved_loads_and_needs_the_module(tmp_path, monkeypatch):
     settings = [word if i % 2 else f"--model.{word}" for i, word in enumerate(words.split())]
     run = esnlm.load(write_run(tmp_path / "run", settings, bpe()))
     assert run.config.model.family == family and np.isfinite(run.log_probs(["The cats sleep."]))
-    monkeypatch.setitem(__import__("sys").modules, "experiments.frozen_cells", None)
+    monkeypatch.setitem(sys.modules, "experiments.frozen_cells", None)
     with pytest.raises(InputError, match=f"model.family is '{family}': import of experiments"):
         esnlm.load(tmp_path / "run")
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("name", ["frontier/rates", "documents"])
+def test_the_studies_train_as_many_numbers_as_they_did(name):
+    """Of each row that is of this family; documents.json has its rows by run, without a rate."""
+    file = ROOT / "configs" / "studies" / f"{name}.yaml"
+    recorded = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    if name == "documents":
+        trained = {record["model"]: record["trained"] for record in recorded.values()}
+    else:
+        cells = recorded["cells"]
+        trained = {cell["case"]: cell["runs"][0]["trainable_params"] for cell in cells}
+    rows = {cell.case: cell for cell in make_cells(read_study(file), file)}
+    found = {}
+    for case, row in rows.items():
+        words = [
+            f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
+            for key, value in row.settings.items()
+        ]
+        model = config_io.read(row.base, words).model
+        if isinstance(model, FrozenCellsConfig):
+            found[case] = model.expected_counts(8192).trainable
+    assert len(found) == {"frontier/rates": 6, "documents": 4}[name]
+    for case in found.keys() & trained.keys():
+        assert found[case] == trained[case], case
+    assert len(found.keys() & trained.keys()) >= 4
