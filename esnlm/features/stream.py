@@ -33,8 +33,6 @@ BATCH_TOKENS = 2048  # approximate number of tokens in a batch of PackedStream
 class SentenceFeatures(Protocol):
     """Computes the features of many sentences at once."""
 
-    # placement of the model's arrays on a mesh; None: there is one device
-    placement: Placement | None
     slots: int  # number of sentences per call for best speed
 
     def read(
@@ -95,7 +93,7 @@ class FeatureStream:
         dropout: float = 0.0,
         placement: Placement | None = None,
     ) -> None:
-        self.placement, self.capacity, self.dropout = placement, capacity, dropout
+        self.capacity, self.dropout = capacity, dropout
         self.mesh = None if placement is None else placement.mesh
         self.devices = 1 if placement is None else placement.devices
         self.cell = cell if placement is None else placement.replicate(cell)
@@ -239,7 +237,6 @@ class TrunkStream:
         self, stream: FeatureStream, trunk: Callable[[dict, jax.Array], jax.Array], params: dict
     ) -> None:
         self.stream, self.trunk, self.params, self.slots = stream, trunk, params, stream.slots
-        self.placement: Placement | None = stream.placement
         self.cell = stream.cell
 
     def read(

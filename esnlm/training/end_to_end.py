@@ -85,9 +85,6 @@ class TokenInputs(Inputs):
         self.slots_multiple = SLOTS_MULTIPLE.get(backend(), 8)
         self.row_sizes = ROW_SIZES_A_DOUBLING.get(backend(), 2)
 
-    def load(self, number: int, window: range) -> None:
-        self.key, self.plan, self.window = self.epoch_key(number), self.epochs[number], window
-
     def batches(self, u: int) -> Iterator[Batch]:
         u += self.window.start
         if isinstance(self.plan, DocumentPlan):

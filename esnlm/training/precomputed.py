@@ -100,23 +100,23 @@ class PrecomputedInputs(Inputs):
 
     def load(self, number: int, window: range) -> None:
         """Computes the features of a window, and begins to read the next one."""
-        self.key = self.epoch_key(number)
+        super().load(number, window)
         future = self.reading.pop((number, window), None)
-        self.window = self._read(number, window) if future is None else future.result()
+        self.loaded = self._read(number, window) if future is None else future.result()
         self.before = self.after = self.carry
-        self.is_split = self.window.packed is None
-        if self.window.packed is not None:
-            self._compute(self.window.packed)
+        self.is_split = self.loaded.packed is None
+        if self.loaded.packed is not None:
+            self._compute(self.loaded.packed)
         following = self.next_window.get((number, window))
         self.reading = {}
         if following is not None and self.reader is not None:
             self.reading[following] = self.reader.submit(self._read, *following)
 
     def batches(self, u: int) -> Iterator[Batch]:
-        self.carry = self.after if u == len(self.window.batches) - 1 else self.before
-        sentences = self.window.sentences
+        self.carry = self.after if u == len(self.loaded.batches) - 1 else self.before
+        sentences = self.loaded.sentences
         if sentences is None:
-            yield self.window.batches[u]._replace(inputs=self.features, key=self.key)
+            yield self.loaded.batches[u]._replace(inputs=self.features, key=self.key)
             return
         for part in batches.split_update(sentences, self.compute.window_tokens):
             packed = self._pack(part)

@@ -67,9 +67,10 @@ class Inputs(ABC):
             chunk_tokens=chunk_tokens,
         )
 
-    @abstractmethod
     def load(self, number: int, window: range) -> None:
         """Loads a window of epoch `number`, counted from 0."""
+        self.plan, self.window = self.epochs[number], window
+        self.key = dropout.epoch_key(self.seed, number) if self.dropout else None
 
     @abstractmethod
     def batches(self, u: int) -> Iterator[Batch]:
@@ -78,10 +79,6 @@ class Inputs(ABC):
     @abstractmethod
     def stream(self, params: dict) -> SentenceFeatures:
         """Returns the features of the model with these trained arrays, without a gradient."""
-
-    def epoch_key(self, number: int) -> jax.Array | None:
-        """Returns the dropout key of an epoch; None: no dropout."""
-        return dropout.epoch_key(self.seed, number) if self.dropout else None
 
 
 class Outcome(NamedTuple):
@@ -142,10 +139,8 @@ class Updates:
         It donates `params` and the optimizer's state, which must be placed by the placement. So
         nothing else may hold the trained arrays.
         """
-        inputs, batches = self.inputs, self.inputs.batches(u)
-        frozen = inputs.frozen
-        on_mesh = contextlib.nullcontext() if self.mesh is None else jax.set_mesh(self.mesh)
-        with on_mesh:
+        inputs, frozen, batches = self.inputs, self.inputs.frozen, self.inputs.batches(u)
+        with contextlib.nullcontext() if self.mesh is None else jax.set_mesh(self.mesh):
             if not inputs.is_split:
                 params, optimizer_state, self.active, outcome = self._update(
                     params, optimizer_state, self.active, self.rates, frozen, next(batches)

@@ -275,7 +275,7 @@ def train(tmp_path, monkeypatch):
     def load_and_spoil(self, number, window):
         load(self, number, window)
         if number == 1 and 4 in window:
-            self.window.batches[4 - window.start].weights[:] = np.nan
+            self.loaded.batches[4 - window.start].weights[:] = np.nan
 
     def train(on_nonfinite, ahead):
         monkeypatch.setattr(PrecomputedInputs, "load", load_and_spoil)
