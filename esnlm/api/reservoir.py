@@ -54,7 +54,7 @@ class Reservoir:
     """
 
     settings: ReservoirConfig  # as in a run's config.yaml
-    cell: cells.Reservoir | cells.Stack  # as in training
+    cell: cells.ReservoirLayer | cells.Stack  # as in training
     reads_tokens: bool  # False: it reads vectors of real numbers
 
     # ---- making a reservoir ----
@@ -162,7 +162,7 @@ class Reservoir:
         # sparse, since dense zeros could take gigabytes
         entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
         matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
-        cell = cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics)
+        cell = cells.ReservoirLayer(*matrices, np.ones(size, np.float32), **config.dynamics)
         return cls(config, cell, reads_tokens).replace(w_rec=w_rec, w_in=w_in, leak=leak)
 
     @classmethod
@@ -245,7 +245,7 @@ class Reservoir:
         config = dataclasses.replace(config, **changes)
         functions.check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
-        cell = cells.Reservoir(recurrent, into, a, embedding, **config.dynamics)
+        cell = cells.ReservoirLayer(recurrent, into, a, embedding, **config.dynamics)
         return Reservoir(config, cell, self.reads_tokens)
 
     # ---- inspecting a reservoir ----
@@ -416,7 +416,7 @@ class Reservoir:
                 outputs[t, :, i * size : (i + 1) * size] = below.T
         return outputs, states
 
-    def _in_float64(self) -> cells.Reservoir | cells.Stack:
+    def _in_float64(self) -> cells.ReservoirLayer | cells.Stack:
         """Returns the cell for numbers, with float64 arrays."""
         layers = [layer.for_device(reads_tokens=False) for layer in self.cell.layers]
         return jax.tree.map(
@@ -474,8 +474,8 @@ class Reservoir:
             raise InputError("a sequence has a number that is not finite")
         return array.astype(np.float64)
 
-    def _one_layer(self) -> cells.Reservoir:
-        if not isinstance(self.cell, cells.Reservoir):
+    def _one_layer(self) -> cells.ReservoirLayer:
+        if not isinstance(self.cell, cells.ReservoirLayer):
             raise InputError(
                 f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]"
             )

@@ -11,10 +11,11 @@ from esnlm.base.console import spinner
 from esnlm.base.errors import InputError
 from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
+from esnlm.machine.compute import in_float32
 from esnlm.models.devices import choose_kernel
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.arrays import as_scipy
-from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.cell import ReservoirLayer, Stack
 
 T = TypeVar("T")
 
@@ -31,8 +32,9 @@ class Text(NamedTuple):
     other: np.ndarray  # history of the other state, (H, B)
 
 
+@in_float32
 def measure(
-    name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
+    name: str, config: EchoStateConfig, reservoir: ReservoirLayer | Stack, text: Text
 ) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
     """Returns the measurements of a reservoir, for JSON, and its curves by name.
 
@@ -97,7 +99,8 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
         measured = f"approach each other by {rate}"
     phrases = {"undecided": "is undecided by theory", "undefined": "is not defined"}
     by_theory = phrases.get(decided.verdict, f"{decided.verdict} by theory")
-    return f"The echo state property {by_theory}: {decided.reason}; measured on text, {two} {measured}."
+    sentence = f"The echo state property {by_theory}: {decided.reason}; measured on text,"
+    return f"{sentence} {two} {measured}."
 
 
 def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
