@@ -191,8 +191,8 @@ def wilson(accuracy: float, n: int) -> list[float]:
     p, z = accuracy / 100, ndtri(0.5 + LEVEL / 2)
     centre = p + z * z / (2 * n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
-    return [float(100 * max(low, 0.0)), float(100 * min(high, 1.0))]
+    bounds = np.array([centre - half, centre + half]) / (1 + z * z / n)
+    return [float(bound) for bound in 100 * np.clip(bounds, 0.0, 1.0)]
 
 
 def runs_by_seed(runs: Iterable[Mapping[str, Any]], name: str) -> dict[int, Mapping[str, Any]]:
@@ -247,9 +247,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     p = np.asarray(p_values, float)
     order = np.argsort(p)
     scaled = p[order] * np.arange(len(p), 0, -1)  # the smallest times n, the next times n - 1, ...
-    corrected = np.empty_like(p)
-    corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
-    return corrected
+    return np.minimum(1.0, np.maximum.accumulate(scaled))[np.argsort(order)]
 
 
 def grouped(

@@ -167,31 +167,33 @@ def accuracy_chart(report: dict) -> Block:
     """
     level, baselines = blimp_report.main_level(report), report["baselines"]
     chance = report.get("chance", 50)  # reports on pairs leave it out
-    # by title: shape, colour, and vertical offset in pixels, since baselines often coincide
-    marks = {
-        f"{name} only": ("tick", BASELINES[i % len(BASELINES)], 5 * (i - (len(baselines) - 1) / 2))
-        for i, name in enumerate(baselines)
-    }
+    # Others: title, entries, key, and the mark: shape, colour and vertical offset in pixels, since
+    # baselines often coincide.
+    others: list[tuple[str, dict, str, tuple[str, int, float]]] = []
+    for i, (name, baseline) in enumerate(baselines.items()):
+        mark = ("tick", BASELINES[i % len(BASELINES)], 5 * (i - (len(baselines) - 1) / 2))
+        others.append((f"{name} only", baseline, "accuracy", mark))
     if report["anchors"]:
-        marks |= {title: (shape, colour, 0) for title, shape, colour in PUBLISHED.values()}
+        others += [
+            (title, report["anchors"], model, (shape, colour, 0))
+            for model, (title, shape, colour) in PUBLISHED.items()
+        ]
     known = {
         name: entry["accuracy"]
         for name, entry in report[level].items()
         if entry["accuracy"] is not None
     }
-    rows: list[dict[str, Any]] = []
-    values = [50, chance]
-    for name in ["overall", *sorted(known, key=lambda name: -known[name])]:
-        entry = entry_of(report, level, name)
-        others = {
-            f"{title} only": entry_of(baseline, level, name)["accuracy"]
-            for title, baseline in baselines.items()
+    rows = [
+        {
+            "name": readable(name),
+            "entry": entry_of(report, level, name),
+            "others": {title: entry_of(tree, level, name)[key] for title, tree, key, _ in others},
         }
-        if report["anchors"]:
-            published = entry_of(report["anchors"], level, name)
-            others |= {title: published[model] for model, (title, *_) in PUBLISHED.items()}
-        rows.append({"name": readable(name), "entry": entry, "others": others})
-        values += [entry["interval"][0], *others.values()]
+        for name in ["overall", *sorted(known, key=lambda name: -known[name])]
+    ]
+    marks = {title: mark for title, *_, mark in others}
+    values = [50, chance, *(value for row in rows for value in row["others"].values())]
+    values += [row["entry"]["interval"][0] for row in rows]
     # Positions are readable without a zero: the axis begins at a multiple of ten.
     low = max(0, 10 * math.floor((min(values) - 2) / 10))
     ticks = [tick for tick in range(0, 101, 10 if low >= 40 else 20) if tick >= low]

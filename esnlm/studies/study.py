@@ -12,7 +12,7 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.models.devices import find_machine
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import table
-from esnlm.studies.grid import make_cells, make_runs, take_lists
+from esnlm.studies.grid import Cell, make_cells, make_runs, take_lists
 from esnlm.studies.pool import Pool, Run, Slot, find_slots
 from esnlm.studies.search import run_search
 from esnlm.studies.study_file import SearchFile, read_study
@@ -85,20 +85,12 @@ def run_study(
     def write() -> None:
         with FileLock(out / ".lock"):  # the processes of a SLURM array share one table
             results = [(run.cell, table.read_run(run, pairs)) for run in runs]
-            rows = []
-            for cell in cells:
-                finished = [figures for name, figures in results if name == cell.name and figures]
-                count, seeds = len(finished), len(grid.seeds)
-                state = f"{count}" if count == seeds else f"{count} of {seeds}"
-                diverged = sum(figures["status"] == "diverged" for figures in finished)
-                state += f", {diverged} diverged" if diverged else ""
-                origin = {"case": cell.case, "settings": cell.settings}
-                rows.append(table.make_row(cell.name, finished, cell.values, state, **origin))
-            figures_of_all = [figures for _, figures in results if figures]
+            finished = [(cell, figures) for cell, figures in results if figures is not None]
+            rows = [_make_row(cell, finished, len(grid.seeds)) for cell in cells]
             tree = table.start_tree(grid, file.stem, command, grid.columns) | {
                 "seeds": grid.seeds,
                 "cells": rows,
-                "notes": [*table.notes_on(figures_of_all), *notes],
+                "notes": [*table.notes_on([figures for _, figures in finished]), *notes],
                 "reference": grid.reference.model_dump(),
             }
             table.write_cells(out, tree)
@@ -114,6 +106,17 @@ def run_study(
     if status == 0:
         print((out / "table.md").read_text("utf-8"), end="")
     return status
+
+
+def _make_row(cell: Cell, finished: Sequence[tuple[str, dict]], seeds: int) -> table.Tree:
+    """Returns a cell's row of the table, from the cells and figures of all finished runs."""
+    runs = [figures for name, figures in finished if name == cell.name]
+    state = f"{len(runs)}" if len(runs) == seeds else f"{len(runs)} of {seeds}"
+    if diverged := sum(figures["status"] == "diverged" for figures in runs):
+        state += f", {diverged} diverged"
+    return table.make_row(
+        cell.name, runs, cell.values, state, case=cell.case, settings=cell.settings
+    )
 
 
 def _check_same(run: Run) -> None:
